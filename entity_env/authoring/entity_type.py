@@ -10,7 +10,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import cache, cached_property, partial
@@ -35,6 +35,10 @@ Writer: TypeAlias = Callable[[Sequence[object]], None]
 """Appends the features of every entity of a sequence to a list."""
 
 
+_FOR_COLLECTIONS: Final = (
+    "its length may vary, so show its items as entities, instances of another dataclass in "
+    "obs.entities([...]); or "
+)
 _SLOT: Final = re.compile(r"\(?e\.(\w+)(?: is (member_\d+)\))?")
 """Source of a feature that is an attribute, or tells whether the attribute is a member."""
 
@@ -314,8 +318,9 @@ def _features_of(
         return _features_of_class(kind, f"{name}.", source, constants, outer)
     raise SchemaError(
         f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features: "
-        "use numbers, bools, Enums, Flags, Literals, dataclasses, tuples and arrays of fixed size, "
-        "tuple[int, int] and Annotated[np.ndarray, 3], and any of these or None; for another class "
+        f"{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, bools, Enums, Flags, "
+        "Literals, dataclasses, tuples and arrays of fixed size, tuple[int, int] and "
+        "Annotated[np.ndarray, 3], and any of these or None; for another class "
         'Annotated[Vector2, Features("x", "y")]; or keep it out with field(metadata=HIDDEN): both '
         "are in entity_env"
     )
@@ -432,6 +437,12 @@ def _is_number(kind: object) -> bool:
     return kind in (int, float, bool) or (
         isinstance(kind, type) and issubclass(kind, np.integer | np.floating | np.bool_)
     )
+
+
+def _is_collection(cls: object) -> bool:
+    """A list, dict or set, or a tuple of any length; no text and no array."""
+    is_one = isinstance(cls, type) and issubclass(cls, Collection)
+    return is_one and cls not in (str, bytes, np.ndarray)
 
 
 def declared_fields(cls: type) -> dict[str, Any]:

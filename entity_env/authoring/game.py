@@ -387,7 +387,8 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
     which = ", ".join(map(str, agent_ids))
     return ProtocolError(
         f"{game}: play returned without game_over for agent {which}; end every episode with "
-        "agent.game_over(Obs(score=...)), and return only then or when act returns None"
+        "agent.game_over(Obs(score=...)), and return only then or when act returns None; act after "
+        "game_over begins another episode"
     )
 
 

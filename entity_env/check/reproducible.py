@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.game import Game, ends_program
+from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
+from entity_env.check.direct_play import CheckPlan
 from entity_env.check.violations import Violations
 from entity_env.core.action_request import random_action
 from entity_env.core.observation import Action, Observation
@@ -28,42 +30,48 @@ _SLOWER: Final = 10
 """Times as long as in this process, which may be what playing in another one takes."""
 
 
-def add_irreproducible(
-    game: Game,
-    violations: Violations,
-    *,
-    episodes: int,
-    max_steps: int,
-    seed: int,
-    step_timeout_s: float | None,
-    new_process: bool,
-) -> None:
-    """Adds a violation if an episode differs when it is played alone, or in another process."""
+def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process: bool) -> None:
+    """Adds a violation if an episode differs when it is played alone, or in another process.
+
+    Args:
+        plan: what is played.
+        cause: why episodes of one seed may differ, to be added to a sentence.
+        new_process: play in another process, too.
+    """
+    game, violations, step_timeout_s = plan.game, plan.violations, plan.step_timeout_s
     violations.place = violations.line = ""
     writer = _Writer()
-    agents = [_Leaving(seed + i, max_steps) for i in range(game.num_agents)]
-    try:
-        game.run(*agents, seed=seed, episodes=episodes, watch=writer, step_timeout_s=step_timeout_s)
-    except Exception as error:
-        violations.raised("play", error)
-        return
-    except SystemExit as error:
-        violations.raised("play", error, ends_program(error))
+    answers_left = (
+        iter(range(plan.num_answers)) if plan.num_answers is not None else itertools.count()
+    )
+    agents = [_Leaving(plan, i, answers_left) for i in range(game.num_agents)]
+    num_before = len(violations)
+    with violations.of_game("play"):
+        game.run(
+            *agents,
+            seed=plan.seed,
+            episodes=plan.episodes,
+            watch=writer,
+            step_timeout_s=step_timeout_s,
+        )
+    if len(violations) > num_before:
         return
     # Where agents begin their next episodes at different times, none but the first stands alone.
     replays = writer.replays[:1] if writer.overlaps else writer.replays
     start = time.monotonic()
     # Not the first, and so not at the same distance: state that counts episodes shows.
     for number, replay in enumerate(replays[1:], 1):
+        plan.on_step("playing each episode alone")
         found = replay.verify(game, step_timeout_s=step_timeout_s)
         if found is not None:
             violations.add(
                 f"an episode alone differs from the same after others: {_place(number, replay)}, "
-                f"{found}; make all state new for every episode, from its own seed"
+                f"{found}{cause()}; make all state new for every episode, from its own seed"
             )
             return
     if not new_process:
         return
+    plan.on_step("playing in another process")
     timeout_s = _START_S + _SLOWER * (time.monotonic() - start)
     try:
         results = verify_in_new_process(
@@ -93,15 +101,18 @@ def _place(number: int, replay: Replay) -> str:
 
 
 class _Leaving(PolicyAgent):
-    """Plays at random, and leaves an episode that takes too long."""
+    """Plays at random; leaves an episode that takes too long, and after the last of its answers."""
 
-    def __init__(self, seed: int, max_steps: int) -> None:
+    def __init__(self, plan: CheckPlan, agent_id: int, answers_left: Iterator[int]) -> None:
         super().__init__()
-        self._rng = np.random.default_rng(seed)
-        self._max_steps = max_steps
+        self._rng = np.random.default_rng(plan.seed + agent_id)
+        self._plan = plan
+        self._answers_left = answers_left
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
-        if self._run.num_steps >= self._max_steps:
+        self._plan.on_step("recording")
+        is_last = next(self._answers_left, None) is None
+        if is_last or self._run.num_steps >= self._plan.max_steps:
             return None
         return {q.name: random_action(q, self._rng) for q in self.questions(observation)}
 

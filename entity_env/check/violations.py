@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import sys
 import threading
@@ -10,8 +11,9 @@ import traceback
 import types
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from typing import Final, TypeAlias
@@ -27,9 +29,11 @@ from entity_env.authoring.entity_type import (
     features_of_class,
     without_none,
 )
-from entity_env.authoring.game_traceback import line_of_error
+from entity_env.authoring.game import ends_program
+from entity_env.authoring.game_traceback import line_of_error, stack_of
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
+from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions
 from entity_env.core.observation import EntityID, Observation, SelectEntityActionMask
@@ -37,6 +41,7 @@ from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.core.vec_obs import metric_problem
 from entity_env.errors import ContractError, SchemaError
 
+_LOGGER: Final = logging.getLogger("entity_env.check")
 _GRACE_S: Final = 2.0  # a thread or process that is ending needs a moment
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -47,8 +52,17 @@ Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
 
+class LikelyMistake(str):
+    """A sentence about something that works, and that few authors can want."""
+
+    __slots__ = ()
+
+
 class Violations:
-    """List of violations: each kind once, with the place of the first and their number."""
+    """List of violations: each kind once, with the place of the first and their number.
+
+    `LikelyMistake`s are kept apart: they are logged in the end, and are not violations.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,7 +72,10 @@ class Violations:
         """First unexpected exception, for its traceback."""
         self.line = ""
         """Current line of the game: "game.py:12 in play"."""
+        self.hangs = False
+        """The game was ended because of its timeout."""
         self._found: dict[str, tuple[str, int]] = {}
+        self._likely: dict[str, tuple[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -69,27 +86,55 @@ class Violations:
         if self.line:
             text = f"{text} ({self.line})"
         kind = _NUMBER.sub("#", violation)
-        first, count = self._found.get(kind, (text, 0))
-        self._found[kind] = first, count + 1
+        found = self._likely if isinstance(violation, LikelyMistake) else self._found
+        first, count = found.get(kind, (text, 0))
+        found[kind] = first, count + 1
 
     def extend(self, violations: Iterable[str]) -> int:
-        """Adds several; returns how many."""
+        """Adds several; returns how many are not just likely mistakes."""
         found = list(violations)
         for violation in found:
             self.add(violation)
-        return len(found)
+        return sum(not isinstance(violation, LikelyMistake) for violation in found)
 
-    def raised(self, call: str, error: BaseException, problem: str = "") -> None:
+    def include(self, others: Violations) -> None:
+        """Adds all violations of another list."""
+        self._found.update(others._found)
+        self.cause = self.cause or others.cause
+        self.hangs = self.hangs or others.hangs
+
+    def raised(self, call: str, error: BaseException, problem: str = "", hint: str = "") -> None:
         """Adds an exception that a call raised, with its own text or this one."""
         self.cause = self.cause or error
-        problem = problem or f"{call} raised {type(error).__name__}: {error}"
-        self.add(f"{problem} ({line_of_error(error) or _origin(error)})")
+        own = f"{call} raised {type(error).__name__}: {error}{_suggestion(error)}"
+        self.add(f"{problem or own} ({line_of_error(error) or _origin(error)}){hint}")
+
+    @contextmanager
+    def of_game(
+        self, call: str, hint: Callable[[BaseException], str] = lambda _: ""
+    ) -> Iterator[None]:
+        """Adds what the game raises in the block, or where it hangs; the hint follows the line."""
+        try:
+            yield
+        except Exception as error:
+            self.raised(call, error, hint=hint(error))
+        except SystemExit as error:
+            self.raised(call, error, ends_program(error))
+        except GameHangs as hang:
+            self.hangs = True
+            self.cause = hang
+            self.add(f"{call} hangs, {hang}: {stack_of(hang)}")
 
     def raise_if_any(self) -> None:
         """Raises a ContractError with all violations, if there are any."""
         if self._found:
             problems = [text + _repeats(count) for text, count in self._found.values()]
             raise ContractError(self.name, problems) from self.cause
+
+    def log_likely_mistakes(self) -> None:
+        """Warns of them by the logger `entity_env.check`, one line each."""
+        for text, count in self._likely.values():
+            _LOGGER.warning("%s: %s%s", self.name, text, _repeats(count))
 
 
 @contextmanager
@@ -164,18 +209,29 @@ def difference(first: Snapshot, second: Snapshot) -> str | None:
     return None
 
 
-def require_same(first: Trace, second: Trace, violations: Violations) -> None:
+def require_same(
+    first: Trace, second: Trace, violations: Violations, cause: Callable[[], str] = lambda: ""
+) -> None:
     """Adds a violation for the first step in which two runs of the same seed differ."""
     violations.place = ""
     for (place, one), (other_place, two) in zip(first, second, strict=False):
         differs = f"then comes {other_place}" if place != other_place else difference(one, two)
         if differs:
-            violations.add(f"not the same twice for one seed: {place}: {differs}")
+            violations.add(f"not the same twice for one seed: {place}: {differs}{cause()}")
             return
 
 
 def _repeats(count: int) -> str:
     return {1: "", 2: " (and once more)"}.get(count, f" (and {count - 1} times more)")
+
+
+def _suggestion(error: BaseException) -> str:
+    """The attribute that an AttributeError may mean; Python says it only where nobody catches."""
+    if not isinstance(error, AttributeError) or error.obj is None or not error.name:
+        return ""
+    names = [name for name in dir(error.obj) if not name.startswith("_")]
+    close = get_close_matches(error.name, names, n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
 
 
 def _brief(array: NDArray[np.generic]) -> str:
@@ -341,6 +397,8 @@ def _refusals(
         yield str(error)
 
 
+_MAX_EXACT: Final = 2**24
+"""The last integer up to which float32 holds all."""
 _MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
 # Reading the annotations of a class takes 20 µs, more than checking its values.
 _fields_of = cache(declared_fields)
@@ -397,6 +455,11 @@ def _in_value(where: str, value: object, kind: object) -> Iterator[str]:
         yield f"{where} holds {value!r}, declared {_show(kind)}"
     elif not is_finite(value, _MAX_FLOAT32):
         yield f"{where} holds {value!r}, expected a finite number that fits float32"
+    elif isinstance(value, int) and abs(value) > _MAX_EXACT:
+        yield LikelyMistake(
+            f"{where} holds {value!r}, which agents see as {np.float32(value):.9g}: float32 cannot "
+            f"hold every integer beyond {_MAX_EXACT:,}; show a smaller number"
+        )
 
 
 def _in_converted(where: str, value: object, cls: object, converted: Features) -> Iterator[str]:

@@ -313,7 +313,7 @@ def asks_for_nothing(agent: Agent, *, seed: int) -> None:
 @pytest.mark.parametrize(
     ("play", "error", "message"),
     [
-        (stops, ProtocolError, "play returned without game_over for agent 0"),
+        (stops, ProtocolError, "play returned without game_over for agent 0.*begins another"),
         (does_nothing, ProtocolError, "play returned without game_over"),
         (never_leaves, ProtocolError, "continues after act returned None"),
         (breaks, KeyError, "broken"),

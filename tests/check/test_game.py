@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import re
 import sys
@@ -18,7 +19,7 @@ import pytest
 from entity_env import HIDDEN, ContractError, Game, GameExit, Obs, check_game
 from entity_env.agents import Agent
 from entity_env.authoring.action_type import ActionKey
-from entity_env.check import game as game_check
+from entity_env.check import direct_play
 from entity_env.check.violations import obs_violations
 from tests.helpers.strategies import (
     CALL,
@@ -237,7 +238,7 @@ def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPat
                 return
         agent.game_over()
 
-    monkeypatch.setattr(game_check, "obs_violations", look_slowly)
+    monkeypatch.setattr(direct_play, "obs_violations", look_slowly)
     check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2, new_process=False)
 
 
@@ -370,12 +371,48 @@ def ends_before_the_answer(agent: Agent, *, seed: int) -> None:
     agent.game_over()
 
 
+def asks_after_the_end(agent: Agent, *, seed: int) -> None:
+    for i in range(4):
+        if ask(agent) is None:
+            return
+        if i == 2:
+            agent.game_over()
+
+
+def raises_at_none(agent: Agent, *, seed: int) -> None:
+    """Only at one of the two places where it asks."""
+    if ask(agent) is None:
+        return
+    untyped(agent.act(Obs().globals(WORLD), Move)).value.real  # noqa: B018 - raises
+    agent.game_over()
+
+
+def mistypes(agent: Agent, *, seed: int) -> None:
+    untyped(Obs()).entity([])
+
+
 BROKEN_GAMES: list[tuple[Play, str]] = [
     (raises, r"step 0: play raised ZeroDivisionError: no fish left \(.*:\d+ in raises\)"),
     (shows_a_score, r"an agent was shown 5 \(int\), expected an Obs: write Obs\(5\)"),
     (ends_with_a_score, r"an agent was shown 5 \(int\), expected an Obs: write Obs\(5\)"),
     (ends_with_a_stranger, "shows a World, which was not declared"),
-    (just_returns, "play returned without game_over: call it before every return"),
+    (
+        just_returns,
+        r"episode 0 \(seed \d+\), step 1: play returned without game_over: call it before every "
+        rf"return \({__file__}:{just_returns.__code__.co_firstlineno + 1} in just_returns\)",
+    ),
+    (
+        asks_after_the_end,
+        rf"act after game_over began another episode at {__file__}:\d+ in ask, which play left "
+        r"without game_over: return after game_over, or end that episode, too \(.* in asks_after",
+    ),
+    (
+        raises_at_none,
+        r"play raised AttributeError: 'NoneType' object has no attribute 'value' \(.*\); act had "
+        rf"returned None before \({__file__}:\d+ in raises_at_none\), as it does when the program "
+        "closes the game: return then",
+    ),
+    (mistypes, "has no attribute 'entity': did you mean 'entities'?"),
     (does_nothing, "play returns again and again without calling act"),
     (never_ends, "no game_over within 50 steps: end the episode"),
     (ends_before_it_began, "game_over came before anything was asked in this episode"),
@@ -397,6 +434,74 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
 def test_games_that_break_the_contract_are_found(play: Play, message: str) -> None:
     with pytest.raises(ContractError, match=message):
         check_game(game_of(play), max_steps=50)
+
+
+def test_the_return_that_forgets_one_agent_is_named() -> None:
+    def forgets_one(agents: Sequence[Agent], *, seed: int) -> None:
+        for agent in agents:
+            if ask(agent) is None:
+                return
+        agents[0].game_over()
+        return
+
+    with pytest.raises(ContractError) as caught:
+        check_game(game_of(forgets_one, num_agents=2))
+    [problem] = caught.value.problems
+    assert "step 1, agent 1: play returned without game_over for agent 1" in problem
+    assert f":{forgets_one.__code__.co_firstlineno + 5} in forgets_one)" in problem
+
+
+def test_act_returns_none_at_every_place_where_it_is_called() -> None:
+    left: set[int] = set()
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for i in range(6):
+            if ask(agent) is None:
+                left.add(0)
+                return
+            if i % 2 and ask(agent) is None:
+                left.add(1)
+                return
+        if agent.act(Obs().globals(WORLD), Move) is None:
+            left.add(2)
+            return
+        agent.game_over()
+
+    check_game(game_of(play), new_process=False)
+    assert left == {0, 1, 2}
+
+
+def test_a_slow_game_is_checked_as_far_as_the_time_goes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = itertools.count(step=0.1)
+    monkeypatch.setattr(direct_play, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("entity_env.check.game.perf_counter", lambda: next(seconds))
+    num_asked: list[int] = []
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for i in range(1000):
+            num_asked.append(i)
+            if agent.act(Obs(i).globals(WORLD), Move) is None:
+                return
+        agent.game_over()
+
+    stages: list[str] = []
+    assert check_game(game_of(play), max_time_s=20.0, on_step=stages.append) == 0
+    assert max(num_asked) < 20
+    assert list(dict.fromkeys(stages)) == [
+        "playing",
+        "playing two copies in turn",
+        "closing it",
+        "recording",
+        "playing in another process",
+    ]
+    [record] = caplog.records
+    assert re.search(
+        r"a step takes 100 ms: 1,000,000 steps of training take 28 hours in one process; .*; the "
+        r"check stopped after \d+ steps: --max-time, or max_time_s",
+        record.getMessage(),
+    )
 
 
 def test_an_agent_whose_episode_never_ends_is_found() -> None:

@@ -1,5 +1,6 @@
 """The commands that need no torch: what they print, and one line for whatever is wrong."""
 
+import io
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
@@ -265,6 +267,32 @@ def test_check_warns_of_a_score_that_never_changes(
     caplog.clear()
     assert run("check", "rock_paper_scissors").exit_code == 0
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("is_terminal", "patience_s"), [(True, 0.0), (True, 100.0), (False, 0.0)])
+def test_check_shows_its_stages_on_a_terminal_when_it_takes_long(
+    is_terminal: bool, patience_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    display = "entity_env.cli.display.console"
+    monkeypatch.setattr(f"{display}._PATIENCE_S", patience_s)
+    monkeypatch.setattr(f"{display}._REFRESH_S", 0.0)
+    monkeypatch.setattr(
+        f"{display}.Console", lambda stderr: Console(file=shown, force_terminal=is_terminal)
+    )
+    assert run("check", "rock_paper_scissors").exit_code == 0
+    stages = ("playing", "playing two copies in turn", "playing in another process")
+    is_shown = is_terminal and not patience_s
+    assert [stage in shown.getvalue() for stage in stages] == [is_shown] * 3
+
+
+def test_check_stops_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> None:
+    result = run("check", "multi_snake", "--max-time", "1e-9")
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "multi_snake: no violation of the contract in the first steps of an episode\n"
+    )
+    assert "the check stopped after 2 steps: --max-time" in caplog.text
 
 
 def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

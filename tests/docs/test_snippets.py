@@ -17,8 +17,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from entity_env import Game, check_game
 from entity_env.cli import main
 from tests import ROOT
+from tests.check.test_likely_mistakes import require_no_hints
 
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -88,6 +90,28 @@ def test_python_blocks_run(page: Path, empty_folder: Path, monkeypatch: pytest.M
         else:
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
             exec(code, vars(script))  # noqa: S102 - our own
+
+
+GAME_FILES = [
+    pytest.param(page, block.file, id=f"{page.stem}: {block.file}")
+    for page in PAGES
+    for block in blocks(page)
+    if block.language == "python" and block.file and "= Game(" in block.text
+]
+
+
+@pytest.mark.parametrize(("page", "file"), GAME_FILES)
+def test_games_of_the_pages_have_no_likely_mistake(
+    page: Path, file: str, empty_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for block in blocks(page):
+        if block.language == "python" and block.file:
+            (empty_folder / block.file).write_text(block.text)
+    importlib.invalidate_caches()
+    module = importlib.import_module(file.removesuffix(".py"))
+    for game in [value for value in vars(module).values() if isinstance(value, Game)]:
+        check_game(game, new_process=False)
+    require_no_hints(caplog)
 
 
 @pytest.mark.parametrize("page", pages_with("py"))

@@ -6,6 +6,7 @@ the game in an OS thread.
 
 from __future__ import annotations
 
+import threading
 from types import FrameType
 from typing import Final, Protocol
 
@@ -67,4 +68,14 @@ def swallows_exit(name: str) -> ProtocolError:
     return ProtocolError(
         f"{name}: the game swallows GameExit and goes on asking, so it cannot be closed; catch "
         "Exception rather than BaseException, and leave when act gives None"
+    )
+
+
+def asked_from_outside(name: str, hint: str = "") -> ProtocolError:
+    """The error for an agent that is called anywhere but on the stack of its game."""
+    return ProtocolError(
+        f"{name}: an agent was asked from outside its game's own call stack, in the thread "
+        f"{threading.current_thread().name!r}: call act and game_over in the thread that runs "
+        "play, and before play returns; other threads can pass their results to it, for example "
+        f"through a queue.Queue{hint}"
     )

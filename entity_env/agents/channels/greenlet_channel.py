@@ -13,7 +13,12 @@ from typing import Final
 import greenlet
 from greenlet import getcurrent
 
-from entity_env.agents.channels.channel import MAX_SWALLOWED_EXITS, USE_THREADS, swallows_exit
+from entity_env.agents.channels.channel import (
+    MAX_SWALLOWED_EXITS,
+    USE_THREADS,
+    asked_from_outside,
+    swallows_exit,
+)
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 
 _modules: Final = sys.modules
@@ -83,11 +88,9 @@ class GreenletChannel:
         game = self._greenlet
         driver = self._driver
         if getcurrent() is not game or driver is None:
-            raise ProtocolError(
-                f"{self._name}: an agent was asked from outside its game's own call stack (another "
-                f"thread, or after the game ended); a game with threads needs {USE_THREADS}, and "
-                "asks its agents from the thread that runs play"
-            )
+            is_here = threading.current_thread() is self._thread
+            hint = f"; a game that switches between its own greenlets needs {USE_THREADS}"
+            raise asked_from_outside(self._name, hint if is_here else "")
         if self._is_exiting:
             self._swallowed()
         if "torch" in _modules and _torch_mode_is_changed():

@@ -12,7 +12,11 @@ from time import monotonic
 from types import FrameType
 from typing import NoReturn
 
-from entity_env.agents.channels.channel import MAX_SWALLOWED_EXITS, swallows_exit
+from entity_env.agents.channels.channel import (
+    MAX_SWALLOWED_EXITS,
+    asked_from_outside,
+    swallows_exit,
+)
 from entity_env.authoring.game_traceback import stack_at
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.errors import ClosedError, GameExit, ProtocolError
@@ -71,10 +75,7 @@ class ThreadChannel:
 
     def suspend(self) -> None:
         if threading.current_thread() is not self._thread:
-            raise ProtocolError(
-                f"{self._name}: an agent was asked from outside its game's own thread; a game asks "
-                "its agents from the thread that runs play, and not after it has ended"
-            )
+            raise asked_from_outside(self._name)
         if self._is_exiting:
             self._num_swallowed += 1
             if self._num_swallowed <= MAX_SWALLOWED_EXITS:

@@ -21,7 +21,7 @@ from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.game_traceback import game_traceback
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
-from entity_env.cli.display.console import plain_table
+from entity_env.cli.display.console import StageDisplay, plain_table
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import NAMED, is_batch, load_game, make_vec_env
 from entity_env.cli.options import (
@@ -84,38 +84,53 @@ def summary(game: Game) -> str:
 @click.option("--episodes", type=COUNT, default=3, help="Number of episodes, each played again.")
 @click.option("--max-steps", type=COUNT, default=2000, help="Steps of an episode that is no error.")
 @click.option("--seed", type=SEED, default=0, help="Seed of the episodes and the random actions.")
+@click.option(
+    "--max-time",
+    "max_time_s",
+    type=FiniteRange(min=0, min_open=True),
+    default=60,
+    metavar="SECONDS",
+    help="Time after which no more steps are checked, roughly.",
+)
 @step_timeout_option
+@transport_option
 @set_option
 def check(
     game: str,
     episodes: int,
     max_steps: int,
     seed: int,
+    max_time_s: float,
     step_timeout_s: float | None,
+    transport: Transport | None,
     settings: Sequence[str],
 ) -> None:
     """Check that a game keeps the contract: what it shows, asks and ends, and that a seed repeats
     it.
 
     Plays with random actions, as check_game of entity_env.check does. Exit code 1 and a list of
-    all violations if there are any.
+    all violations if there are any; likely mistakes are warnings.
     """
-    chosen = load_game(game, settings)
+    chosen = load_game(game, settings).with_transport(transport)
     try:
-        check_game(
-            chosen,
-            episodes=episodes,
-            max_steps=max_steps,
-            seed=seed,
-            step_timeout_s=step_timeout_s,
-        )
+        with StageDisplay() as display:
+            num_played = check_game(
+                chosen,
+                episodes=episodes,
+                max_steps=max_steps,
+                seed=seed,
+                step_timeout_s=step_timeout_s,
+                max_time_s=max_time_s,
+                on_step=display.show,
+            )
     except ContractError as error:
         if isinstance(error.__cause__, UsageError):  # a setting, or a file that the game needs
             raise error.__cause__ from None
         cause = error.__cause__
         trace = f"\n{game_traceback(cause)}" if isinstance(cause, Exception) else ""
         raise GameFailed(f"{error}{trace}") from error
-    click.echo(f"{chosen.name}: no violation of the contract in {episodes} episodes")
+    played = f"{num_played} episodes" if num_played else "the first steps of an episode"
+    click.echo(f"{chosen.name}: no violation of the contract in {played}")
 
 
 @click.command()

@@ -8,10 +8,18 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 _PATIENCE_S: Final = 1.0
+_REFRESH_S: Final = 0.1
 
 
 class OutputClosed(SystemExit):
@@ -102,6 +110,40 @@ class ProgressBar:
         if time.monotonic() > self._start_s:
             self._bar.start()
             self._start_s = math.inf
+
+
+class StageDisplay:
+    """The current stage of some work and its seconds, on stderr, if the work takes more than a
+    second and stderr is a terminal. Draws when it is called: it has no thread of its own."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._bar = Progress(
+            SpinnerColumn(),
+            "{task.description}",
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task("")
+        self._next_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+    def show(self, stage: str) -> None:
+        """Draws the stage, at most ten times per second."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + _REFRESH_S
+        self._bar.start()
+        self._bar.update(self._task, description=stage, refresh=True)
 
 
 def plain_table(label: str | None = None, *numbers: str, gap: int = 2) -> Table:

@@ -355,7 +355,10 @@ class TestOtherThread:
         env = env_of(play, transport)
         env.reset()
         assert isinstance(errors[0], ProtocolError)
-        assert "asked from outside its game" in str(errors[0])
+        message = str(errors[0])
+        assert "asked from outside its game" in message
+        assert "call act and game_over in the thread that runs play" in message
+        assert "transport" not in message  # none of them allows it
         env.close()
 
 
@@ -699,7 +702,7 @@ class TestAsyncio:
                 assert vec.act({"Move": np.ones(4, np.int64)}).is_ready.tolist() == [True] * 4
         episodes = game.run(RandomAgent(1), RandomAgent(2))
         assert [episode.length for episode in episodes] == [2, 2]
-        check_game(game)
+        check_game(game.with_transport("thread"))
 
     def test_restarted_within_an_event_loop_of_the_driver(self) -> None:
         seeds = []

@@ -1,0 +1,550 @@
+"""`DirectPlay`: plays a game with random legal actions by direct calls, and checks all it shows."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import unwrap
+from itertools import islice
+from time import perf_counter
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+from entity_env.authoring.action_type import ActionKey, ActionType
+from entity_env.authoring.agent import Agent, Pending
+from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import line_of_frame
+from entity_env.authoring.local_run import end_episode, still_played
+from entity_env.authoring.obs import Obs, answer_to, obs_problem
+from entity_env.authoring.schema import Schema
+from entity_env.authoring.step_timeout import StepTimeout
+from entity_env.authoring.to_observation import to_observation
+from entity_env.check.outer_state import OuterState
+from entity_env.check.violations import (
+    Snapshot,
+    Violations,
+    is_finite,
+    obs_violations,
+    observation_violations,
+    snapshot,
+)
+from entity_env.core.action_request import Question, questions, random_action
+from entity_env.core.observation import Observation
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.errors import GameExit, SchemaError
+
+_MAX_IGNORED: Final = 20
+"""Calls of `act` per agent allowed after it returned None: nested loops need some to return."""
+_MAX_IDLE: Final = 100
+"""Calls of `play` in a row that may return without calling `act`."""
+_MAX_SITES: Final = 16
+"""Places in a game at which `act` is made to return None."""
+_SITE_DEPTH: Final = 4
+"""Frames that tell one place from another."""
+_MIN_ANSWERS: Final = 2
+"""Answers before the time is up: less shows nothing."""
+
+
+@dataclass(frozen=True)
+class CheckPlan:
+    """What the stages of a check play.
+
+    Args:
+        game: with its settings.
+        violations: the list to which a stage adds.
+        episodes, max_steps, seed: as for `check_game`.
+        timeout: of the game's steps; open.
+        step_timeout_s: its seconds, for stages that open another one.
+        on_step: called at every step of a stage with its name.
+        num_answers: calls of `act` that are answered at most, in a game that takes too long to
+            play all episodes; None = no limit.
+    """
+
+    game: Game
+    violations: Violations
+    episodes: int
+    max_steps: int
+    seed: int
+    timeout: StepTimeout
+    step_timeout_s: float | None
+    on_step: Callable[[str], None]
+    num_answers: int | None = None
+
+    def rngs(self) -> list[np.random.Generator]:
+        """A generator per agent, so that each is answered alike whoever is asked first."""
+        return [np.random.default_rng([self.seed, i]) for i in range(self.game.num_agents)]
+
+
+class Score(NamedTuple):
+    """A score that an agent was shown, with its place and the line of the game."""
+
+    value: float
+    place: str
+    line: str
+
+
+class DirectPlay:
+    """Plays the episodes of a plan once.
+
+    Raises nothing into the game, where an `except` could swallow it: when no answer is possible,
+    `act` returns None from then on.
+
+    Args:
+        plan: what is played.
+        stage: name of this stage.
+        outer: looks for global generators that the game draws from.
+        stop_s: time of `perf_counter` from which on `act` returns None.
+    """
+
+    def __init__(
+        self,
+        plan: CheckPlan,
+        stage: str,
+        outer: OuterState | None = None,
+        stop_s: float = float("inf"),
+    ) -> None:
+        self.trace: list[tuple[str, Snapshot]] = []
+        """All observations, each with its place."""
+        self.is_cut = False
+        """It was ended by `stop_s`."""
+        self.num_answered = 0
+        """Calls of `act` that were answered."""
+        self.step_times_s: list[float] = []
+        """Seconds that the game took from one call to the next one."""
+        self._plan = plan
+        self._game = plan.game
+        self._violations = plan.violations
+        self._stage = stage
+        self._outer = outer
+        self._stop_s = stop_s
+        self._seeds = EpisodeSeeds(plan.seed)
+        self._agents = [_CheckAgent(self, i, rng) for i, rng in enumerate(plan.rngs())]
+        self._num_answers = plan.num_answers
+        self._is_closed = False
+        self._num_ignored = 0
+        self._left_at = ""
+        """The line at which `act` first returned None."""
+        self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
+        """By place in the game: how many calls had been answered at its first and second call."""
+        self._play_frame: FrameType | None = None
+        self._returned_at = ""
+        """The line at which the last call of `play` ended."""
+        self._thread = threading.current_thread()
+        self._resumed_s = 0.0
+
+    @property
+    def repeatable(self) -> CheckPlan:
+        """The plan; if the time was up, only as far as it was played."""
+        return replace(self._plan, num_answers=self.num_answered) if self.is_cut else self._plan
+
+    @property
+    def traces(self) -> list[list[tuple[str, Snapshot]]]:
+        """The observations of every agent."""
+        return [agent.trace for agent in self._agents]
+
+    @property
+    def scores(self) -> list[list[Score]]:
+        """All scores that were shown in the episodes of all agents, in order."""
+        return [episode for agent in self._agents for episode in agent.scores if episode]
+
+    @property
+    def num_whole_episodes(self) -> int:
+        """Episodes that all agents have ended."""
+        return min(agent.num_episodes for agent in self._agents)
+
+    @property
+    def closings(self) -> list[int]:
+        """After how many answers `act` can return None, so that it does so once at each place in
+        the game from which it was called; in the middle of an episode, where there is one."""
+        return sorted({counts[-1] for counts in self._sites.values()})
+
+    def play(self, num_answers: int | None = None) -> None:
+        """Plays all episodes, or `num_answers` calls of `act` if that is less; then `act` is
+        None."""
+        if num_answers is not None:
+            self._num_answers = num_answers
+        num_idle = 0
+        while not self._is_closed and num_idle < _MAX_IDLE:
+            before = self._num_observed
+            if not self._start():
+                return
+            left = [agent for agent in self._agents if agent.is_playing]
+            if left and not self._is_closed:
+                self._add_unfinished(left[0])
+                return
+            num_idle = 0 if self._num_observed > before else num_idle + 1
+            if max(agent.num_episodes for agent in self._agents) >= self._plan.episodes:
+                return
+        if not self._is_closed:
+            self._add("play returns again and again without calling act")
+
+    def seed_of(self, agent: _CheckAgent) -> int:
+        """Seed of an agent's current episode."""
+        return self._seeds[agent.num_episodes]
+
+    @contextmanager
+    def asked(self, frame: FrameType) -> Iterator[None]:
+        """Stops the timeout during a call of the game, which is made in this frame."""
+        self.step_times_s.append(perf_counter() - self._resumed_s)
+        self._plan.timeout.stop()
+        self._violations.line = line_of_frame(frame)
+        if self._play_frame is None:
+            self._play_frame = _frame_of_play(self._game, frame)
+        if self._outer is not None:
+            self._outer.look(self._violations.line)
+        self._plan.on_step(self._stage)
+        try:
+            yield
+        except GameExit:  # the game must return, and may hang instead
+            self._plan.timeout.start()
+            raise
+        self._violations.line = ""
+        self._plan.timeout.start()
+        self._resumed_s = perf_counter()
+
+    def answer(
+        self, agent: _CheckAgent, obs: Obs, actions: tuple[ActionKey, ...], frame: FrameType
+    ) -> object:
+        """The result of `act`, which was called in this frame; None once the agents are closed."""
+        if self._is_closed:
+            self._ignored()
+            return None
+        self._at(agent)
+        if not self._may_ask(agent, "an agent was asked"):
+            self._close()
+            return None
+        if agent.is_awaited:
+            self._violations.add("an agent was asked again before .get() of its last act_async")
+        if agent.num_steps >= self._plan.max_steps:
+            self._violations.add(
+                f"no game_over within {self._plan.max_steps} steps: end the episode, truncate it, "
+                "or pass a larger max_steps"
+            )
+            self._close()
+            return None
+        if not agent.is_playing:
+            agent.first_line = self._violations.line
+        kinds = self._kinds(actions)
+        observation = self._observe(agent, obs, kinds) if kinds else None
+        if observation is None or self.num_answered == self._num_answers:
+            self._close()
+            return None
+        if self.num_answered >= _MIN_ANSWERS and perf_counter() > self._stop_s:
+            self.is_cut = True
+            self._close()
+            return None
+        self._note_site(frame)
+        self.num_answered += 1
+        agent.num_steps += 1
+        return self._random_answer(agent, obs, kinds, observation)
+
+    def game_over(self, agent: _CheckAgent, obs: Obs | None, truncated: bool) -> None:
+        """Ends an episode of an agent; closes the agents after the last one of all."""
+        if self._is_closed:
+            agent.is_playing = False
+            self._ignored()
+            return
+        self._at(agent)
+        if not self._may_ask(agent, "an agent was given game_over"):
+            self._close()
+            return
+        if agent.is_awaited:
+            self._violations.add("game_over came before .get() of the last act_async")
+        if len(self._agents) == 1 and not agent.is_playing:
+            self._violations.add("game_over came before anything was asked in this episode")
+        final = Obs(agent.last_score) if obs is None else obs
+        if self._observe(agent, final, (), truncated=truncated) is None:
+            self._is_closed = True
+        agent.num_episodes += 1
+        agent.num_steps = 0
+        agent.is_playing = False
+        agent.has_ended = True
+        end_episode(agent, () if self._game.respawns else self._agents)
+        if all(each.num_episodes >= self._plan.episodes for each in self._agents):
+            self._is_closed = True
+
+    @property
+    def _num_observed(self) -> int:
+        return sum(agent.num_observed for agent in self._agents)
+
+    def _start(self) -> bool:
+        """Calls `play` once; returns whether it may be called again.
+
+        It runs in a greenlet, so that a game that swallows every exception can be abandoned.
+        """
+        number = max(agent.num_episodes for agent in self._agents)
+        for agent in self._agents:  # also agents without a part in the last episode
+            agent.num_episodes = number
+            agent.has_ended = False
+        seed = self._seeds[number]
+        agents = cast("Sequence[Agent]", self._agents)
+        run = greenlet(lambda: self._game.start(agents, seed))
+        run.gr_context = contextvars.copy_context()
+        self._hub = getcurrent()
+        self._player = run
+        has_returned = False
+        self._plan.timeout.start()
+        self._resumed_s = perf_counter()
+        try:
+            with self._violations.of_game("play", self._hint):
+                run.switch()
+                has_returned = run.dead
+        finally:
+            self._returned_at = line_of_frame(self._play_frame)  # a frame keeps its last line
+            self._play_frame = None
+            self._plan.timeout.stop()
+            self._violations.line = ""
+        return has_returned
+
+    def _hint(self, error: BaseException) -> str:
+        """What to add where the game raised an error."""
+        if not self._left_at:
+            return ""
+        return (
+            f"; act had returned None before ({self._left_at}), as it does when the program closes "
+            "the game: return then"
+        )
+
+    def _add_unfinished(self, agent: _CheckAgent) -> None:
+        """Adds a violation for `play`, which has returned in the middle of an agent's episode."""
+        self._at(agent)
+        self._violations.line = self._returned_at
+        which = f" for agent {agent.agent_id}" if len(self._agents) > 1 else ""
+        if agent.has_ended:
+            self._violations.add(
+                f"act after game_over began another episode at {agent.first_line}, which play left "
+                f"without game_over{which}: return after game_over, or end that episode, too"
+            )
+        else:
+            self._violations.add(
+                f"play returned without game_over{which}: call it before every return"
+            )
+        self._violations.line = ""
+
+    def _may_ask(self, agent: _CheckAgent, call: str) -> bool:
+        """Adds a violation for a call after the agent's episode, or from another thread."""
+        thread = threading.current_thread()
+        if thread is not self._thread:
+            self._violations.add(
+                f"{call} in the thread {thread.name!r}, expected the thread that runs play: call "
+                "act and game_over there; other threads can pass their results to it, for example "
+                "through a queue.Queue"
+            )
+        elif agent.is_over:
+            self._violations.add(still_played(call))
+        return thread is self._thread and not agent.is_over
+
+    def _observe(
+        self,
+        agent: _CheckAgent,
+        obs: Obs,
+        kinds: Sequence[ActionType[Any]],
+        *,
+        truncated: bool = False,
+    ) -> Observation | None:
+        """Checks an `Obs`; returns it as an `Observation`, None when it has no valid answer."""
+        if problem := obs_problem(obs):
+            self._violations.add(problem)
+            return None
+        found = self._violations.extend(obs_violations(obs, self._game.schema))
+        if not is_finite(obs.score):
+            found += self._violations.extend(
+                [f"the score is {obs.score!r}, expected a finite number"]
+            )
+        is_first = not agent.is_playing
+        reward = agent.reward_of(obs)
+        if is_first:
+            agent.scores.append([])
+        agent.scores[-1].append(
+            Score(agent.last_score, self._violations.place, self._violations.line)
+        )
+        try:
+            observation = to_observation(
+                obs,
+                kinds,
+                self._game.schema,
+                reward=reward,
+                terminated=not kinds and not truncated,
+                truncated=truncated,
+            )
+        except SchemaError as error:
+            if not found:
+                self._violations.add(str(error))
+            return None
+        spaces = self._game.obs_space(), self._game.action_space()
+        found += self._violations.extend(
+            observation_violations(observation, *spaces, is_first=is_first and bool(kinds))
+        )
+        if not found:
+            seen = self._violations.place, snapshot(observation, spaces[0])
+            self.trace.append(seen)
+            agent.trace.append(seen)
+        return observation
+
+    def _kinds(self, actions: tuple[ActionKey, ...]) -> list[ActionType[Any]]:
+        """The actions that are asked for; none when they are invalid."""
+        if not actions:
+            self._violations.add("act needs at least one action to ask for: agent.act(obs, Move)")
+        try:
+            return [self._game.schema.action(key) for key in actions]
+        except SchemaError as error:
+            self._violations.add(str(error))
+            return []
+
+    def _random_answer(
+        self,
+        agent: _CheckAgent,
+        obs: Obs,
+        kinds: Sequence[ActionType[Any]],
+        observation: Observation,
+    ) -> object:
+        schema: Schema = self._game.schema
+        try:
+            asked = questions(observation, schema.obs_space(), schema.action_space())
+        except SchemaError:  # a violation that was noted already
+            self._close()
+            return None
+        return random_answer(asked, kinds, obs, agent.rng)
+
+    def _note_site(self, frame: FrameType) -> None:
+        """Keeps the place in the game from which `act` is answered."""
+        stack = islice(traceback.walk_stack(frame), 1, 1 + _SITE_DEPTH)  # without `act`
+        site = tuple((each.f_code, line) for each, line in stack)
+        counts = self._sites.get(site)
+        if counts is None and len(self._sites) < _MAX_SITES:
+            counts = self._sites.setdefault(site, [])
+        if counts is not None and len(counts) < 2:
+            counts.append(self.num_answered)
+
+    def _close(self) -> None:
+        """Makes `act` return None from now on."""
+        self._is_closed = True
+        self._left_at = self._left_at or self._violations.line
+
+    def _ignored(self) -> None:
+        """Counts calls after `act` returned None; raises GameExit when there are too many."""
+        self._left_at = self._left_at or self._violations.line
+        self._num_ignored += 1
+        allowed = _MAX_IGNORED * len(self._agents)
+        if self._num_ignored <= allowed:
+            return
+        self._add("play continues after act returned None: return from it then")
+        if self._num_ignored <= 2 * allowed:
+            raise GameExit
+        self._add("play swallows GameExit: catch Exception, not BaseException, around agent.act")
+        if getcurrent() is self._player:
+            self._hub.switch()
+        raise GameExit
+
+    def _add(self, violation: str) -> None:
+        self._violations.place = self._violations.line = ""
+        self._violations.add(violation)
+
+    def _at(self, agent: _CheckAgent) -> None:
+        which = f", agent {agent.agent_id}" if len(self._agents) > 1 else ""
+        self._violations.place = (
+            f"episode {agent.num_episodes} (seed {self.seed_of(agent)}), "
+            f"step {agent.num_steps}{which}"
+        )
+
+
+class _CheckAgent:
+    """The methods of `Agent` that games use; answers are random legal actions."""
+
+    def __init__(self, check: DirectPlay, agent_id: int, rng: np.random.Generator) -> None:
+        self.agent_id = agent_id
+        self.rng = rng
+        self.trace: list[tuple[str, Snapshot]] = []
+        self.scores: list[list[Score]] = []
+        """By episode."""
+        self.num_episodes = 0
+        self.num_steps = 0
+        self.num_observed = 0
+        self.is_playing = False
+        self.is_over = False
+        """See `end_episode`."""
+        self.is_awaited = False
+        """`get` of its last `act_async` was not called yet."""
+        self.has_ended = False
+        """It has ended an episode since the last call of `play`."""
+        self.first_line = ""
+        """The line of the game that first asked in this episode."""
+        self.last_score = 0.0
+        self._check = check
+
+    @property
+    def seed(self) -> int:
+        return self._check.seed_of(self)
+
+    def act(self, obs: Obs, /, *actions: ActionKey) -> object:
+        self.num_observed += 1
+        frame = sys._getframe()
+        with self._check.asked(frame):
+            return self._check.answer(self, obs, actions, frame)
+
+    def act_async(self, obs: Obs, /, *actions: ActionKey) -> _Answer:
+        answer = self.act(obs, *actions)
+        self.is_awaited = True
+        return _Answer(self, answer)
+
+    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
+        self.num_observed += 1
+        with self._check.asked(sys._getframe()):
+            self._check.game_over(self, obs, truncated)
+
+    def close(self) -> None:
+        pass
+
+    def reward_of(self, obs: Obs) -> float:
+        """Change of the score since the last observation; the score may have any type."""
+        score = obs.score if is_finite(obs.score) else self.last_score
+        reward = score - self.last_score if self.is_playing else 0.0
+        self.is_playing = True
+        self.last_score = score
+        return reward
+
+
+class _Answer(Pending[object]):
+    """Result of `act_async`."""
+
+    def __init__(self, agent: _CheckAgent, answer: object) -> None:
+        self._agent = agent
+        self._answer = answer
+
+    def get(self) -> object:
+        self._agent.is_awaited = False
+        return self._answer
+
+
+def random_answer(
+    asked: Sequence[Question],
+    kinds: Sequence[ActionType[Any]],
+    obs: Obs,
+    rng: np.random.Generator,
+) -> object:
+    """A random legal result of `act` for these actions."""
+    chosen = {question.name: question.chosen(random_action(question, rng)) for question in asked}
+    answers = tuple(answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds)
+    return answers[0] if len(answers) == 1 else answers
+
+
+def _frame_of_play(game: Game, frame: FrameType) -> FrameType:
+    """The frame of `play`, without decorators, in the stack of a call that it made."""
+    play = game.play.func if isinstance(game.play, partial) else game.play
+    code = getattr(unwrap(play), "__code__", None)
+    for outer, _ in traceback.walk_stack(frame):
+        if outer.f_code is Game.start.__code__:
+            break
+        frame = outer
+        if outer.f_code is code:
+            break
+    return frame

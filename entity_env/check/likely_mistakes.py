@@ -1,0 +1,159 @@
+"""What works but is hardly meant: lost choices and fields, odd scores, slow steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from entity_env.authoring.schema import Schema
+from entity_env.check.direct_play import Score
+
+_MIN_RETURNS: Final = 6
+"""Returns to one score that show a pattern: a sum of random steps of 1 makes as many at once, and
+no other ones, in 1 of 64 games."""
+_MAX_AWAY: Final = 2.0
+"""Observations between them, on average, in that pattern."""
+_LARGE_REWARD: Final = 1e6
+_SLOW_S: Final = 0.01
+"""Seconds per step: a million steps take three hours."""
+_STEPS: Final = 1_000_000
+"""Of a short training run, for messages."""
+
+
+def missing_choices(schema: Schema) -> Iterator[str]:
+    """Names in the Enums of actions that no agent can choose."""
+    for action in schema.actions.values():
+        choices = getattr(action, "choices", ())
+        for enum in _enums_of(choices[0]) if choices else ():
+            listed = {member.name for member in enum}
+            for name, member in enum.__members__.items():
+                if name in listed:
+                    continue
+                where = f"action {enum.__name__}: {name}"
+                if member.name == name:
+                    yield f"{where} is not a single bit, so agents cannot choose it: use an Enum"
+                    continue
+                yield (
+                    f"{where} has the value of {member.name}, {member.value!r}, so Python makes it "
+                    f"another name of {member.name} and agents cannot choose it: give each its own "
+                    f"value; if it is meant, write {name} = {enum.__name__}.{member.name} below "
+                    f"the class{_place_of(enum)}"
+                )
+
+
+def _enums_of(choice: object) -> list[type[Enum]]:
+    """The Enum of a choice, or those of the fields of a product."""
+    if isinstance(choice, Enum):
+        return [type(choice)]
+    if not (dataclasses.is_dataclass(choice) and not isinstance(choice, type)):
+        return []
+    return [type(getattr(choice, field.name)) for field in dataclasses.fields(choice)]
+
+
+def unseen_attributes(schema: Schema) -> Iterator[str]:
+    """Numbers in the bodies of entity classes that are no fields, for want of an annotation.
+
+    Not private names, and not constants: names in capitals.
+    """
+    declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
+    for cls in (kind.cls for kind in declared):
+        bases = [base for base in cls.__mro__ if "__dataclass_fields__" in vars(base)]
+        annotated = {name for base in bases for name in inspect.get_annotations(base)}
+        for base in bases:
+            for name, value in vars(base).items():
+                if name in annotated or name.startswith("_") or name.isupper():
+                    continue
+                if _could_be_feature(value):
+                    kind = type(value).__name__
+                    yield (
+                        f"entity {cls.__name__}: {name} = {value!r} has no annotation, so it is no "
+                        f"field and agents do not see it: write {name}: {kind} = {value!r}, or "
+                        f"{name}: ClassVar[{kind}] if that is meant{_place_of(base)}"
+                    )
+
+
+def _could_be_feature(value: object) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(map(_could_be_feature, value))
+    return isinstance(value, int | float | Enum | np.number | np.bool_)
+
+
+def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[str]:
+    """Sentences about scores that teach nothing, or something else than meant."""
+    changes = [
+        (abs(now.value - before.value), now)
+        for episode in episodes
+        for before, now in pairwise(episode)
+        if now.value != before.value
+    ]
+    if not changes:
+        if num_whole:
+            played = "an episode" if num_whole == 1 else f"{num_whole} episodes"
+            yield (
+                f"the score did not change in {played}, which teaches nothing: observe with "
+                "Obs(score), the score so far; or check more episodes, if it is rarely earned"
+            )
+        return
+    largest, at = max(changes, key=lambda change: change[0])
+    if largest >= _LARGE_REWARD:
+        yield (
+            f"{at.place}: the score changes by {largest:g} at once ({at.line}): rewards of about 1 "
+            "are learned best, so divide the score, or train with --norm-returns"
+        )
+    yield from _per_step(episodes)
+
+
+def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
+    """A score that falls back to where it was after each change."""
+    values = Counter(score.value for episode in episodes for score in episode)
+    base, num_base = values.most_common(1)[0]
+    num_away = values.total() - num_base
+    num_runs, returns = 0, []
+    for episode in episodes:
+        runs = [list(run) for _, run in groupby(episode, key=lambda score: score.value == base)]
+        num_runs += sum(run[0].value != base for run in runs)
+        returns += [
+            (run[-1], after[0])
+            for before, run, after in zip(runs, runs[1:], runs[2:], strict=False)
+            if before[0].value == base
+        ]
+    is_typical = num_base >= num_away and num_away <= _MAX_AWAY * num_runs
+    if len(returns) < _MIN_RETURNS or not is_typical:
+        return
+    away, back = returns[0]
+    yield (
+        f"{back.place}: the score looks like the reward of a step: it is {away.value:g} and then "
+        f"{base:g} again, as after {len(returns)} changes ({away.line}); Obs(score) needs the "
+        "score so far, score += reward, and its changes are the rewards"
+    )
+
+
+def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
+    """A sentence about a game that takes long; empty for any other one."""
+    typical_s = median(step_times_s) if step_times_s else 0.0
+    is_slow = typical_s >= _SLOW_S
+    if not (is_slow or is_cut):
+        return ""
+    hours = typical_s * _STEPS / 3600
+    slow = f": {_STEPS:,} steps of training take {hours:,.0f} hours in one process; aim at 1 ms"
+    cut = (
+        f"; the check stopped after {num_answered} steps: --max-time, or max_time_s of check_game, "
+        "lets it go further"
+    )
+    return f"a step takes {typical_s * 1000:.3g} ms{slow * is_slow}{cut * is_cut}"
+
+
+def _place_of(cls: type) -> str:
+    """File and line of a class, where they can be found."""
+    try:
+        return f" ({inspect.getfile(cls)}:{inspect.getsourcelines(cls)[1]})"
+    except (OSError, TypeError):
+        return ""

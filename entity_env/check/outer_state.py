@@ -1,0 +1,174 @@
+"""`OuterState`: what outlives an episode of a game, to name why two episodes of one seed differ."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from inspect import unwrap
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Final
+
+import numpy as np
+
+from entity_env.authoring.game import Game
+
+_LEFT_OVER: Final = "left over from the last episode"
+_MAX_BYTES: Final = 2**24
+"""Of a pickled variable; larger ones are not compared."""
+
+
+class OuterState:
+    """The global random generators, and the variables of a game's modules.
+
+    Compared by what they were when this was made. A variable that cannot be pickled is left out.
+    """
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+        self._before = _digests(game)
+        self._generators = _generators()
+        self.draw = ""
+        """The first use of a global generator, as a sentence; "" if there was none."""
+
+    def look(self, line: str) -> None:
+        """Compares the global generators, in a call of the game from this line."""
+        if self.draw:
+            return
+        for name, (state, instead) in _generators().items():
+            if state != self._generators[name][0]:
+                before = f" before {line}" if line else ""
+                self.draw = (
+                    f"play draws from the module {name}{before}, and all copies and episodes share "
+                    f"its numbers: draw from rng = {instead}"
+                )
+
+    def cause(self, how: str = _LEFT_OVER) -> str:
+        """Why episodes of one seed differ, to be added to a sentence that says so.
+
+        Args:
+            how: what a variable is that makes them differ.
+        """
+        return self.known_cause(how) or (
+            "; besides the seed, what decides may be a generator made without it, the clock, id() "
+            f"or hash(), or state that is {how}"
+        )
+
+    def known_cause(self, how: str = _LEFT_OVER) -> str:
+        """The same; empty where only guesses are left."""
+        if self.draw:
+            return f"; {self.draw}"
+        now = _digests(self._game)
+        changed = [name for name, digest in now.items() if self._before.get(name) != digest]
+        if not changed:
+            return ""
+        return f"; {how}: {', '.join(changed)}, which play has changed: make it new in play"
+
+
+def _generators() -> Mapping[str, tuple[object, str]]:
+    """The state of the global generators, and what to draw from instead."""
+    state = np.random.get_state(legacy=False)["state"]
+    return {
+        "random": (random.getstate(), "random.Random(seed)"),
+        "numpy.random": (pickle.dumps(state), "np.random.default_rng(seed)"),
+    }
+
+
+def _digests(game: Game) -> dict[str, bytes]:
+    """A hash of every variable that outlives an episode, by its name for people."""
+    digests: dict[str, bytes] = {}
+    for name, value in _variables(game):
+        digest = _digest(value)
+        if digest:
+            digests[name] = digest
+    return digests
+
+
+def _digest(value: object) -> bytes:
+    """A hash of a variable's content; empty if it cannot be pickled, or is large."""
+    sink = _HashingFile()
+    try:
+        pickle.Pickler(sink, protocol=5).dump(value)
+    except Exception:  # of a class of the game
+        return b""
+    return sink.hash.digest()
+
+
+class _HashingFile:
+    """A file that keeps nothing but a hash."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.blake2b()
+        self._num_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        size = memoryview(data).nbytes
+        self._num_bytes += size
+        if self._num_bytes > _MAX_BYTES:
+            raise OverflowError("too large to be compared")
+        self.hash.update(data)
+        return size
+
+
+def _variables(game: Game) -> Iterator[tuple[str, object]]:
+    play: object = game.play
+    if isinstance(play, partial):
+        yield "an argument of functools.partial", (play.args, play.keywords)
+        play = play.func
+    if isinstance(play, MethodType):
+        yield f"the {type(play.__self__).__name__} that play is a method of", play.__self__
+        play = play.__func__
+    elif not isinstance(play, FunctionType):
+        yield f"the {type(play).__name__} that is called as play", play
+        play = getattr(type(play), "__call__", None)  # noqa: B004 - the function itself
+    yield "a setting", dict(game.settings)
+    play = unwrap(play) if callable(play) else None
+    if not isinstance(play, FunctionType):
+        return
+    for name, cell in zip(play.__code__.co_freevars, play.__closure__ or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            yield f"{name!r} around play", cell.cell_contents
+    yield from _of_function(play, "play")
+    file = play.__globals__.get("__file__")
+    yield from _of_module(play.__globals__, Path(file).parent if file else None, set())
+
+
+def _of_module(
+    names: Mapping[str, object], folder: Path | None, seen: set[int]
+) -> Iterator[tuple[str, object]]:
+    """Variables of a module, of its classes and functions, and of modules beside it."""
+    if id(names) in seen:
+        return
+    seen.add(id(names))
+    module = str(names.get("__name__", ""))
+    where = Path(str(names.get("__file__") or module)).name
+    for name, value in list(names.items()):
+        if name.startswith("__"):
+            continue
+        if isinstance(value, ModuleType):
+            file = Path(getattr(value, "__file__", None) or "")
+            if folder in (file.parent, file.parent.parent):  # a module or package beside the game
+                yield from _of_module(vars(value), folder, seen)
+        elif isinstance(value, type):
+            if value.__module__ == module:
+                yield from _of_class(value, f"{name} in {where}")
+        elif isinstance(value, FunctionType):
+            if value.__module__ == module:
+                yield from _of_function(value, f"{name} in {where}")
+        elif not callable(value):  # compiled functions take long to be pickled
+            yield f"{name!r} in {where}", value
+
+
+def _of_class(cls: type, where: str) -> Iterator[tuple[str, object]]:
+    for name, value in list(vars(cls).items()):
+        if not (name.startswith("__") or callable(value) or hasattr(value, "__get__")):
+            yield f"{name!r} of {where}", value
+
+
+def _of_function(function: FunctionType, where: str) -> Iterator[tuple[str, object]]:
+    yield f"a default argument of {where}", (function.__defaults__, function.__kwdefaults__)
+    yield f"an attribute of {where}", vars(function)

@@ -1,0 +1,161 @@
+"""Plays a game as training does: suspended at every `act`, and with another copy in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from entity_env.agents.channels.game_runner import GameRunner
+from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.authoring.action_type import ActionType
+from entity_env.authoring.game_traceback import notes_of
+from entity_env.authoring.obs import Obs
+from entity_env.authoring.to_observation import to_observation
+from entity_env.check.direct_play import CheckPlan, DirectPlay, random_answer
+from entity_env.check.outer_state import OuterState
+from entity_env.check.violations import Violations, difference, snapshot
+from entity_env.core.action_request import questions
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Observation
+from entity_env.core.seeding import EpisodeSeeds
+
+_APART: Final = 2
+"""Steps that one copy is behind the other."""
+_SHARED: Final = "shared by the copies"
+_LEAVE: Final = (
+    "; act raises GameExit in a suspended game that is closed: let it pass, and let finally blocks "
+    "only clean up"
+)
+_STAGE: Final = "playing two copies in turn"
+
+
+def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
+    """What differs from `direct` when two copies play the same episodes in turn, suspended.
+
+    Returns:
+        At most one difference or error, and what happens when the copies are closed where they
+        wait; the list of `direct` stays as it is.
+    """
+    plan = replace(direct.repeatable, violations=Violations(direct.repeatable.game.name))
+    copies = [_Copy(plan, direct, outer) for _ in range(2)]
+    try:
+        for step in range(len(direct.trace) + _APART):
+            for copy in copies[: 1 if step < _APART else 2]:
+                if not (copy.is_done or len(plan.violations)):
+                    copy.advance()
+    finally:
+        for copy in copies:
+            copy.close()
+    return plan.violations
+
+
+class _Copy:
+    """One of the copies; each observation is compared with that of the game alone."""
+
+    def __init__(self, plan: CheckPlan, direct: DirectPlay, outer: OuterState) -> None:
+        self._plan = plan
+        self._outer = outer
+        self._traces = direct.traces
+        self._rngs = plan.rngs()
+        self._num_seen = [0] * plan.game.num_agents
+        self._runner = GameRunner(plan.game, on_end=self._ended)
+        self._has_begun = False
+
+    @property
+    def is_done(self) -> bool:
+        """It has shown all that the game alone showed."""
+        seen = zip(self._num_seen, self._traces, strict=True)
+        return all(number >= len(trace) for number, trace in seen)
+
+    def advance(self) -> None:
+        """Answers the agents that wait, and runs the copy until the next ones do."""
+        self._plan.on_step(_STAGE)
+        with self._playing("play", self._hint):
+            if not self._has_begun:
+                self._has_begun = True
+                self._runner.restart(EpisodeSeeds(self._plan.seed))
+                return
+            # The observations of all before the first answer, as a batch is read.
+            answers = [(agent, self._answer(agent)) for agent in self._runner.waiting]
+            if len(self._plan.violations):
+                return
+            for agent, answer in answers:
+                agent.give(answer)
+            self._runner.resume()
+            self._runner.require_waiting()
+
+    def close(self) -> None:
+        """Unwinds the copy where it waits."""
+        with self._playing("play, closed while it was suspended,", lambda error: _LEAVE):
+            self._runner.close()
+
+    @contextmanager
+    def _playing(self, call: str, hint: Callable[[BaseException], str]) -> Iterator[None]:
+        """Times the game, and adds what it raises."""
+        self._plan.timeout.start()
+        self._plan.violations.place = f"two copies in turn, as in training: {self._place}"
+        try:
+            with self._plan.violations.of_game(call, hint):
+                yield
+        finally:
+            self._plan.timeout.stop()
+
+    def _hint(self, error: BaseException) -> str:
+        notes = notes_of(error)
+        if notes:
+            return "".join(f"; {note}" for note in notes)
+        return f", and one alone does not{self._outer.known_cause(_SHARED)}"
+
+    @property
+    def _place(self) -> str:
+        """The place of the last observation, in the words of the game alone."""
+        seen = zip(self._num_seen, self._traces, strict=True)
+        places = [trace[number - 1][0] for number, trace in seen if 0 < number <= len(trace)]
+        return places[0] if places else "at the start"
+
+    def _answer(self, agent: TrainAgent) -> object:
+        obs = agent.obs or Obs()
+        reward = obs.score - agent.last_score if agent.is_playing else 0.0
+        if not agent.is_playing:
+            agent.is_playing = True
+            agent.first_score = obs.score
+        agent.last_score = obs.score
+        observation = self._compared(agent, obs, agent.kinds, reward)
+        game = self._plan.game
+        asked = questions(observation, game.obs_space(), game.action_space())
+        return random_answer(asked, agent.kinds, obs, self._rngs[agent.agent_id])
+
+    def _ended(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
+        """See `OnEnd`."""
+        reward = obs.score - agent.last_score if agent.is_playing else 0.0
+        self._compared(agent, obs, (), reward, episode)
+
+    def _compared(
+        self,
+        agent: TrainAgent,
+        obs: Obs,
+        kinds: Sequence[ActionType[Any]],
+        reward: float,
+        episode: Episode | None = None,
+    ) -> Observation:
+        """The observation; a violation is added if the game alone showed another one."""
+        game = self._plan.game
+        observation = to_observation(
+            obs,
+            kinds,
+            game.schema,
+            reward=reward,
+            terminated=episode is not None and episode.terminated,
+            truncated=episode is not None and episode.truncated,
+        )
+        number, trace = self._num_seen[agent.agent_id], self._traces[agent.agent_id]
+        self._num_seen[agent.agent_id] += 1
+        if number < len(trace) and not len(self._plan.violations):
+            place, alone = trace[number]
+            if differs := difference(alone, snapshot(observation, game.obs_space())):
+                self._plan.violations.place = f"two copies in turn, as in training: {place}"
+                cause = self._outer.cause(_SHARED)
+                self._plan.violations.add(f"they differ from one alone: {differs}{cause}")
+        return observation

@@ -1,0 +1,249 @@
+"""What works and is hardly meant is found, and nothing in games that mean what they do."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, Flag
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import Categorical, ContractError, Game, Obs, Schema, SelectEntity, check_game
+from entity_env.agents import Agent
+from entity_env.check.direct_play import Score
+from entity_env.check.likely_mistakes import (
+    missing_choices,
+    odd_scores,
+    slow_steps,
+    unseen_attributes,
+)
+from entity_env.games import GAMES
+from examples import embed_asyncio, my_game, skirmish
+from tests.helpers.strategies import Food, Move, Rock, make_enum
+
+
+@dataclass
+class Dot:
+    x: int
+
+
+class Go(Enum):
+    LEFT = -1
+    RIGHT = 1
+
+
+JUMP: Any = make_enum("Jump", {"UP": 0, "DOWN": 1, "OVER": 1})
+
+
+class Keys(Flag):
+    A = 1
+    B = 2
+    BOTH = 3
+
+
+@dataclass(frozen=True)
+class Steering:
+    move: Move
+    jump: JUMP
+
+
+@pytest.mark.parametrize(
+    ("action", "names"),
+    [
+        (JUMP, [("Jump: OVER has the value of DOWN, 1", "write OVER = Jump.DOWN below the class")]),
+        (Categorical(JUMP), [("Jump: OVER has the value of DOWN", "give each its own value")]),
+        (Steering, [("Jump: OVER has the value of DOWN", "agents cannot choose it")]),
+        (Keys, [("Keys: BOTH is not a single bit", "use an Enum")]),
+        (Move, []),
+        (SelectEntity(Food), []),
+    ],
+)
+def test_choices_that_no_agent_gets(action: Any, names: list[tuple[str, str]]) -> None:  # noqa: ANN401
+    found = list(missing_choices(Schema((Food,), (action,))))
+    assert len(found) == len(names)
+    for sentence, parts in zip(found, names, strict=True):
+        assert all(part in sentence for part in parts)
+
+
+def test_they_are_violations() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().entities([Dot(0)]), JUMP)
+        agent.game_over(Obs(1))
+
+    with pytest.raises(ContractError, match="OVER has the value of DOWN") as caught:
+        check_game(Game(play, entities=(Dot,), actions=(JUMP,)), new_process=False)
+    assert len(caught.value.problems) == 1
+
+
+@dataclass
+class Cat:
+    x: int
+    fuel = 3
+    """Neither a field nor a constant."""
+    at = (1.5, 2)
+    y: int = 2
+    MAX_FUEL = 9
+    _cache = 1
+    legs: ClassVar[int] = 4
+    name = "cat"
+
+    @property
+    def is_hungry(self) -> bool:
+        return self.fuel == 0
+
+    def purr(self) -> None: ...
+
+
+@dataclass
+class Kitten(Cat):
+    age: int = 0
+
+
+class Unrelated:
+    size = 3
+
+
+@dataclass
+class Derived(Unrelated):
+    x: int
+
+
+@pytest.mark.parametrize("cls", [Cat, Kitten])
+def test_numbers_without_annotation(cls: type) -> None:
+    fuel, at = unseen_attributes(Schema((cls,), (Move,)))
+    assert f"entity {cls.__name__}: fuel = 3 has no annotation, so it is no field" in fuel
+    assert "write fuel: int = 3, or fuel: ClassVar[int]" in fuel
+    assert f"{__file__}:" in fuel
+    assert "at = (1.5, 2) has no annotation" in at
+
+
+def test_attributes_of_other_classes_are_theirs() -> None:
+    assert not list(unseen_attributes(Schema((Derived, Food, Rock), (Move,))))
+
+
+def scored(*episodes: Sequence[float]) -> list[list[Score]]:
+    return [[Score(value, "step 3", "game.py:7 in play") for value in each] for each in episodes]
+
+
+def hints(*episodes: Sequence[float]) -> list[str]:
+    return list(odd_scores(scored(*episodes), len(episodes)))
+
+
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        ([0, 1] * 7,),
+        ([0, 0, 1, 0, 0, -1, 0], [0, 5, 0, 2, 0, 0], [0, 1, 1, 0, 1, 0, 1]),
+        ([0, *[-0.01, -0.01, 1] * 7, -0.01],),
+    ],
+)
+def test_scores_of_single_steps(episodes: Sequence[Sequence[float]]) -> None:
+    [hint] = hints(*episodes)
+    assert "the score looks like the reward of a step: it is " in hint
+    assert "(game.py:7 in play); Obs(score) needs the score so far, score += reward" in hint
+
+
+REWARDS = st.lists(st.integers(-5, 5), min_size=1, max_size=50)
+
+
+@given(st.lists(REWARDS.map(lambda steps: [abs(step) for step in steps]), min_size=1, max_size=3))
+def test_a_sum_that_never_falls_is_no_mistake(episodes: list[list[int]]) -> None:
+    assert not any("looks like" in hint for hint in hints(*map(list, map(accumulate, episodes))))
+
+
+UPS_AND_DOWNS: list[Callable[[random.Random], float]] = [
+    lambda rng: rng.choice((-1, 1)),
+    lambda rng: rng.choice((-1, 0, 1)),
+    lambda rng: rng.choice((-1, 0, 0, 0, 1)),
+    lambda rng: rng.gauss(0, 1),
+    lambda rng: rng.choice((-0.1, -0.1, -0.1, 5)),
+]
+
+
+@pytest.mark.parametrize("reward", UPS_AND_DOWNS)
+def test_a_sum_that_rises_and_falls_is_no_mistake(reward: Callable[[random.Random], float]) -> None:
+    """Three episodes of 500 games: a lead, a position, a balance."""
+    rng = random.Random(1)
+    for _ in range(500):
+        episodes = [list(accumulate(reward(rng) for _ in range(40))) for _ in range(3)]
+        assert not hints(*episodes)
+
+
+def test_a_reward_at_the_end_is_no_mistake() -> None:
+    assert not hints(*[[0.0] * 9 + [1.0]] * 20)
+
+
+def test_a_score_that_never_changes() -> None:
+    [hint] = hints([1.0, 1.0], [2.0])
+    assert hint.startswith("the score did not change in 2 episodes, which teaches nothing")
+    assert not list(odd_scores(scored([1.0, 1.0]), 0))  # the time was up: who knows
+
+
+def test_a_score_of_billions() -> None:
+    [hint] = hints([0.0, 1e9, 2e9])
+    assert "step 3: the score changes by 1e+09 at once (game.py:7 in play)" in hint
+    assert "divide the score, or train with --norm-returns" in hint
+    assert not hints([1e9, 1e9 + 1])
+
+
+@pytest.mark.parametrize(
+    ("step_times_s", "is_cut", "hint"),
+    [
+        ([0.001] * 9, False, ""),
+        ([9.0, *[0.001] * 9], False, ""),  # one pause, as others on the machine cause
+        ([], False, ""),
+        ([0.02] * 9, False, "a step takes 20 ms: 1,000,000 steps of training take 6 hours"),
+        ([0.001] * 9, True, "a step takes 1 ms; the check stopped after 8 steps: --max-time, or"),
+    ],
+)
+def test_steps_that_take_long(step_times_s: list[float], is_cut: bool, hint: str) -> None:
+    found = slow_steps(step_times_s, 8, is_cut=is_cut)
+    assert found.startswith(hint)
+    assert bool(found) == bool(hint)
+
+
+def test_integers_that_float32_rounds(caplog: pytest.LogCaptureFixture) -> None:
+    def game_of(number: int) -> Game:
+        def play(agent: Agent, *, seed: int) -> None:
+            agent.act(Obs().entities([Dot(number)]), Go)
+            agent.game_over(Obs(1))
+
+        return Game(play, entities=(Dot,), actions=(Go,), name="dots")
+
+    check_game(game_of(2**24), new_process=False)
+    assert not caplog.records
+    check_game(game_of(10**30), new_process=False)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"Dot: field 'x' holds {10**30}, which agents see as 1.00000002e+30" in record.message
+    assert "step 0" in record.message
+    assert f"({__file__}:" in record.message
+
+
+SMALL = ["cherry_pick", "multi_snake", "rock_paper_scissors", "snake", "tic_tac_toe"]
+SOUND = [my_game.catch, skirmish.skirmish, embed_asyncio.coins, *(GAMES[name] for name in SMALL)]
+
+
+@pytest.mark.parametrize("game", SOUND, ids=lambda game: game.name)
+def test_games_that_mean_what_they_do(game: Game, caplog: pytest.LogCaptureFixture) -> None:
+    check_game(game, new_process=False)
+    require_no_hints(caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(GAMES))
+def test_all_games_of_the_package(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    check_game(GAMES[name], new_process=False, max_time_s=None)
+    require_no_hints(caplog)
+
+
+def require_no_hints(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing but that random moves earn too little, and that a loaded machine is slow."""
+    hints = [record.message for record in caplog.records if record.name == "entity_env.check"]
+    known = ("the score did not change", "a step takes")
+    assert [hint for hint in hints if not any(part in hint for part in known)] == []

@@ -1,0 +1,209 @@
+"""Why two episodes of one seed differ is named: a global generator, or a variable that stays."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import count
+from pathlib import Path
+from time import perf_counter_ns
+
+import numpy as np
+import pytest
+
+from entity_env import ContractError, Game, Obs, check_game
+from entity_env.agents import Agent
+from entity_env.check.outer_state import OuterState
+
+
+@dataclass
+class Dot:
+    x: int
+
+
+class Go(Enum):
+    LEFT = -1
+    RIGHT = 1
+
+
+FILE = Path(__file__).name
+
+
+def problem_of(play: Callable[..., None]) -> str:
+    with pytest.raises(ContractError) as caught:
+        check_game(Game(play, entities=(Dot,), actions=(Go,), name="dots"), new_process=False)
+    return caught.value.problems[-1]
+
+
+def show(agent: Agent, number: Callable[[], int]) -> None:
+    """Shows a number at every step."""
+    for step in range(3):
+        if agent.act(Obs(step).entities([Dot(number())]), Go) is None:
+            return
+    agent.game_over(Obs(3))
+
+
+def draws(agent: Agent, *, seed: int) -> None:
+    show(agent, lambda: random.randrange(99))
+
+
+def draws_from_numpy(agent: Agent, *, seed: int) -> None:
+    show(agent, lambda: int(np.random.randint(99)))
+
+
+def seeds_what_all_share(agent: Agent, *, seed: int) -> None:
+    random.seed(seed)
+    show(agent, lambda: random.randrange(99))
+
+
+@pytest.mark.parametrize(
+    ("play", "begin", "module", "instead"),
+    [
+        (draws, "not the same twice for one seed: ", "random", "random.Random(seed)"),
+        (
+            draws_from_numpy,
+            "not the same twice for one seed: ",
+            "numpy.random",
+            "np.random.default_rng(seed)",
+        ),
+        (seeds_what_all_share, "two copies in turn, as in tr", "random", "random.Random(seed)"),
+    ],
+)
+def test_a_global_generator_is_named(
+    play: Callable[..., None], begin: str, module: str, instead: str
+) -> None:
+    problem = problem_of(play)
+    assert problem.startswith(begin)
+    assert f"; play draws from the module {module} before " in problem
+    assert f"{FILE}:" in problem
+    assert problem.endswith(f"draw from rng = {instead}")
+
+
+def test_draws_that_nobody_sees_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        random.random()
+        show(agent, lambda: 1)
+
+    check_game(Game(play, entities=(Dot,), actions=(Go,)), new_process=False)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "play draws from the module random before" in record.getMessage()
+
+
+CALLS = [0]
+RNG = random.Random(0)
+
+
+class Counter:
+    """Counts in an attribute of the class, or of the object."""
+
+    num_calls = 0
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def play(self, agent: Agent, *, seed: int) -> None:
+        self.calls += 1
+        show(agent, lambda: self.calls)
+
+    def __call__(self, agent: Agent, *, seed: int) -> None:
+        self.play(agent, seed=seed)
+
+
+def in_a_global(agent: Agent, *, seed: int) -> None:
+    CALLS[0] += 1
+    show(agent, lambda: CALLS[0])
+
+
+def in_a_generator(agent: Agent, *, seed: int) -> None:
+    show(agent, lambda: RNG.randrange(99))
+
+
+def in_a_class(agent: Agent, *, seed: int) -> None:
+    Counter.num_calls += 1
+    show(agent, lambda: Counter.num_calls)
+
+
+def in_a_default(agent: Agent, calls: list[int] = [0], *, seed: int) -> None:  # noqa: B006 - the point
+    calls[0] += 1
+    show(agent, lambda: calls[0])
+
+
+def in_an_attribute(agent: Agent, *, seed: int) -> None:
+    calls = vars(in_an_attribute)
+    calls["calls"] = calls.get("calls", 0) + 1
+    show(agent, lambda: calls["calls"])
+
+
+def in_an_argument(calls: list[int], agent: Agent, *, seed: int) -> None:
+    calls[0] += 1
+    show(agent, lambda: calls[0])
+
+
+def in_a_closure() -> Callable[..., None]:
+    numbers = count()
+
+    def play(agent: Agent, *, seed: int) -> None:
+        number = next(numbers)
+        show(agent, lambda: number)
+
+    return play
+
+
+LEFT_OVER: list[tuple[Callable[..., None], str]] = [
+    (in_a_global, f"'CALLS' in {FILE}"),
+    (in_a_generator, f"'RNG' in {FILE}"),
+    (in_a_class, f"'num_calls' of Counter in {FILE}"),
+    (in_a_default, "a default argument of play"),
+    (in_an_attribute, "an attribute of play"),
+    (in_a_closure(), "'numbers' around play"),
+    (partial(in_an_argument, [0]), "an argument of functools.partial"),
+    (Counter().play, "the Counter that play is a method of"),
+    (Counter(), "the Counter that is called as play"),
+]
+
+
+@pytest.mark.parametrize(("play", "name"), LEFT_OVER)
+def test_what_the_last_episode_left_is_named(play: Callable[..., None], name: str) -> None:
+    problem = problem_of(play)
+    assert problem.startswith("not the same twice for one seed: episode 0 (seed ")
+    assert f"; left over from the last episode: {name}" in problem
+    assert problem.endswith("which play has changed: make it new in play")
+
+
+def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        todo.pop()
+        show(agent, lambda: 1)
+
+    todo = [0] * 4
+    problem = problem_of(play)
+    assert problem.startswith("not the same twice for one seed: the first time was fine; left over")
+    assert "'todo' around play" in problem
+
+
+def test_what_cannot_be_named_is_listed() -> None:
+    problem = problem_of(lambda agent, *, seed: show(agent, lambda: perf_counter_ns() % 1000))
+    assert problem.endswith(
+        "; besides the seed, what decides may be a generator made without it, the clock, id() or "
+        "hash(), or state that is left over from the last episode"
+    )
+
+
+def test_what_cannot_be_compared_is_left_out() -> None:
+    lock, large = threading.Lock(), bytearray(2**24 + 1)
+
+    def play(agent: Agent, *, seed: int) -> None:
+        with lock:
+            large[0] += 1
+        show(agent, lambda: 1)
+
+    game = Game(play, entities=(Dot,), actions=(Go,))
+    outer = OuterState(game)
+    large[0] = 1
+    assert outer.known_cause() == ""
