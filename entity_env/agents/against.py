@@ -15,7 +15,7 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.load import load_agent
 from entity_env.agents.scripted_agent import Bot, BotSource, ScriptedAgent, is_bot_file, load_bot
 from entity_env.authoring.agent import Agent, Answered, Pending
-from entity_env.authoring.game import Game, no_game_over, no_group
+from entity_env.authoring.game import Game, Ungrouped, no_game_over
 from entity_env.authoring.local_run import AgentRun
 from entity_env.authoring.obs import Obs
 from entity_env.core.validation import is_number, must_be_number
@@ -133,7 +133,7 @@ class _PlayAgainst:
                     bot.begin_episode()
                 match.seats.append(_Seat(match, i, name, bot))
             try:
-                with no_group():
+                with Ungrouped():
                     self._game.play(match.seats, seed=seed, **settings)
             except GameExit:
                 if not match.is_left:

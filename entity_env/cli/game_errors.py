@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from entity_env.agents import ScriptedAgent
-from entity_env.authoring.game import Game, ends_program
+from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_error, mistake_of, notes_of
 from entity_env.authoring.load_module import where_tried
 from entity_env.errors import (
@@ -51,8 +51,8 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
     `callbacks`.
 
     Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
-    and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
-    program.
+    and errors without such a frame pass unchanged. Raises a `UsageError` where an agent of the game
+    ends the program.
     """
     try:
         yield
@@ -74,7 +74,7 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
     except SystemExit as error:
         if type(error) is not SystemExit or _first_frame(error, _file_of(game)) is None:
             raise
-        text = f"{game.name}: {ends_program(error)} ({line_of_error(error)})"
+        text = f"sys.exit() was called at {line_of_error(error)}: it ends the program"
         raise UsageError(text) from error
 
 
