@@ -53,6 +53,8 @@ def run_worker(setup: Setup) -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `start`
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
