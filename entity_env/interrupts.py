@@ -42,8 +42,9 @@ def interruptible() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     is_handled = is_main and before in (signal.SIG_DFL, signal.default_int_handler)
+    handler = _Handler()
     if is_handled:
-        signal.signal(signal.SIGINT, _Handler())
+        signal.signal(signal.SIGINT, handler)
     try:
         yield
     except KeyboardInterrupt:
@@ -53,6 +54,7 @@ def interruptible() -> Iterator[None]:
             sys.stdout.flush()
         if is_handled:
             signal.signal(signal.SIGINT, before)
+        handler.waits_until_s = None
 
 
 class _Handler:
@@ -63,26 +65,28 @@ class _Handler:
     """
 
     def __init__(self) -> None:
-        self._waits_until_s: float | None = None
+        self.waits_until_s: float | None = None
         """When to raise even inside an import; None = there is no interrupt."""
         self._is_repeated = False
         """The next signal is sent by this object, not by the user."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
-        if self._waits_until_s is None:
-            self._waits_until_s = now_s + _LONGEST_IMPORT_S
+        if self.waits_until_s is None:
+            self.waits_until_s = now_s + _LONGEST_IMPORT_S
         elif not self._is_repeated:
-            self._waits_until_s = now_s
+            self.waits_until_s = now_s
         self._is_repeated = False
-        if _is_importing(frame) and now_s < self._waits_until_s:
+        if _is_importing(frame) and now_s < self.waits_until_s:
             start_new_thread(self._repeat, ())
             return
-        self._waits_until_s = None
+        self.waits_until_s = None
         raise KeyboardInterrupt
 
     def _repeat(self) -> None:
         time.sleep(_POLL_S)
+        if self.waits_until_s is None:
+            return
         self._is_repeated = True
         if sys.platform == "win32":
             signal.raise_signal(signal.SIGINT)

@@ -6,7 +6,6 @@ import inspect
 import os
 import re
 import shlex
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,16 @@ import click
 
 from entity_env.agents import ScriptedAgent
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import line_of_error, mistake_of, notes_of
+from entity_env.authoring.game_traceback import (
+    is_a,
+    line_of_error,
+    mistake_of,
+    notes_of,
+    summary_of,
+    text_of,
+    trace_of,
+    traceback_of,
+)
 from entity_env.authoring.load_module import where_tried
 from entity_env.errors import (
     AnswerError,
@@ -124,7 +132,7 @@ def _trace_from_bot(error: BaseException) -> str | None:
         trace = trace.tb_next
     if trace is None:
         return None
-    return "".join(traceback.format_exception(type(error), error, trace))
+    return trace_of(error, trace)
 
 
 def trace_from(error: BaseException, file: str) -> str | None:
@@ -133,13 +141,11 @@ def trace_from(error: BaseException, file: str) -> str | None:
     trace = _first_frame(error, file)
     if trace is None:
         return None
-    if isinstance(error, EntityEnvError):
-        return mistake_of(error, trace)
-    return "".join(traceback.format_exception(type(error), error, trace))
+    return mistake_of(error, trace) if is_a(error, EntityEnvError) else trace_of(error, trace)
 
 
 def _first_frame(error: BaseException, file: str) -> TracebackType | None:
-    trace = error.__traceback__
+    trace = traceback_of(error)
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
     return trace
@@ -169,9 +175,9 @@ def load_error(path: Path, error: BaseException) -> BaseException:
             return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
         case ImportError():
             where = f" ({line_of_error(error)}){where_tried(error, path)}"
-            return UsageError(f"{path}: {error}{where}")
+            return UsageError(f"{path}: {text_of(error)}{where}")
         case Exception():
-            return GameFailed(trace_from(error, file) or f"{path}: {error!r}\n")
+            return GameFailed(trace_from(error, file) or f"{path}: {summary_of(error)}\n")
         case SystemExit():
             return UsageError(f"{path} ends the program when it is loaded: sys.exit({error.code})")
     return error

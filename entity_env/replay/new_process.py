@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import execute_file
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
@@ -55,7 +56,7 @@ def verify_in_new_process(
         job = pickle.dumps((place, rest, step_timeout_s))
     except Exception as error:
         raise ReplayError(
-            f"{game.name} cannot be sent to another process: {type(error).__name__}: {error}"
+            f"{game.name} cannot be sent to another process: {summary_of(error)}"
         ) from error
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
