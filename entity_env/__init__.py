@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from entity_env import interrupts as _interrupts  # noqa: F401 - before what takes long to import
+
+# isort: split
 from entity_env.authoring.action_type import (
     ActionType as ActionType,
     Categorical as Categorical,

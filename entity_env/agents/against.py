@@ -15,7 +15,8 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.load import load_agent
 from entity_env.agents.scripted_agent import Bot, BotSource, ScriptedAgent, is_bot_file, load_bot
 from entity_env.authoring.agent import Agent, Answered, Pending
-from entity_env.authoring.game import Game, no_game_over, no_group
+from entity_env.authoring.game import Game, Ungrouped, no_game_over
+from entity_env.authoring.game_traceback import add_note
 from entity_env.authoring.local_run import AFTER_NONE, AgentRun
 from entity_env.authoring.obs import Obs
 from entity_env.core.validation import is_number, must_be_number
@@ -133,14 +134,14 @@ class _PlayAgainst:
                     bot.begin_episode()
                 match.seats.append(_Seat(match, i, name, bot))
             try:
-                with no_group():
+                with Ungrouped():
                     self._game.play(match.seats, seed=seed, **settings)
             except GameExit:
                 if not match.is_left:
                     raise
             except Exception as error:
                 if match.has_refused:
-                    error.add_note(AFTER_NONE)
+                    add_note(error, AFTER_NONE)
                 raise
             if match.returned(match.seats[learner]):
                 return

@@ -24,6 +24,7 @@ from entity_env.authoring.action_type import (
     SelectEntity,
 )
 from entity_env.authoring.agent import Agent
+from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, nearest, split_file_name
 from entity_env.authoring.obs import Obs, answer_to, num_actors
 from entity_env.core.action_request import require_in_bounds
@@ -296,8 +297,7 @@ class Bot:
             line = _line_in(error, source)
             raise UsageError(
                 f"{label_of(source)}{line}: its constructor, called with "
-                f"{'seed=...' if _takes_seed(source) else 'nothing'}, raised "
-                f"{type(error).__name__}: {error}"
+                f"{'seed=...' if _takes_seed(source) else 'nothing'}, raised " + summary_of(error)
             ) from error
         if isinstance(made, Agent):
             return made

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.game_traceback import summary_of, text_of
 from entity_env.authoring.speedups import NO_NUMBER, pack_floats, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
@@ -82,7 +83,7 @@ class Features:
         try:
             numbers = tuple(self.read(value)) if self.read else ()
         except Exception as error:
-            raise TypeError(f"{type(error).__name__}: {error}") from error
+            raise TypeError(summary_of(error)) from error
         if len(numbers) != len(self.names):
             raise TypeError(f"{len(numbers)} numbers were read for {', '.join(self.names)}")
         return numbers
@@ -217,8 +218,8 @@ class EntityType:
 
     def _raise_unreadable(self, entity: object, error: Exception) -> NoReturn:
         raise SchemaError(
-            f"entity {self.name}: the features of {shown(entity)} cannot be read ({error}); "
-            "its fields must hold what their annotations say"
+            f"entity {self.name}: the features of {shown(entity)} cannot be read "
+            f"({text_of(error)}); its fields must hold what their annotations say"
         ) from error
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent, one_per_seat
 from entity_env.authoring.entity_type import without_aliases
-from entity_env.authoring.game_traceback import stack_of
+from entity_env.authoring.game_traceback import add_note, is_a, refuse_exit, text_of
 from entity_env.authoring.local_run import AFTER_NONE, AgentRun, Turn, Watch
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.settings import check_setting, is_plain_setting, parse_setting
@@ -181,7 +181,7 @@ class Game:
         """
         first = agents[0] if self.num_agents == 1 else list(agents)
         try:
-            with no_group():
+            with Ungrouped():
                 self.play(first, seed=seed, **self.settings)
         except (AttributeError, TypeError) as error:
             if not (problem := _wrong_number(first, error)):
@@ -220,7 +220,8 @@ class Game:
                 seats and cannot be copied.
             ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
                 continues after `act` returned None.
-            WorkerError: it hangs.
+            WorkerError: it hangs, calls `sys.exit()`, or raises another exception that is not an
+                `Exception`. Those of agents, and Ctrl-C, are raised unchanged.
         """
         return self._run(agents, EpisodeSeeds(seed), episodes, watch, step_timeout_s, settings)
 
@@ -307,13 +308,13 @@ class Game:
                     raise  # not of an episode, or its place is known
                 except Exception as error:
                     if any(run.has_refused for run in runs):
-                        error.add_note(AFTER_NONE)
-                    error.add_note(_place_of(runs, seeds, number))
+                        add_note(error, AFTER_NONE)
+                    add_note(error, _place_of(runs, seeds, number))
                     raise
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
-        """Calls `play`; turns a hang or an ignored None into an error."""
+        """Calls `play`; turns a hang, the end of the program or an ignored None into an error."""
         try:
             self.start(agents, seed)
         except GameExit:
@@ -322,14 +323,15 @@ class Game:
             raise ProtocolError(
                 f"{self.name}: play continues after act returned None: it must return then"
             ) from None
-        except GameHangs as hang:
-            raise WorkerError(
-                f"the game hangs: {hang}",
-                seed=max(runs, key=lambda run: run.number).seed,
-                episode=max(run.number for run in runs),
-                step=max(run.num_steps for run in runs),
-                game_traceback=stack_of(hang),
-            ) from hang
+        except BaseException as error:
+            if is_a(error, GameHangs) or not any(run.is_deciding for run in runs):
+                refuse_exit(
+                    error,
+                    seed=max(runs, key=lambda run: run.number).seed,
+                    episode=max(run.number for run in runs),
+                    step=max(run.num_steps for run in runs),
+                )
+            raise
 
     def _checked(self, name: str, value: object) -> object:
         if name not in self.parameters:
@@ -346,20 +348,31 @@ class Game:
         return f"Game({self.name}{settings})"
 
 
-@contextmanager
-def no_group() -> Iterator[None]:
-    """Raises what this package raised in a game as it is, also if the game wraps it in a group, as
-    `asyncio.TaskGroup` does; groups with other errors pass unchanged."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
+class Ungrouped:
+    """Context that raises what this package raised in a game as it is, also if the game wraps it in
+    a group, as `asyncio.TaskGroup` does; groups with other errors pass unchanged.
+
+    Not a generator with `contextmanager`, which sets the traceback of every exception that passes:
+    a frozen dataclass refuses that.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        group: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if group is None or not is_a(group, BaseExceptionGroup):
+            return
         _, others = group.split((GameExit, GameHangs, EntityEnvError))
-        if others is not None:
-            raise
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
+        if others is None:
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
 
 
 def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
@@ -403,7 +416,7 @@ def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError)
     if isinstance(first, list):
         is_one = isinstance(error, AttributeError) and error.obj is first
         return "play gets a list of agents: for a game with one, num_agents=1" if is_one else ""
-    text = str(error)
+    text = text_of(error)
     is_list = re.search(rf"\b{type(first).__name__}\b", text) and re.search(
         r"itera|subscript|len\(\)|item|revers", text
     )

@@ -1,18 +1,28 @@
-"""Messages and tracebacks of exceptions in games, as texts of bounded length."""
+"""Failures of games: which exceptions are failures, and their messages and tracebacks as text.
+
+The exceptions are of classes that a game defines, so every attribute of them may raise.
+"""
 
 from __future__ import annotations
 
 import builtins
 import difflib
+import functools
 import importlib
+import signal
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Final
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, TypeGuard, TypeVar
+
+from greenlet import GreenletExit
 
 from entity_env.authoring.step_timeout import GameHangs
-from entity_env.errors import EntityEnvError
+from entity_env.errors import EntityEnvError, WorkerError, shown
+
+E = TypeVar("E", bound=BaseException)
 
 MAX_MESSAGE: Final = 10_000
 """Characters of an exception's message; longer ones lose their middle."""
@@ -22,33 +32,82 @@ _MAX_FRAMES: Final = 500
 """Frames of a traceback, the innermost ones."""
 _MAX_NOTES: Final = 20
 
+_RETURN: Final = "return from play instead"
 _HEAD: Final = "Traceback (most recent call last):\n"
 _PACKAGE: Final = str(Path(__file__).parents[1])
 _GAMES: Final = str(Path(__file__).parents[1] / "games")
 
 
+def is_failure(error: BaseException) -> bool:
+    """True for an exception that a game raised; False for an interrupt by a signal and `GameExit`.
+
+    A game that calls `sys.exit()`, or raises another exception that is not an `Exception`, fails.
+    It is an interrupt if the exception, or one that it was raised in place of, comes from a signal
+    handler. Python's default handler of Ctrl-C is not written in Python and leaves no frame in the
+    traceback, so while it is set, every `KeyboardInterrupt` counts as Ctrl-C, also one that a game
+    raises. Worker processes have another handler.
+    """
+    if is_a(error, Exception) or is_a(error, GameHangs):
+        return True
+    return not is_a(error, GreenletExit) and not any(map(_is_of_signal, _chain_of(error)))
+
+
+def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
+    """`isinstance`, but without asking the exception, whose `__class__` may raise."""
+    return issubclass(type(error), kind)
+
+
+def reason_of(error: BaseException) -> str:
+    """Reason of the `WorkerError` for a failure of a game."""
+    if is_a(error, GameHangs):
+        return f"the game hangs: {error}"
+    if is_a(error, SystemExit):
+        code = _attribute(error, SystemExit, "code")
+        return f"the game called sys.exit({'' if code is None else shown(code)}): {_RETURN}"
+    return f"the game raised {summary_of(error)}"
+
+
+def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> None:
+    """Raises a `WorkerError` for a failure that would end the program: a hang, `sys.exit()`.
+
+    Returns if an `except Exception` of the caller would catch the exception, or it is an interrupt.
+    """
+    if not is_a(error, Exception) and is_failure(error):
+        place = {"seed": seed, "episode": episode, "step": step}
+        raise WorkerError(
+            reason_of(error), **place, game_traceback=game_traceback(error)
+        ) from error
+
+
 def game_traceback(error: BaseException) -> str:
     """The traceback of an error from the game's own first frame on, as text; all of it if there
-    is no such frame. Of a mistake that this package found: see `mistake_of`."""
-    if isinstance(error, EntityEnvError):
-        return mistake_of(error, error.__traceback__)
-    trace: TracebackType | None = error.__traceback__
+    is no such frame. Of a mistake that this package found: see `mistake_of`; of a hang: `stack_of`.
+    """
+    if is_a(error, GameHangs):
+        return stack_of(error)
+    trace = traceback_of(error)
+    if is_a(error, EntityEnvError):
+        return mistake_of(error, trace)
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace_of(error, trace)
 
 
-def mistake_of(error: EntityEnvError, trace: TracebackType | None) -> str:
+def mistake_of(error: BaseException, trace: TracebackType | None) -> str:
     """The traceback of a mistake that this package found in a game, as text: the game's frames from
     `trace` on, without ours, and what it was raised from only if that has frames of the game."""
-    report = traceback.TracebackException(type(error), error, trace)
-    report.stack[:] = _of_game(report.stack)
-    cause = report.__cause__
-    while cause is not None and not _of_game(cause.stack):
-        cause = cause.__cause__
-    report.__cause__ = cause
-    report.__suppress_context__ = True
-    return shortened_trace("".join(report.format()))
+    try:
+        report = traceback.TracebackException(type(error), error, trace)
+        report.stack[:] = _of_game(report.stack)
+        cause = report.__cause__
+        while cause is not None and not _of_game(cause.stack):
+            cause = cause.__cause__
+        report.__cause__ = cause
+        report.__suppress_context__ = True
+        return shortened_trace("".join(report.format()))
+    except BaseException as failure:  # of what it was raised from
+        _require_failure(failure)
+        return trace_of(error, trace)
 
 
 def _of_game(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
@@ -59,7 +118,7 @@ def stack_of(hang: GameHangs) -> str:
     """Where a game hangs, from its first frame to its last one, as text."""
     if hang.stack:
         return hang.stack
-    frames = traceback.extract_tb(hang.__traceback__)
+    frames = traceback.extract_tb(traceback_of(hang))
     of_game = [i for i, frame in enumerate(frames) if not _is_ours(frame.filename)]
     shown = frames[of_game[0] : of_game[-1] + 1] if of_game else frames
     return f"{_HEAD}{''.join(traceback.format_list(shown))}".rstrip()
@@ -78,7 +137,7 @@ def stack_at(frame: FrameType | None) -> str:
 def line_of_error(error: BaseException) -> str:
     """The game's innermost line in a traceback, as "game.py:12 in play"; empty if there is none."""
     line = ""
-    for frame, number in traceback.walk_tb(error.__traceback__):
+    for frame, number in traceback.walk_tb(traceback_of(error)):
         if not _is_ours(frame.f_code.co_filename):
             line = _line(frame, number)
     return line
@@ -88,7 +147,7 @@ def file_of_error(error: BaseException) -> str | None:
     """The file of a user's outermost line in a traceback, or of a syntax error; None without."""
     if isinstance(error, SyntaxError):
         return error.filename
-    frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(traceback_of(error)))
     return next((file for file in frames if not _is_ours(file)), None)
 
 
@@ -105,15 +164,24 @@ def line_of_frame(frame: FrameType | None) -> str:
 
 def trace_of(error: BaseException, trace: TracebackType | None = None) -> str:
     """A traceback as text, at most `MAX_TRACE` characters."""
-    trace = trace or error.__traceback__
+    trace = trace or traceback_of(error)
     try:
-        if len(str(error)) <= MAX_MESSAGE:
+        if len(text_of(error)) <= MAX_MESSAGE:
             return shortened_trace(_formatted(error, trace))
-    except Exception:  # of the game's exception: its text, its notes, what it was raised from
-        pass
+    except BaseException as failure:  # of its text, its notes, or what it was raised from
+        _require_failure(failure)
     frames = traceback.format_tb(trace, limit=-_MAX_FRAMES)
-    summary = f"{type(error).__name__}: {shortened(text_of(error))}"
-    return shortened_trace("".join([*frames, summary]))
+    return shortened_trace("".join([*frames, summary_of(error)]))
+
+
+def summary_of(error: BaseException) -> str:
+    """Class and message of an exception, as the last line of a traceback."""
+    return f"{name_of(error)}: {shortened(text_of(error))}"
+
+
+def name_of(error: BaseException) -> str:
+    """The name of an exception's class, whatever its metaclass does."""
+    return str(type.__dict__["__name__"].__get__(type(error)))
 
 
 def _formatted(error: BaseException, trace: TracebackType | None) -> str:
@@ -146,17 +214,36 @@ def suggestion_of(error: BaseException) -> str:
 def text_of(error: BaseException) -> str:
     """The message of an exception, whatever its `__str__` does."""
     try:
-        return str(error)
-    except Exception as failure:
-        return f"(its message cannot be made: {type(failure).__name__})"
+        return "".join([str(error), ""])  # a plain text: the class of another may be the game's
+    except BaseException as failure:
+        _require_failure(failure)
+        return f"(its message cannot be made: {name_of(failure)})"
 
 
 def notes_of(error: BaseException) -> list[str]:
     """The notes of an exception, as far as they are text."""
-    notes = getattr(error, "__notes__", ())
+    try:
+        notes = getattr(error, "__notes__", ())
+    except BaseException as failure:
+        _require_failure(failure)
+        return []
     if not isinstance(notes, list | tuple):
         return []
     return [shortened(note) for note in notes[:_MAX_NOTES] if isinstance(note, str)]
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Adds a note to an exception, unless its class refuses attributes, as a frozen one does."""
+    try:
+        BaseException.add_note(error, note)
+    except BaseException as failure:
+        _require_failure(failure)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception, whatever its class does."""
+    trace: TracebackType | None = _attribute(error, BaseException, "__traceback__")
+    return trace
 
 
 def shortened(text: str) -> str:
@@ -173,6 +260,49 @@ def shortened_trace(text: object) -> str:
         return ""
     text = text.rstrip()
     return text if len(text) <= MAX_TRACE else f"[…] {text[-MAX_TRACE:]}"
+
+
+def _attribute(error: BaseException, kind: type[BaseException], name: str) -> Any:  # noqa: ANN401 - as the attribute
+    """An attribute of a built-in class, which a class of a game may have replaced."""
+    return vars(kind)[name].__get__(error)
+
+
+def _require_failure(error: BaseException) -> None:
+    if not is_failure(error):
+        raise error
+
+
+def _chain_of(error: BaseException) -> Iterator[BaseException]:
+    """An exception, those in a group, and those that were being handled when it was raised."""
+    pending: list[BaseException | None] = [error]
+    seen = set[int]()
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        pending += [_attribute(each, BaseException, name) for name in ("__cause__", "__context__")]
+        if is_a(each, BaseExceptionGroup):
+            pending += _attribute(each, BaseExceptionGroup, "exceptions")
+
+
+def _is_of_signal(error: BaseException) -> bool:
+    """Whether a signal handler raised an exception."""
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    if any(frame.f_code in codes for frame, _ in traceback.walk_tb(traceback_of(error))):
+        return True
+    return is_a(error, KeyboardInterrupt) and _code_of(signal.getsignal(signal.SIGINT)) is None
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code of a signal handler; None if it is not written in Python."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler):  # SIG_DFL, SIG_IGN, or None for one that Python did not set
+        return None
+    code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def _line(frame: FrameType, number: int) -> str:

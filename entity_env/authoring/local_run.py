@@ -101,6 +101,8 @@ class AgentRun:
         """`act` has returned None."""
         self.is_left = False
         """The game was unwound, since it ended episodes that are not counted."""
+        self.is_deciding = False
+        """The agent or the watcher runs, not the game."""
         self.is_over = False
         """Its episode has ended, and those of others in the match have not."""
         self.match: Sequence[AgentRun] = ()
@@ -132,7 +134,7 @@ class AgentRun:
     def stop(self) -> None:
         """Makes `act` return None from now on; GameExit if the game ignores that many times."""
         self._require_not_over("asked")
-        self._timeout.start()
+        self._resume_game()
         self.is_stopped = self.has_refused = True
         self._ignore()
 
@@ -145,7 +147,7 @@ class AgentRun:
         """The declared actions; ProtocolError for none, or if the agent's episode is over, while
         others play; SchemaError for an undeclared one."""
         self._require_not_over("asked")
-        self._timeout.stop()
+        self._pause_game()
         if not actions:
             raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
         if self.schema is None:
@@ -185,7 +187,7 @@ class AgentRun:
             )
             self._watch(turn)
         self.num_steps += 1
-        self._timeout.start()
+        self._resume_game()
 
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
         """Ends the episode, calls the watcher, and stops after the last episode."""
@@ -195,7 +197,7 @@ class AgentRun:
             self.is_left = self._num_ignored >= _MAX_IGNORED
             self._ignore()
             return
-        self._timeout.stop()
+        self._pause_game()
         final = Obs(self._last_score) if obs is None else obs
         _require_sound(final)
         if self._first_score is None:  # never asked in this episode: it earned nothing
@@ -236,6 +238,14 @@ class AgentRun:
         end_episode(self, self.match)
         if self._limit is not None and self.number >= self._limit:
             self.is_stopped = True
+        self._resume_game()
+
+    def _pause_game(self) -> None:
+        self._timeout.stop()
+        self.is_deciding = True
+
+    def _resume_game(self) -> None:
+        self.is_deciding = False
         self._timeout.start()
 
     def _require_not_over(self, what: str) -> None:

@@ -24,10 +24,10 @@ from entity_env.cli.commands.train import train
 from entity_env.cli.commands.watch import watch
 from entity_env.cli.game_errors import AGAIN, GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
+from entity_env.interrupts import INTERRUPTED, interruptible
 
 _COPY: Final = re.compile(r"in (env|worker) \d")
 _FAILED, _MISUSED = 1, 2
-_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 class _Program(click.Group):
@@ -41,7 +41,9 @@ class _Program(click.Group):
         for stream in (sys.stdout, sys.stderr):  # file names need not be valid text
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        raise SystemExit(self._run(*args, **{**options, "standalone_mode": False}))
+        with interruptible():
+            code = self._run(*args, **{**options, "standalone_mode": False})
+        raise SystemExit(code)
 
     def _run(self, *args: Any, **options: Any) -> int:  # noqa: ANN401 - as click's
         try:
@@ -57,7 +59,7 @@ class _Program(click.Group):
             click.echo("\n".join([error.trace.rstrip(), *notes_of(error)]), err=True)
             return _FAILED
         except (click.Abort, KeyboardInterrupt):
-            return _INTERRUPTED
+            return INTERRUPTED
         except OSError as error:
             _drop_output()
             place = f": {error.filename}" if error.filename else ""

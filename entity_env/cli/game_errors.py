@@ -15,8 +15,17 @@ from typing import Any, Final
 import click
 
 from entity_env.agents import ScriptedAgent
-from entity_env.authoring.game import Game, ends_program
-from entity_env.authoring.game_traceback import line_of_error, mistake_of, notes_of, trace_of
+from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import (
+    is_a,
+    line_of_error,
+    mistake_of,
+    notes_of,
+    summary_of,
+    text_of,
+    trace_of,
+    traceback_of,
+)
 from entity_env.authoring.load_module import where_tried
 from entity_env.errors import (
     AnswerError,
@@ -50,8 +59,8 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
     `callbacks`.
 
     Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
-    and errors without such a frame pass unchanged. Raises a `UsageError` where the game ends the
-    program.
+    and errors without such a frame pass unchanged. Raises a `UsageError` where an agent of the game
+    ends the program.
     """
     try:
         yield
@@ -73,7 +82,7 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
     except SystemExit as error:
         if type(error) is not SystemExit or _first_frame(error, _file_of(game)) is None:
             raise
-        text = f"{game.name}: {ends_program(error)} ({line_of_error(error)})"
+        text = f"sys.exit() was called at {line_of_error(error)}: it ends the program"
         raise UsageError(text) from error
 
 
@@ -132,13 +141,11 @@ def trace_from(error: BaseException, file: str) -> str | None:
     trace = _first_frame(error, file)
     if trace is None:
         return None
-    if isinstance(error, EntityEnvError):
-        return mistake_of(error, trace)
-    return trace_of(error, trace)
+    return mistake_of(error, trace) if is_a(error, EntityEnvError) else trace_of(error, trace)
 
 
 def _first_frame(error: BaseException, file: str) -> TracebackType | None:
-    trace = error.__traceback__
+    trace = traceback_of(error)
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
     return trace
@@ -168,9 +175,9 @@ def load_error(path: Path, error: BaseException) -> BaseException:
             return UsageError(f"{path}, line {trace.tb_lineno if trace else None}: {error}")
         case ImportError():
             where = f" ({line_of_error(error)}){where_tried(error, path)}"
-            return UsageError(f"{path}: {error}{where}")
+            return UsageError(f"{path}: {text_of(error)}{where}")
         case Exception():
-            return GameFailed(trace_from(error, file) or f"{path}: {error!r}\n")
+            return GameFailed(trace_from(error, file) or f"{path}: {summary_of(error)}\n")
         case SystemExit():
             return UsageError(f"{path} ends the program when it is loaded: sys.exit({error.code})")
     return error

@@ -21,6 +21,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_check
 from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, split_file_name
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
@@ -80,7 +81,7 @@ def _made(callback: type[Callback]) -> Callback:
     except Exception as error:
         raise UsageError(
             f"--callback {callback.__name__}: its constructor, called with nothing, raised "
-            f"{type(error).__name__}: {error}"
+            + summary_of(error)
         ) from error
 
 

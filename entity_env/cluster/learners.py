@@ -12,7 +12,6 @@ import socket
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ import cloudpickle
 
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.signals import HeldInterrupt
+from entity_env.authoring.game_traceback import summary_of, trace_of
 from entity_env.cluster.session import WORKER_ENV, Portable, connect, import_ray
 from entity_env.errors import EntityEnvError, MissingExtraError, UsageError, WorkerError
 
@@ -285,11 +285,10 @@ def _pickled(error: BaseException) -> bytes:
     """The error, or a `WorkerError` that describes it."""
     if isinstance(error, EntityEnvError):
         with contextlib.suppress(Exception):
-            data: bytes = cloudpickle.dumps(error)
-            cloudpickle.loads(data)
-            return data
-    trace = "".join(traceback.format_exception(error))
-    data = cloudpickle.dumps((f"{type(error).__name__}: {error}", trace))
+            known: bytes = cloudpickle.dumps(error)
+            cloudpickle.loads(known)
+            return known
+    data: bytes = cloudpickle.dumps((summary_of(error), trace_of(error)))
     return data
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import refuse_exit
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
@@ -141,6 +142,8 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after the end of an episode.
             SchemaError: an action that does not fit; nothing has changed then.
+            WorkerError: the game called `sys.exit()`, or raised another exception that is not an
+                `Exception`; `reset` and `reset_with_index` raise it, too.
         """
 
     @abstractmethod
@@ -328,8 +331,9 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
             obs = self._env.act(act)
         except SchemaError:
             raise  # nothing has changed
-        except BaseException:
+        except BaseException as error:
             self._shown = None
+            self._refuse_exit(error)
             raise
         self._shown = obs
         self._reward += obs.reward
@@ -350,8 +354,16 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._number = number
         self._reward = 0.0
         self._length = 0
-        self._shown = self._begin(number, has_jumped)
+        try:
+            self._shown = self._begin(number, has_jumped)
+        except BaseException as error:
+            self._refuse_exit(error)
+            raise
         return self._shown
+
+    def _refuse_exit(self, error: BaseException) -> None:
+        seed = self._seeds[self._number]
+        refuse_exit(error, seed=seed, episode=self._number, step=self._length)
 
     def _episode(self, last: Observation) -> Episode:
         return Episode(

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from entity_env.authoring.game_traceback import shortened, text_of
+from entity_env.authoring.game_traceback import is_a, summary_of
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.core.space_json import Spaces, differences
@@ -208,6 +208,7 @@ _REASONS: Final = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
         r"the game raised (.*)",
+        r"the game (called sys\.exit\(.*\)): .*",
         r"the game (hangs: .*)",
         r"worker \d+, which runs [^,]*, (hangs: no answer for [^,]*).*",
         r"worker \d+, which runs [^,]*, (died \([^)]*\)).*",
@@ -216,15 +217,11 @@ _REASONS: Final = tuple(
 """Of a `WorkerError`."""
 
 
-def is_failure(error: BaseException | None) -> bool:
-    """Whether a game raised this; an interrupt and a signal, a kind of SystemExit, are not its."""
-    return isinstance(error, Exception) or type(error) is SystemExit
-
-
 def failure_of(error: BaseException) -> str:
-    """How an episode failed: "ValueError: boom", "hangs: no answer for 30 s", "died (signal 9)"."""
-    if not isinstance(error, WorkerError):
-        return f"{type(error).__name__}: {shortened(text_of(error))}"
+    """How an episode failed: "ValueError: boom", "called sys.exit(1)", "hangs: no answer for 30 s",
+    "died (signal 9)"."""
+    if not is_a(error, WorkerError):
+        return summary_of(error)
     for pattern in _REASONS:
         if found := pattern.fullmatch(error.reason):
             return found[1]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import execute_file
 from entity_env.authoring.local_run import Turn
 from entity_env.errors import ReplayError
@@ -102,7 +103,7 @@ def _in_new_process(
         job = pickle.dumps((place, rest, method.__name__, limits))
     except Exception as error:
         raise ReplayError(
-            f"{game.name} cannot be sent to another process: {type(error).__name__}: {error}"
+            f"{game.name} cannot be sent to another process: {summary_of(error)}"
         ) from error
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}

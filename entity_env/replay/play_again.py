@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game, RunWatcher
+from entity_env.authoring.game_traceback import is_a
 from entity_env.authoring.local_run import AgentRun, Turn, Watch
 from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
@@ -23,7 +24,6 @@ from entity_env.replay.divergence import (
     at_line,
     end_divergence,
     failure_of,
-    is_failure,
     observation_divergence,
     schema_divergence,
 )
@@ -338,9 +338,9 @@ def play_again(
         episodes = game.play_episode(*agents, seed=seed, watch=observer, step_timeout_s=limit_s)
     except _StopsHere:
         return script.divergence, []
-    except BaseException as error:
+    except Exception as error:
         is_of_others = then is not None and script.is_over and script.divergence is None
-        if isinstance(error, ReplayError) or not is_failure(error) or is_of_others:
+        if is_a(error, ReplayError) or is_of_others:
             raise
         if script.divergence is None:
             script.failed(error, replay.failure)

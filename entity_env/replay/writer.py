@@ -23,7 +23,7 @@ from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
 from entity_env.errors import ReplayError, UsageError, shown
-from entity_env.replay.divergence import failure_of, is_failure
+from entity_env.replay.divergence import failure_of
 from entity_env.replay.encoding import (
     Json,
     actions_to_json,
@@ -152,7 +152,7 @@ class ReplayWriter:
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        text = "" if error is None or not is_failure(error) else failure_of(error)
+        text = failure_of(error) if isinstance(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 

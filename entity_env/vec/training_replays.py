@@ -18,6 +18,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.validation import checked_count
 from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.divergence import failure_of
 from entity_env.replay.file import SUFFIX
 from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
@@ -191,10 +192,10 @@ class TrainingReplays(Callback):
                         watch=writer,
                         step_timeout_s=_STEP_TIMEOUT_S,
                     )
-                except (_Enough, SystemExit):
+                except _Enough:
                     pass
                 except Exception as error:
-                    self._tell(f"an evaluation episode failed: {type(error).__name__}: {error}")
+                    self._tell(f"an evaluation episode failed: {failure_of(error)}")
             if writer.replays:
                 self._save(writer.replays[0], f"step-{self._step:0{num_digits}}", self._step)
         except Exception as error:

@@ -22,7 +22,8 @@ from entity_env import (
     UsageError,
     WorkerError,
 )
-from entity_env.agents import Agent, RandomAgent
+from entity_env.agents import Agent, RandomAgent, ScriptedAgent
+from entity_env.authoring.action_type import ActionKey
 from entity_env.cli import main
 from entity_env.cli.game_errors import GameFailed, game_errors, trace_from
 from entity_env.cli.load_game import game_against, load_game
@@ -392,10 +393,25 @@ def test_a_game_that_ends_the_program_is_named_with_its_line() -> None:
         sys.exit(0)
 
     game = game_of(exits)
-    line = rf"{__file__}:\d+ in exits"
-    message = rf"broken: play ended .*sys\.exit\(0\).*\({line}\)"
-    with pytest.raises(UsageError, match=message), game_errors(game):
+    with pytest.raises(GameFailed) as failed, game_errors(game):
         game.run(RandomAgent(seed=0))
+    assert "in exits\n    sys.exit(0)" in failed.value.trace
+    message = "the game called sys.exit(0): return from play instead (seed "
+    assert f"SystemExit: 0\n{message}" in failed.value.trace
+
+
+def test_an_agent_that_ends_the_program_is_named_with_its_line() -> None:
+    class Leaving(ScriptedAgent):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            sys.exit()
+
+    def asks(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(), Move)
+
+    game, line = game_of(asks), rf"{__file__}:\d+ in choose"
+    message = rf"sys\.exit\(\) was called at {line}: .*"
+    with pytest.raises(UsageError, match=message), game_errors(game):
+        game.run(Leaving())
 
 
 def test_ctrl_c_in_a_game_is_no_failure_of_it() -> None:

@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,12 +82,92 @@ def run_in_circles(agent: Agent) -> None:
         pass
 
 
+def leave_fork(agent: Agent, ends: str) -> None:
+    """Forks, as a library that starts a program, which the child process then fails to do."""
+    child = os.fork()
+    if not child and ends == "raises":
+        raise OSError("no such program")
+    if child:
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) != 1:
+            raise AssertionError(status)
+
+
+class _Nameless(type):
+    def __getattribute__(cls, name: str) -> Any:  # noqa: ANN401 - of any attribute
+        raise LookupError(f"a class without {name}")
+
+
+class Nameless(Exception, metaclass=_Nameless):
+    """Its class refuses every attribute."""
+
+
+class Speechless(Exception):
+    """No attribute of it can be read."""
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - of any attribute
+        raise LookupError(f"an exception without {name}")
+
+    def __str__(self) -> str:
+        sys.exit("no text")
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> NoReturn:
+        os._exit(9)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """No attribute of it can be set, not even its traceback."""
+
+    code: int
+
+
+class OfGame(str):
+    """A text that only the process of the game can unpickle."""
+
+    def __reduce__(self) -> NoReturn:
+        os._exit(9)
+
+
+class Worded(Exception):
+    def __str__(self) -> str:
+        return OfGame("in its own words")
+
+
+def throw(error: BaseException) -> NoReturn:
+    raise error
+
+
+EXITS: dict[str, str] = {
+    "sys.exit": r"called sys\.exit\(4\): return from play instead",
+    "GeneratorExit": "raised GeneratorExit",
+    "BaseExceptionGroup": "raised BaseExceptionGroup: two",
+    "Nameless": "raised Nameless: x",
+    "Speechless": r"raised Speechless: \(its message cannot be made: SystemExit\)",
+    "Frozen": r"raised Frozen: 5",
+    "Worded": "raised Worded: in its own words",
+}
+"""Faults that would end the program, or prevent a report, and what the report says."""
+
 FAULTS: dict[str, Callable[[Agent], None]] = {
     "raise": catch_fire,
     "killed": be_killed,
     "stopped": be_stopped,
     "os._exit": lambda agent: os._exit(3),
     "sys.exit": lambda agent: sys.exit(4),
+    "GeneratorExit": lambda agent: throw(GeneratorExit()),
+    "BaseExceptionGroup": lambda agent: throw(
+        BaseExceptionGroup("two", [SystemExit(1), ValueError()])
+    ),
+    "KeyboardInterrupt": lambda agent: throw(KeyboardInterrupt()),
+    "Nameless": lambda agent: throw(Nameless("x")),
+    "Speechless": lambda agent: throw(Speechless("x")),
+    "Frozen": lambda agent: throw(Frozen(5)),
+    "Worded": lambda agent: throw(Worded()),
+    "fork returns": lambda agent: leave_fork(agent, "returns"),
+    "fork raises": lambda agent: leave_fork(agent, "raises"),
     "waits": stare_at_the_wall,
     "loops": run_in_circles,
     "not a number": lambda agent: ask(agent, x=float("nan")) and None,

@@ -17,6 +17,7 @@ MAX_FUNCTION_LINES = 60
 # functions and under TYPE_CHECKING count too. `entity_env/__init__.py` hands names on, from all.
 FLOORS = (
     "errors",
+    "interrupts",
     "lazy_imports",
     "core",
     "authoring",

@@ -21,6 +21,7 @@ from entity_env import (
     Observation,
     ReplayError,
     UsageError,
+    WorkerError,
 )
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
 from entity_env.cli.load_game import load_game
@@ -416,12 +417,12 @@ def failing(name: str) -> Callable[[random.Random, int, int], int]:
 
 def test_a_game_that_leaves_python_is_played_again() -> None:
     writer = ReplayWriter()
-    with pytest.raises(SystemExit):
+    with pytest.raises(WorkerError, match=r"called sys\.exit\(3\): return from play instead"):
         dots(move=failing("exits")).run(RandomAgent(seed=1), seed=1, watch=writer)
     (replay,) = writer.replays
-    assert replay.failure == "SystemExit: 3"
+    assert replay.failure == "called sys.exit(3)"
     assert replay.verify(dots(move=failing("exits"))) is None
-    assert str(replay.verify(dots())).endswith("SystemExit: 3, it does not now")
+    assert str(replay.verify(dots())).endswith("called sys.exit(3), it does not now")
 
 
 def failed(failure: str) -> Replay:

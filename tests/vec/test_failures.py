@@ -1,5 +1,6 @@
 """Failures leave replays, which fail again; and whatever happens, the failure itself is told."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from entity_env import Game, Obs, WorkerError
 from entity_env.agents import Agent
+from entity_env.agents.channels.channel import Transport
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecObs
@@ -17,7 +19,7 @@ from entity_env.replay import Replay
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
 from tests.helpers.tiny_games import Dot, Move, ask, dots_game
-from tests.helpers.worker_games import FAULTS, LENGTH, faulty
+from tests.helpers.worker_games import EXITS, FAULTS, LENGTH, faulty
 
 MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
 VICTIM = EpisodeSeeds(0, 3)[1]
@@ -85,6 +87,50 @@ def test_a_game_that_raises(
     assert replay.header.episode_seed == VICTIM
     assert replay.num_decisions == (2 if num_agents == 1 else 4)
     assert replay.verify(game) is None
+
+
+@pytest.mark.parametrize("transport", ["greenlet", "thread"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_game_that_would_end_the_program_or_prevent_a_report(
+    tmp_path: Path, num_workers: int, transport: Transport
+) -> None:
+    for fault, reason in EXITS.items():
+        game = failing(1, fault).with_transport(transport)
+        with (
+            VecEnv(game, 4, num_workers, failures=tmp_path / fault) as vec,
+            pytest.raises(WorkerError, match=f"the game {reason}") as caught,
+        ):
+            play_on(vec, 3 * LENGTH)
+        error = caught.value
+        assert (error.env_id, error.seed, error.episode, error.step) == (3, VICTIM, 1, 2)
+        assert "in play_faulty" in error.game_traceback
+        replay = Replay.load(error.replay)
+        assert (replay.num_decisions, replay.verify(game)) == (2, None)
+        with VecEnv(game, 4, num_workers, on_error="restart") as vec:
+            play_on(vec, 3 * LENGTH)
+            assert vec.statistics().num_restarts == 1
+
+
+def test_a_keyboard_interrupt_is_a_failure_in_a_worker_and_ctrl_c_elsewhere() -> None:
+    game = failing(1, "KeyboardInterrupt")
+    with (
+        VecEnv(game, 4, 2) as vec,
+        pytest.raises(WorkerError, match=r"raised KeyboardInterrupt:  \(env 3, worker 1, seed"),
+    ):
+        play_on(vec, 3 * LENGTH)
+    with VecEnv(game, 4, on_error="restart") as vec, pytest.raises(KeyboardInterrupt):
+        play_on(vec, 3 * LENGTH)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("ends", ["raises", "returns"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_process_that_a_game_forks_does_not_go_on(num_workers: int, ends: str) -> None:
+    """The game waits for it, and raises if it does not end with the exit code 1."""
+    with VecEnv(failing(1, f"fork {ends}"), 4, num_workers, on_error="restart") as vec:
+        assert play_on(vec, 3 * LENGTH).reward.tolist() == [1.0] * 4
+        assert vec.statistics().num_restarts == 0
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -98,6 +98,12 @@ class GameRunner:
         return max(playing or [agent.num_episodes for agent in self.agents])
 
     @property
+    def place(self) -> dict[str, int]:
+        """Seed, episode and step of the current episode, for errors."""
+        steps = max(agent.num_steps for agent in self.agents)
+        return {"seed": self.seed_of(self.episode), "episode": self.episode, "step": steps}
+
+    @property
     def frame(self) -> FrameType | None:
         """The game's innermost frame while it waits; None if there is none."""
         return None if self._channel is None else self._channel.frame

@@ -19,6 +19,7 @@ from entity_env.agents.channels.channel import (
     asked_from_outside,
     swallows_exit,
 )
+from entity_env.authoring.game_traceback import add_note, text_of
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 
 _modules: Final = sys.modules
@@ -186,8 +187,10 @@ _SECOND_LOOP: Final = ("event loop", "another loop is running", "inside a run()"
 
 
 def _explain_event_loop(error: RuntimeError) -> None:
-    if any(part in str(error) for part in _SECOND_LOOP):
-        error.add_note(
+    message = text_of(error)
+    if any(part in message for part in _SECOND_LOOP):
+        add_note(
+            error,
             "on the greenlet transport all games of a process share one thread, which can run only "
-            f"one event loop at a time: a game that runs one needs {USE_THREADS}"
+            f"one event loop at a time: a game that runs one needs {USE_THREADS}",
         )

@@ -80,6 +80,8 @@ class ThreadChannel:
             self._num_swallowed += 1
             if self._num_swallowed <= MAX_SWALLOWED_EXITS:
                 raise GameExit
+        if os.getpid() != self._process:
+            os._exit(1)  # forked by the game: the thread that would wake this one is not in here
         turn = self._turns_given
         self._complete(turn)
         while self._turns_given == turn:

@@ -12,6 +12,7 @@ from entity_env.agents.channels.game_runner import GameRunner
 from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import refuse_exit
 from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.authoring.to_observation import to_observation
 from entity_env.core.action_request import Question, questions
@@ -129,8 +130,10 @@ class TrainAgentEnv(Environment):
             ProtocolError: before `reset`, or after an observation that was `done`.
             SchemaError: an action that is missing, of another kind, not allowed, or not asked for;
                 the game did not proceed.
+            WorkerError: the game called `sys.exit()`, or raised another exception that is not an
+                `Exception`. Other exceptions of the game are raised unchanged.
 
-        Exceptions of the game are raised as they are; call `reset` after one.
+        Call `reset` after an exception of the game.
         """
         self._require_one_agent("act_all")
         return self.act_all([actions])[0]
@@ -146,7 +149,11 @@ class TrainAgentEnv(Environment):
         self._host.settle()
         self._ends.ended.clear()
         self._observations = []
-        self._host.restart()
+        try:
+            self._host.restart()
+        except BaseException as error:
+            refuse_exit(error, **self._host.place)
+            raise
         return self._observe_all()
 
     def act_all(self, actions: Sequence[Mapping[ActionName, Action] | None]) -> list[Observation]:
@@ -180,7 +187,11 @@ class TrainAgentEnv(Environment):
         for agent, answer in zip(answered, answers, strict=True):
             agent.give(answer)
         self._ends.ended.clear()
-        self._host.resume()
+        try:
+            self._host.resume()
+        except BaseException as error:
+            refuse_exit(error, **self._host.place)
+            raise
         self._host.require_waiting()
         return self._observe_all()
 

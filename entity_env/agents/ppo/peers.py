@@ -24,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from entity_env.agents.ppo.config import RESTARTS, PPOConfig
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.authoring.game_traceback import summary_of
 from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import WorkerError
 
@@ -127,7 +128,7 @@ class TorchPeers:
         """Leaves the group; ranks that still wait for this one raise `error`'s message."""
         if error is not None and not self._noticed:
             with suppress(RuntimeError):
-                self._store.set(f"left/{self.rank}", f"{type(error).__name__}: {error}")
+                self._store.set(f"left/{self.rank}", summary_of(error))
         groups = {id(group): group for group in (self._group, self._sums) if group is not None}
         self._group = self._sums = None
         with suppress(RuntimeError, AssertionError):  # the program closed its group before

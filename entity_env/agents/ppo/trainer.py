@@ -58,6 +58,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.authoring.game_traceback import text_of
 from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
@@ -320,7 +321,7 @@ class _Run(TrainState):
                     self.error = failure
                 else:
                     name = f"{type(callback).__name__}.on_end"
-                    self.error.add_note(f"{name} failed, too: {failure}")
+                    self.error.add_note(f"{name} failed, too: {text_of(failure)}")
         if error is None and self.error is not None:
             raise self.error
 

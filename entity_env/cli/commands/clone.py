@@ -260,7 +260,8 @@ def clone(
 
     DATA are replays, folders of replays, or files of entity-env dataset; or agents --play now. Some
     episodes are held out; the network that finds their decisions most probable is kept. Its value
-    is learnt, too, so that PPO can go on: entity-env train --init-from. Ctrl-C keeps the best.
+    is learnt, too, so that PPO can go on: entity-env train --init-from. Ctrl-C keeps the best,
+    with exit code 130.
     """
     chosen = load_game(game, settings)
     out = Path("runs", f"{chosen.name}-clone") if out is None else out
@@ -288,6 +289,8 @@ def clone(
             about={**about, **about_game(chosen)},
         )
     _report(result, [game, *(word for each in settings for word in ("--set", each))], out)
+    if result.is_interrupted:
+        raise click.Abort
 
 
 def _report(result: CloneResult, game_words: Sequence[str], out: Path) -> None:

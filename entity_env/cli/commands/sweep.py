@@ -44,7 +44,6 @@ _GAP: Final = 3
 _BAR: Final = 20
 _WIDTH: Final = 200
 _LINE_INTERVAL_S: Final = 10.0
-_INTERRUPTED: Final = 130
 _FAILED: Final = 1
 
 
@@ -183,7 +182,7 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
             "continues",
             err=True,
         )
-        raise SystemExit(_INTERRUPTED)
+        raise click.Abort
     if not num_over:
         raise SystemExit(_FAILED)
 

@@ -391,8 +391,9 @@ def train(
     """Train an agent for a game with PPO.
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
-    checkpoint and stop; --resume --out FOLDER continues. Curves go to curves.jsonl, and to
-    TensorBoard where it is installed. Processes of torchrun and of --ray learn together.
+    checkpoint and stop, with exit code 130, 143 or 129; --resume --out FOLDER continues. Curves go
+    to curves.jsonl, and to TensorBoard where it is installed. Processes of torchrun and of --ray
+    learn together.
     """
     launched = Launched.found()
     ray.require_address()
@@ -429,6 +430,8 @@ def train(
         _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
     if code:
         raise SystemExit(code)
+    if result.is_interrupted:
+        raise click.Abort
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:

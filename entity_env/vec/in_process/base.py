@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from time import perf_counter
@@ -10,14 +12,16 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from entity_env.authoring.game_traceback import (
+    add_note,
     game_traceback,
+    is_a,
+    is_failure,
     line_of_error,
-    shortened,
-    stack_of,
+    reason_of,
+    summary_of,
     text_of,
 )
 from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats
-from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.episode import (
@@ -39,11 +43,13 @@ from entity_env.vec.in_process.game_output import GameOutput
 from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
+_logger: Final = logging.getLogger(__name__)
+
 ERROR_METRIC: Final = "error"
 """Metric of an episode that ended by a failure: 1."""
 
-FAILURES: Final = (Exception, GameHangs)
-"""Exceptions that are failures of a game; Ctrl-C and `GameExit` are not."""
+_OF_A_SCORE: Final = (TypeError, ValueError, OverflowError, AttributeError)
+"""Exceptions of arithmetic with a score that is not a number."""
 
 _MAX_RESTARTS: Final = 10
 """Failures in a row, without a step in between, after which an environment is not restarted."""
@@ -86,6 +92,8 @@ class LocalBatch(ABC):
         """Episodes that end in a step, in the order of the rows of `final_writer`."""
         self._lost = EpisodeCollector(envs.start, num_agents)
         """Episodes that a failure ended; their last observation is the previous one."""
+        self._process = os.getpid()
+        """The process that began the last step."""
         self._is_whole = True
         """The last step was completed, so that `_begin` finds what a step leaves."""
         self._named = (0, "")
@@ -165,7 +173,7 @@ class LocalBatch(ABC):
             if env_id in chosen:
                 try:
                     self._reset_env(env_id)
-                except FAILURES as error:
+                except BaseException as error:
                     self._restart(env_id, error)
             else:
                 flags += self._last_flags(env_id)
@@ -190,7 +198,7 @@ class LocalBatch(ABC):
             try:
                 self._act_from(env_id)
                 break
-            except FAILURES as error:
+            except BaseException as error:
                 env_id = self.current[0]
                 self._recover(env_id, error)
                 self._guard(env_id, self._collect)
@@ -202,29 +210,54 @@ class LocalBatch(ABC):
 
     def _recover(self, env_id: int, error: BaseException) -> None:
         """Begins the next episode of an environment that failed, or raises its error."""
+        self._require_failure(error)
         if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._raise_with_place(env_id, error)
-        self.failures[self.first_env + env_id] = _reason(error)
+        self.failures[self.first_env + env_id] = reason_of(error)
         for episode in self._truncate_failed(env_id):
             self._lost.add_episode(env_id * self.num_agents + episode.agent_id, 0.0, episode)
         self._restart(env_id, error)
 
     def _restart(self, env_id: int, error: BaseException) -> None:
         """Begins an episode in place of one that failed, or raises its error."""
+        self._require_failure(error)
         for _ in range(_MAX_RESTARTS if self._on_error == "restart" else 0):
             self.num_restarts += 1
             try:
                 self._reset_env(env_id)
                 return
-            except FAILURES as again:
+            except BaseException as again:
+                self._require_failure(again)
                 error = again
         self._raise_with_place(env_id, error)
 
     def _read(self) -> None:
         """Adds the rows of all environments, if `_collect` has not done so."""
 
+    def _require_failure(self, error: BaseException) -> None:
+        """Raises an exception again if it is an interrupt, not a failure of a game."""
+        self._leave_fork(error)
+        if not is_failure(error):
+            raise error
+
+    def _leave_fork(self, error: BaseException | None = None) -> None:
+        """Ends this process if a game forked it in this step.
+
+        Such a process has a copy of the program, and would go on with it beside the program itself:
+        on the same connections, if this is a worker.
+        """
+        if os.getpid() != self._process:
+            how = "returned" if error is None else f"raised {summary_of(error)}"
+            _logger.warning(
+                "a process that a game forked in its step %s and is ended, with exit code 1: end "
+                "it in the game, by os._exit",
+                how,
+            )
+            os._exit(1)
+
     def _begin(self) -> None:
         """Clears the previous step, also if that one was cut off anywhere."""
+        self._process = os.getpid()
         was_whole, self._is_whole = self._is_whole, False
         self._writer.clear()
         if len(self._finished) or not was_whole:
@@ -235,6 +268,7 @@ class LocalBatch(ABC):
 
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
         self._read()
+        self._leave_fork()
         middle = perf_counter()
         try:
             step = self._written(memory)
@@ -323,48 +357,52 @@ class LocalBatch(ABC):
     def _close_all(self, closes: Iterable[Callable[[], None]]) -> None:
         """Closes all environments, also after an error, and raises the first error."""
         errors: list[Exception] = []
+        self._process = os.getpid()
         for env_id, close in enumerate(closes):
             try:
                 with self._output([env_id]):
                     close()
+                self._leave_fork()
             except Exception as error:
                 errors.append(error)
+            except BaseException as error:
+                self._require_failure(error)
+                errors.append(self._worker_error(env_id, error))
         if errors:
             raise errors[0]
 
     def _guard(self, env_id: int, step: Callable[[int], None]) -> None:
         try:
             step(env_id)
-        except FAILURES as error:
+        except BaseException as error:
             self._raise_with_place(env_id, error)
 
     def _raise_with_place(self, env_id: int, error: BaseException) -> NoReturn:
+        self._require_failure(error)
         message = self._score_error(env_id)
-        if message and isinstance(error, TypeError | ValueError | OverflowError | AttributeError):
+        if message and issubclass(type(error), _OF_A_SCORE):
             where = self._place_of(env_id)
             raise _named(SchemaError(message), self.first_env + env_id, where) from error
-        if isinstance(error, EntityEnvError):
+        if is_a(error, EntityEnvError):
             where = self._place_of(env_id, line_of_error(error))
             raise _named(error, self.first_env + env_id, where)
-        place = self._place(env_id)
-        env_id += self.first_env
-        text = stack_of(error) if isinstance(error, GameHangs) else game_traceback(error)
-        raise WorkerError(_reason(error), env_id=env_id, **place, game_traceback=text) from error
+        raise self._worker_error(env_id, error) from error
 
-
-def _reason(error: BaseException) -> str:
-    """What happened, for a `WorkerError`."""
-    if isinstance(error, GameHangs):
-        return f"the game hangs: {error}"
-    return f"the game raised {type(error).__name__}: {shortened(text_of(error))}"
+    def _worker_error(self, env_id: int, error: BaseException) -> WorkerError:
+        return WorkerError(
+            reason_of(error),
+            env_id=self.first_env + env_id,
+            **self._place(env_id),
+            game_traceback=game_traceback(error),
+        )
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
     """The same error with its place, in the message or, for errors of other kinds, in a note."""
-    message = str(error)
+    message = text_of(error)
     if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
         where = place if message.startswith("env ") else f"env {env_id}, {place}"
         error.args = (f"{message} ({where})",)
     else:
-        error.add_note(f"in env {env_id}, {place}")
+        add_note(error, f"in env {env_id}, {place}")
     return error

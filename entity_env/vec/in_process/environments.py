@@ -24,7 +24,7 @@ from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_env_base import remedy_for
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, FAILURES, LocalBatch
+from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128
@@ -117,7 +117,8 @@ class EnvironmentBatch(LocalBatch):
             shown: list[Any] = []
             try:
                 self._act_some(range(begin, min(begin + _AT_ONCE, self.num_envs)), shown)
-            except FAILURES:
+            except BaseException as error:
+                self._require_failure(error)
                 self._add_all(begin, shown)
                 raise
             self._add_all(begin, shown)

@@ -127,7 +127,7 @@ class GameBatch(LocalBatch):
     def _read(self) -> None:
         try:
             self._obs_writer.add_all(self._shown, self._asked)
-        except Exception as error:
+        except BaseException as error:
             self._raise_with_place(self._obs_writer.num_rows // self.num_agents, error)
 
     def _finish(self, begin: float, memory: StepMemory) -> BatchStep:
@@ -214,9 +214,7 @@ class GameBatch(LocalBatch):
                 yield host.summary(agent, agent.last_score, True, {ERROR_METRIC: 1.0})
 
     def _place(self, env_id: int) -> dict[str, int]:
-        host = self._hosts[env_id]
-        steps = max(agent.num_steps for agent in host.agents)
-        return {"seed": host.seed_of(host.episode), "episode": host.episode, "step": steps}
+        return self._hosts[env_id].place
 
     def _line(self, env_id: int) -> str:
         return line_of_frame(self._hosts[env_id].frame)

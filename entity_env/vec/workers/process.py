@@ -53,6 +53,8 @@ def run_worker(setup: Setup) -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `start`
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
@@ -133,6 +135,7 @@ class _Worker:
         self._setup = setup
         self._batch = batch
         self._sender = sender
+        self._process = os.getpid()
         self._words = words_of(setup.header, setup.index)
         batch.current = self._words[Word.CURRENT :]
         self._command: SharedBlock | None = None
@@ -159,6 +162,7 @@ class _Worker:
             try:
                 self._execute(command)
             except BaseException as error:
+                self._leave_fork()
                 # A `LocalBatch` adds the place to an `Exception`, but not to a `SystemExit`.
                 env_id = self._setup.envs.start + words[Word.CURRENT]
                 has_place = isinstance(error, Exception) and command != Command.RENDER
@@ -166,8 +170,17 @@ class _Worker:
                     Failure.of(error, self._setup.index, None if has_place else env_id)
                 )
                 self._note_numbers(range(len(self._setup.envs)))
+            self._leave_fork()
             words[Word.CURRENT] = NO_ENV
             event.notify()
+
+    def _leave_fork(self) -> None:
+        """Ends a process that an environment forked and let go on, before it answers the parent.
+
+        A `LocalBatch` ends such a process earlier, before it writes to the shared memory.
+        """
+        if os.getpid() != self._process:
+            os._exit(1)
 
     def _start(self, num_envs: int) -> StepWriter:
         """Sends the spaces to the parent, and receives the block of all rows."""
@@ -261,7 +274,9 @@ class _Worker:
     def _close(self) -> None:
         try:
             self._batch.close()
+            self._leave_fork()
         except BaseException as error:
+            self._leave_fork()
             self._send_result(Failure.of(error, self._setup.index))
         self._writer.close()
 

@@ -12,9 +12,12 @@ from typing import Any, Final
 
 from entity_env import errors
 from entity_env.authoring.game_traceback import (
+    is_a,
+    name_of,
     notes_of,
     shortened,
     shortened_trace,
+    summary_of,
     text_of,
     trace_of,
 )
@@ -146,18 +149,18 @@ class Failure:
     def of(cls, error: BaseException, worker: int, env_id: int | None = None) -> Failure:
         """Converts an exception of a worker."""
         notes = notes_of(error)
-        if isinstance(error, WorkerError):
+        if is_a(error, WorkerError):
             place = {name: getattr(error, name, None) for name in ("env_id", *_COUNTERS)}
             place = {k: v if isinstance(v, int) else None for k, v in place.items()}
             message, trace = shortened(str(error.reason)), shortened_trace(error.game_traceback)
             return cls(
                 "WorkerError", message, notes, {**place, "worker": worker, "game_traceback": trace}
             )
-        if isinstance(error, EntityEnvError) and hasattr(errors, type(error).__name__):
-            message = shortened(text_of(error))
-            return cls(type(error).__name__, message, [*notes, f"in worker {worker}"], {})
+        name = name_of(error)
+        if is_a(error, EntityEnvError) and hasattr(errors, name):
+            return cls(name, shortened(text_of(error)), [*notes, f"in worker {worker}"], {})
         place = {"worker": worker, "env_id": env_id, "game_traceback": trace_of(error)}
-        return cls("", f"{type(error).__name__}: {shortened(text_of(error))}", notes, place)
+        return cls("", summary_of(error), notes, place)
 
     def error(self) -> EntityEnvError:
         """The exception that the parent raises."""

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Final
@@ -47,7 +48,7 @@ def started(context: BaseContext, setup: Setup) -> BaseProcess:
     )
     try:
         _require_files()
-        with _without_main(), _safe_path(), _python_first(), _child_signal():
+        with _without_main(), _safe_path(), _python_first(), _child_signals():
             process.start()
     except OSError as error:
         raise machine_error(f"start worker {setup.index}", error) from error
@@ -113,12 +114,20 @@ def _python_first() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _child_signal() -> Iterator[None]:
-    """Unblocks SIGCHLD: a fork server that inherits it blocked never reports a dead worker."""
+def _child_signals() -> Iterator[None]:
+    """Sets the signals that a fork server, and a worker until it runs, inherit as blocked.
+
+    Not SIGCHLD: such a fork server never reports a dead worker. SIGINT if this program has its own
+    handler for it: Ctrl-C would print tracebacks of processes that still import their modules. With
+    Python's handler other children of the fork server, which are not ours, may rely on it.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # which unblocks SIGINT after its start
     before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:

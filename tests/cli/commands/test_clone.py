@@ -12,6 +12,7 @@ from entity_env.agents.imitation import Dataset
 from entity_env.agents.ppo import MLPPolicy
 from entity_env.agents.rogue_net import load_checkpoint
 from entity_env.cli import main
+from entity_env.cli.display.console import ProgressBar
 from tests.agents.imitation import decisions
 
 GAME = Path(decisions.__file__).read_text()
@@ -89,6 +90,19 @@ def test_clone_and_what_it_says(here: Path, replays: Path) -> None:
     assert run("runs", "run").exit_code == 0
     refusal = refused("clone", "rock_paper_scissors", "games", "--out", "run")
     assert "holds a trained agent" in refusal
+
+
+def test_control_c_keeps_the_best_and_has_its_own_exit_code(
+    here: Path, replays: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(bar: ProgressBar, done: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressBar, "count", interrupt)
+    result = run("clone", "rock_paper_scissors", "games", "--epochs", 3, "--out", "run")
+    assert (result.exit_code, result.stderr) == (130, "")
+    assert "stopped early, cloned" in result.stdout
+    assert "kept epoch 1 of 1" in result.stdout
 
 
 def test_clone_of_a_trained_agent(here: Path) -> None:

@@ -171,7 +171,7 @@ def test_control_c_saves_and_says_how_to_go_on(
 
     monkeypatch.setattr(TrainDisplay, "__call__", interrupt)
     result = train(tmp_path, *SMALL, "--steps", "128")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (130, "")
     [line] = re.findall(r"^saved at step 64; .*$", result.stdout, re.M)
     assert f"play: entity-env play snake --set board_size=4 --agent {tmp_path}" in line
     assert step_in(tmp_path) == 64

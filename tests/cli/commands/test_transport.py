@@ -119,5 +119,5 @@ def test_ctrl_c_saves_and_leaves_nothing_behind(
     words = ("--steps=10000000", f"--num-workers={num_workers}", "--out", str(out), *SMALL)
     interrupts = f"--set=interrupts={tmp_path / str(os.getpid())}"
     result = run("train", game, "--transport=thread", "--keep=none", interrupts, *words)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (130, "")
     assert "saved at step" in result.stdout
