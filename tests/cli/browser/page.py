@@ -28,8 +28,6 @@ class LivePage:
         self._response = self._stream.getresponse()
         assert self._response.status == 200, self._response.read()
         self._answers = http.client.HTTPConnection(self.host, timeout=WAIT_S)
-        self._answers.connect()
-        self._answers.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def read(self) -> str:
         """Reads one event, and returns its name; "" at the end of the stream."""
@@ -70,6 +68,9 @@ class LivePage:
     def post(self, data: object) -> tuple[int, str]:
         """Status and text of what the server says to a POST."""
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
+        if self._answers.sock is None:
+            self._answers.connect()
+            self._answers.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         headers = {"Content-Type": "application/json"}
         self._answers.request("POST", f"{self.path}answer", body, headers)
         response = self._answers.getresponse()
