@@ -145,6 +145,13 @@ def changed(line: int, **values: object) -> bytes:
         (changed(0, version="1"), "version must be an integer, got '1'"),
         (changed(0, episode_seed=-1), "line 1: 'episode_seed' cannot be -1"),
         (changed(0, num_agents=0), "line 1: 'num_agents' cannot be 0"),
+        *(
+            (
+                changed(0, agents=[{"name": "a"}] * n),
+                f"expected no names or 2 in 'agents', one for each of 'num_agents', got {n}",
+            )
+            for n in (1, 3)
+        ),
         (changed(0, spaces={}), "line 1: spaces in JSON need a list under 'entities', got None"),
         (changed(1, g=2), "line 2: 'g' needs an agent from 0 to 1, got 2"),
         (changed(1, t=1), "line 2: expected step 0 of agent 0, got 1"),
@@ -161,6 +168,10 @@ def changed(line: int, **values: object) -> bytes:
 def test_a_broken_file_says_what_is_wrong(content: bytes, message: str) -> None:
     with pytest.raises(ReplayError, match=message):
         Replay.from_bytes(content, "x.replay")
+
+
+def test_agents_need_no_names() -> None:
+    assert Replay.from_bytes(changed(0, agents=[])).header.agents == []
 
 
 def test_nested_json_is_refused() -> None:
