@@ -180,7 +180,7 @@ def test_a_forged_file_is_a_clear_error_or_a_network(data: st.DataObject) -> Non
         (b"[]", "no object of JSON but a list"),
         (b"{", "it: "),
         (b"\xff", "it: "),
-        (b"[" * 5000, "brackets describe no network"),
+        (b"[" * 5000, "brackets, which are too many"),
         (b"{}", "it: "),
     ],
 )

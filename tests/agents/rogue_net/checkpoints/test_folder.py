@@ -397,9 +397,7 @@ def test_a_description_that_is_a_bomb_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, _net())
     for bomb in (b"[" * 100_000, b"[" + b"[]," * 50_000 + b"[]]", b" " * (5 << 20)):
         (tmp_path / "config.json").write_bytes(bomb)
-        with pytest.raises(
-            CheckpointError, match=r"cannot read .*(describe no network|are too many)"
-        ):
+        with pytest.raises(CheckpointError, match=r"cannot read .*are too many"):
             load_checkpoint(tmp_path)
 
 
