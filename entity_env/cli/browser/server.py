@@ -29,8 +29,7 @@ from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import click
-
+from entity_env.cli.display.console import echo
 from entity_env.core.files import parse_json
 from entity_env.errors import EntityEnvError
 from entity_env.views.page import template
@@ -189,7 +188,7 @@ class PageServer:
 
     def announce(self, title: str, *, is_opened: bool) -> None:
         """Prints the address, and opens the browser if it is wanted and there is a screen."""
-        click.echo(f"{title}: {self.url}")
+        echo(f"{title}: {self.url}")
         has_screen = sys.platform in ("darwin", "win32") or any(
             map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
         )
