@@ -33,6 +33,7 @@ def spaces_to_json(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, object]:
     """Turns both spaces into lists, dicts, strings and numbers; order is kept by lists."""
+    require_names(action_space, "actions")
     return {
         "global_features": list(obs_space.global_features),
         "entities": [

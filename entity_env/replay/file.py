@@ -193,12 +193,19 @@ def require_replaceable(path: Path) -> None:
 
 
 def write_replay(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file whole or not at all, and only if it can be read again.
 
     Raises:
-        ReplayError: it cannot be written, or there is another file of that name.
+        ReplayError: it cannot be written or could not be read, or there is another file of that
+            name.
     """
     require_replaceable(path)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ReplayError(f"cannot write {path}: at most {_MAX_FILE_BYTES} bytes could be read")
+    lines, _ = split_lines(content, str(path))
+    header, spaces = parse_header(lines[0], str(path))
+    for _ in parse_decisions(lines[1:], header, spaces[1], str(path)):
+        pass
     try:
         write_file(path, content)
     except (OSError, ValueError) as error:

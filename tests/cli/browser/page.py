@@ -68,9 +68,6 @@ class LivePage:
     def post(self, data: object) -> tuple[int, str]:
         """Status and text of what the server says to a POST."""
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
-        if self._answers.sock is None:
-            self._answers.connect()
-            self._answers.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         headers = {"Content-Type": "application/json"}
         self._answers.request("POST", f"{self.path}answer", body, headers)
         response = self._answers.getresponse()
