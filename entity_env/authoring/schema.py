@@ -14,6 +14,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     entity_widths,
     has_global_entity,
+    require_names,
 )
 from entity_env.errors import SchemaError
 
@@ -54,6 +55,7 @@ class Schema:
             entities={kind.name: Entity(kind.features) for kind in self.entities},
         )
         self._action_space = {kind.name: kind.space for kind in self.actions.values()}
+        require_names(self._action_space, f"{game}: actions")
         self.has_global_entity = has_global_entity(self._obs_space, self._action_space)
         self.widths = entity_widths(self._obs_space, self._action_space)
 

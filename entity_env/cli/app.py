@@ -22,6 +22,7 @@ from entity_env.cli.commands.runs import export, list_runs, report
 from entity_env.cli.commands.sweep import sweep
 from entity_env.cli.commands.train import train
 from entity_env.cli.commands.watch import watch
+from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import AGAIN, GameFailed
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 from entity_env.interrupts import INTERRUPTED, interruptible
@@ -56,7 +57,7 @@ class _Program(click.Group):
         except EntityEnvError as error:
             return _refuse(f"{error}{_notes(error)}")
         except GameFailed as error:
-            click.echo("\n".join([error.trace.rstrip(), *notes_of(error)]), err=True)
+            echo("\n".join([error.trace.rstrip(), *notes_of(error)]), err=True)
             return _FAILED
         except (click.Abort, KeyboardInterrupt):
             return INTERRUPTED
@@ -83,11 +84,11 @@ def main(context: click.Context) -> None:
     my_game.py:name if the file defines several.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        echo(context.get_help())
 
 
 def _refuse(message: str, code: int = _MISUSED) -> int:
-    click.echo(f"entity-env: {' '.join(message.split())}", err=True)
+    echo(f"entity-env: {' '.join(message.split())}", err=True)
     return code
 
 

@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rich.console import Console
-
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
@@ -23,6 +21,7 @@ from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, split_file_name
+from entity_env.cli.display.console import Console
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.game_errors import game_errors, load_error

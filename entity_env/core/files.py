@@ -20,7 +20,8 @@ _KINDS: Final = {
     stat.S_IFSOCK: "a socket",
 }
 _SPARE_BRACKETS: Final = 1000
-_BYTES_A_BRACKET: Final = 32
+_BYTES_A_BRACKET: Final = 12
+"""Spaces of a game with entities and actions of the shortest names take 14."""
 
 
 class Descriptor:
@@ -67,7 +68,7 @@ def parse_json(content: bytes) -> object:
     """Parses JSON of bounded size: a list of empty lists takes twenty times its text in memory."""
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
-        raise ValueError(f"{len(content)} bytes with {num_brackets} brackets describe no network")
+        raise ValueError(f"{len(content)} bytes hold {num_brackets} brackets, which are too many")
     try:
         return json.loads(content)
     except RecursionError as error:

@@ -14,6 +14,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
+    require_names,
 )
 from entity_env.errors import SchemaError, shown
 
@@ -32,6 +33,7 @@ def spaces_to_json(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, object]:
     """Turns both spaces into lists, dicts, strings and numbers; order is kept by lists."""
+    require_names(action_space, "actions")
     return {
         "global_features": list(obs_space.global_features),
         "entities": [
@@ -59,6 +61,7 @@ def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpa
         entities={_name(item): _entity_from_json(item) for item in entities},
     )
     action_space = {_name(item): _action_from_json(item) for item in actions}
+    require_names(action_space, "actions")
     if len(obs_space.entities) != len(entities) or len(action_space) != len(actions):
         raise SchemaError("spaces in JSON name an entity or an action more than once")
     return obs_space, action_space

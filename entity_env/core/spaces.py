@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from entity_env.errors import SchemaError, shown
 
@@ -17,6 +18,8 @@ ActionName: TypeAlias = str
 
 GLOBAL_ENTITY = "__global__"
 """Name under which a batch holds the global features, one row an observation."""
+_NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
+"""Characters that names of members of files cannot have."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Entity:
             row and each with its channels; None = they are not. No part of a comparison.
 
     Raises:
-        SchemaError: a feature twice, or a shape of another number of features.
+        SchemaError: a feature twice or without a valid name, or a shape of another number of
+            features.
     """
 
     features: Sequence[str]
@@ -61,6 +65,7 @@ class ObsSpace:
 
     def __post_init__(self) -> None:
         _require_unique(self.global_features, "global features")
+        require_names(self.entities, "entities")
         for name in self.entities:
             if not name or name == GLOBAL_ENTITY:
                 raise SchemaError(f"entity name {name!r} is reserved: choose another name")
@@ -116,6 +121,7 @@ class ContinuousActionSpace:
                 "a continuous action needs as many low as high bounds and labels, at least one: "
                 f"got {len(self.low)} low, {len(self.high)} high, {len(self.labels)} labels"
             )
+        require_names(self.labels, "action labels")
         for label, low, high in zip(self.labels, self.low, self.high, strict=True):
             bounds: tuple[object, object] = (low, high)
             if any(isinstance(bound, str) for bound in bounds):
@@ -162,9 +168,23 @@ def entity_widths(
     return widths
 
 
+def require_names(names: Iterable[object], kind: str) -> None:
+    """Checks that names can be written to files.
+
+    Raises:
+        SchemaError: one has a NUL or half of a surrogate pair.
+    """
+    for name in names:
+        if isinstance(name, str) and _NO_NAME.search(name):
+            raise SchemaError(
+                f"{kind} need names without NUL and halves of surrogate pairs: rename {shown(name)}"
+            )
+
+
 def _require_unique(names: Sequence[str], kind: str) -> None:
     if isinstance(names, str):
         raise SchemaError(f"{kind} must be a list of names, got the single string {names!r}")
+    require_names(names, kind)
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise SchemaError(f"{kind} must differ: {', '.join(repeated)} came more than once")

@@ -48,7 +48,7 @@ class ReplayHeader:
         schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
         run: the seed of the run, and the index of the episode and its environment in it, if known.
         made_with: versions of the packages and of Python.
-        agents: name of each, and SHA-256 of its file, if it has one.
+        agents: name of each, and SHA-256 of its file, if it has one; empty if they are not known.
         parent: of a branch: `sha` of the other replay, and `at`, how many decisions are from it.
     """
 
@@ -193,12 +193,19 @@ def require_replaceable(path: Path) -> None:
 
 
 def write_replay(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file whole or not at all, and only if it can be read again.
 
     Raises:
-        ReplayError: it cannot be written, or there is another file of that name.
+        ReplayError: it cannot be written or could not be read, or there is another file of that
+            name.
     """
     require_replaceable(path)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ReplayError(f"cannot write {path}: at most {_MAX_FILE_BYTES} bytes could be read")
+    lines, _ = split_lines(content, str(path))
+    header, spaces = parse_header(lines[0], str(path))
+    for _ in parse_decisions(lines[1:], header, spaces[1], str(path)):
+        pass
     try:
         write_file(path, content)
     except (OSError, ValueError) as error:
@@ -310,8 +317,14 @@ def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
     for key, value in known.items():
         if not checks[key](value):
             raise ReplayError(f"{name}, line 1: {key!r} cannot be {shown(value)}")
+    header = ReplayHeader(**known)
+    if len(header.agents) not in (0, header.num_agents):
+        raise ReplayError(
+            f"{name}, line 1: expected no names or {header.num_agents} in 'agents', one for each "
+            f"of 'num_agents', got {len(header.agents)}"
+        )
     try:
-        return ReplayHeader(**known), spaces_from_json(known["spaces"])
+        return header, spaces_from_json(known["spaces"])
     except SchemaError as error:
         raise ReplayError(f"{name}, line 1: {error}") from error
 

@@ -37,6 +37,7 @@ from entity_env.replay.file import (
     ReplayHeader,
     decision_line,
     header_line,
+    parse_header,
     replay_path,
     require_replaceable,
     schema_hash,
@@ -173,6 +174,7 @@ class ReplayWriter:
         if self._path is not None:
             episode.path = path = Path(self._path.replace(_EPISODE, str(number_of)))
             require_replaceable(path)
+            parse_header(header_line(header), str(path))  # what cannot be read is not begun
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except (OSError, ValueError) as error:

@@ -17,6 +17,7 @@ from entity_env.core.observation import (
     SelectEntityAction,
 )
 from entity_env.core.spaces import ActionName, ObsSpace
+from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, is_part, member_of, presence_of, seen_entities
 
 _MAX_ACTORS: Final = 8
@@ -45,13 +46,13 @@ def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np
             words.append(f"{name}={describe_number(value)}")
         elif value:
             words.append(f"{field}={member}")
-    return " ".join(words)
+    return one_line(" ".join(words))
 
 
 def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
     """An entity as `Food x=3 y=1`."""
     features = describe_features(obs_space.entities[entity.type].features, entity.features)
-    return f"{entity.type} {features}".rstrip()
+    return one_line(f"{entity.type} {features}")
 
 
 def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
@@ -88,7 +89,7 @@ def describe_actions(
     }
     if len(words) == 1:
         return next(iter(words.values()))
-    return "; ".join(f"{name} {text}" for name, text in words.items() if text)
+    return "; ".join(f"{one_line(name)} {text}" for name, text in words.items() if text)
 
 
 def _describe_action(
@@ -111,4 +112,4 @@ def _describe_action(
             rows = np.asarray(action.values).tolist()
             chosen = [" ".join(map(describe_number, row)) for row in rows]
     more = [f"and {len(chosen) - _MAX_ACTORS} more"] if len(chosen) > _MAX_ACTORS else []
-    return ", ".join([*chosen[:_MAX_ACTORS], *more])
+    return one_line(", ".join([*chosen[:_MAX_ACTORS], *more]))

@@ -26,6 +26,7 @@ from entity_env.errors import SchemaError
 from entity_env.views.describe import describe_entity, describe_features, describe_number
 from entity_env.views.drawing import GROUND
 from entity_env.views.look import Look, Style
+from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation, member_of
 
 MAX_COLUMNS: Final = 40
@@ -108,7 +109,7 @@ def entity_styles(
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
     if obs_space.global_features:
         kinds = {GLOBAL_ENTITY: tuple(obs_space.global_features), **kinds}
-    labels = {key: (label or "Global") if key == GLOBAL_ENTITY else key for key in kinds}
+    labels = {key: one_line((label or "Global") if key == GLOBAL_ENTITY else key) for key in kinds}
     places = {key: _coordinates(features, look.at) for key, features in kinds.items()}
     placed = [key for key, (x, _) in places.items() if x is not None]
     letters = dict(zip(placed, _letters(labels[key] for key in placed), strict=True))
@@ -364,11 +365,12 @@ def thoughts_of(
         for actor, row in islice(enumerate(np.asarray(given)), _MAX_ACTORS):
             best = np.argsort(-row, kind="stable")[:_MAX_CHOICES].tolist()
             if len(question.actors) > 1:
-                yield Text(f"{question.name} {actor + 1} of {len(question.actors)}", style="dim")
+                name = one_line(question.name)
+                yield Text(f"{name} {actor + 1} of {len(question.actors)}", style="dim")
             for choice in best:
                 style = "bold cyan" if chosen[actor : actor + 1] == [choice] else ""
                 bar = (full * round(float(row[choice]) * _BAR)).ljust(_BAR)
-                yield Text(f"{row[choice]:4.0%} {bar} {words[choice]}", style=style)
+                yield Text(f"{row[choice]:4.0%} {bar} {one_line(words[choice])}", style=style)
 
 
 def _choices(

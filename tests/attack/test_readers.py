@@ -1,6 +1,7 @@
 """Mutated files: a reader takes them or raises its own error, within its memory and time."""
 
 import copy
+import gzip
 import hashlib
 import io
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.attack.budget import Attack
@@ -35,6 +37,8 @@ RON = [
     *(b"()", b"{}", b"[]", b"X()", b"Some(1)", b"(", b")", b"[", b"]", b",", b"99"),
 ]
 TOKEN = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*|-?[0-9.]+|\"[^\"]*\"|[(){}\[\]:,]")
+ODD_INTS = (0, 1, -1, 3, 10**6, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
+ODD_FLOATS = (0.5, -1e-45, 3e38, -3e38, float("inf"), float("nan"))
 SIZES = (0, 1, 2**31, 2**40, 2**62, 2**64 - 1)
 
 
@@ -208,6 +212,37 @@ def npz_of(rng: Random, data: bytes) -> bytes:
     return bytes_of(rng, made) if rng.random() < 0.3 else made
 
 
+def dataset_of(rng: Random, data: bytes) -> bytes:
+    """An archive with another header, or other numbers in an array."""
+    if rng.random() < 0.3:
+        return npz_of(rng, data)
+    with np.load(io.BytesIO(data)) as archive:
+        arrays = dict(archive)
+    name = rng.choice(list(arrays))
+    if name == "header":
+        header = json_of(rng, str(arrays[name]).encode()).decode("utf-8", "surrogatepass")
+        arrays[name] = np.array(header.replace("\ud800", "?"))
+    else:
+        array = arrays[name]
+        odd = ODD_FLOATS if array.dtype.kind == "f" else ODD_INTS
+        array.flat[rng.choices(range(array.size), k=rng.randrange(5) * bool(array.size))] = (
+            rng.choice(odd)
+        )
+        arrays[name] = array[: rng.choice((len(array), len(array), len(array) // 2))]
+    written = io.BytesIO()
+    np.savez(written, **arrays)
+    return written.getvalue()
+
+
+def replay_of(rng: Random, data: bytes) -> bytes:
+    """A replay with other lines."""
+    lines = gzip.decompress(data).splitlines()
+    for _ in range(rng.choice((1, 1, 2))):
+        i = rng.choice((0, rng.randrange(len(lines))))
+        lines[i] = json_of(rng, lines[i])
+    return b"\n".join(lines) + b"\n"
+
+
 SHAPED: dict[str, Mutate] = {
     "config.json": json_of,
     "goal.json": json_of,
@@ -222,7 +257,11 @@ SHAPED: dict[str, Mutate] = {
     "tar": tar_of,
     "goal.npy": npy_of,
     "start.npz": npz_of,
-    "dataset": npz_of,
+    "dataset": dataset_of,
+    "replay": replay_of,
+    "run.json": json_of,
+    "curves.jsonl": lines_of,
+    "settings": ron_of,
 }
 """Mutations that keep what is around the mutated part right, so that readers get that far."""
 

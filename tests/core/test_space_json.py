@@ -30,7 +30,10 @@ ACTIONS: dict[str, ActionSpace] = {
 }
 SPACES: Spaces = (OBS, ACTIONS)
 
-texts = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True).map(tuple)
+names_of_members = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5
+)
+texts = st.lists(names_of_members, min_size=1, max_size=4, unique=True).map(tuple)
 actions = st.one_of(
     texts.map(CategoricalActionSpace),
     texts.map(GlobalCategoricalActionSpace),
@@ -42,7 +45,7 @@ actions = st.one_of(
 @given(
     features=texts,
     names=texts.filter(lambda names: "__global__" not in names),
-    action_space=st.dictionaries(st.text(min_size=1), actions),
+    action_space=st.dictionaries(names_of_members, actions),
 )
 def test_spaces_survive_json(
     features: tuple[str, ...], names: tuple[str, ...], action_space: dict[str, ActionSpace]

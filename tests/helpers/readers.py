@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 import shutil
@@ -18,20 +19,35 @@ from types import FrameType
 from typing import Final
 
 from entity_env.agents.imitation import Dataset
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.tracking.runs import read_run
+from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net import load_checkpoint, read_network
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import FILES, parse_enn_checkpoint, read_tar
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob
 from entity_env.agents.rogue_net.enn_trainer.ron import parse_ron
-from entity_env.errors import CheckpointError, EntityEnvError, SchemaError, UsageError
+from entity_env.cli.display.console import Console
+from entity_env.cli.display.terminal_view import Frames
+from entity_env.cli.report import report_csv, report_html, report_svg
+from entity_env.errors import (
+    CheckpointError,
+    EntityEnvError,
+    ReplayError,
+    SchemaError,
+    UsageError,
+)
 from entity_env.games.azul import GameState
 from entity_env.games.pixel.reward.goal_files import load_goal
+from entity_env.replay import Replay
+from entity_env.views import Look
 from tests import DATA
 
 CORPUS: Final = DATA / "corpus"
 GOOD: Final = CORPUS / "good"
 _ENN: Final = DATA / "roguenet"
+_REPLAYS: Final = "cherry_pick", "rock_paper_scissors", "tic_tac_toe", "treasure_hunt"
 _ENN_NAMES: Final = ("options_projected", "options_translate", "made_relpos_polar")
 
 CPU_S: Final = 5.0
@@ -143,10 +159,45 @@ def _azul(content: bytes, _: Path) -> object:
     return GameState.from_dict(data)
 
 
-def _dataset(content: bytes, place: Path) -> object:
-    path = place / "decisions.npz"
+def _dataset(content: bytes, folder: Path) -> object:
+    path = folder / "input.npz"
     path.write_bytes(content)
-    return Dataset.load(path)
+    dataset = Dataset.load(path)
+    if len(dataset):
+        dataset.returns(0.9)
+        dataset.known_share(0.9)
+        Dataset.concat([dataset, dataset.filter(min_reward=-1e300).select([0, -1])])
+    return dataset
+
+
+def _replay(content: bytes, _: Path) -> object:
+    """Reads and draws a replay; one that has to be played again runs a game, and is only read."""
+    replay = Replay.from_bytes(content, "input")
+    if not replay.has_observations:
+        return replay
+    header, turns = replay.header, replay.turns()
+    frames = Frames(
+        *replay.spaces,
+        name=header.game,
+        num_agents=header.num_agents,
+        agent_names=[each.get("name", "") for each in header.agents],
+    )
+    moments = frames.moments(turns)
+    if moments:
+        console = Console(file=io.StringIO(), width=80)
+        console.print(frames.frame(moments[-1], 80))
+    return replay.animation(look=Look()).html()
+
+
+def _run(folder: Path) -> object:
+    run = read_run(folder)
+    return report_html([run]), report_svg([run]), report_csv([run])
+
+
+def _settings(content: bytes, folder: Path) -> object:
+    path = folder / "input.toml"
+    path.write_bytes(content)
+    return PPOConfig().changed(read_settings(path).trainer, "input")
 
 
 def _plain(
@@ -166,6 +217,8 @@ _FOLDERS: Final = {
     "goal.json": ("goal", load_goal, UsageError),
     "goal.npy": ("goal", load_goal, UsageError),
     "start.npz": ("goal", load_goal, UsageError),
+    "run.json": ("run", _run, CheckpointError),
+    "curves.jsonl": ("run", _run, CheckpointError),
 }
 
 READERS: Final[dict[str, Reader]] = {
@@ -184,7 +237,11 @@ READERS: Final[dict[str, Reader]] = {
     "msgpack": _plain(read_blob, CheckpointError, _ENN / _ENN_NAMES[0] / FILES[2]),
     **{name: _enn(name) for name in FILES},
     "tar": Reader(_archive, CheckpointError, _contents(_ENN / "trained_multisnake.roguenet")),
-    "dataset": Reader(_dataset, UsageError, _contents(GOOD / "decisions.npz")),
+    "dataset": Reader(_dataset, UsageError, _contents(GOOD / "dataset.npz")),
+    "replay": Reader(
+        _replay, ReplayError, _contents(*(DATA / "replays" / f"{name}.replay" for name in _REPLAYS))
+    ),
+    "settings": Reader(_settings, UsageError, _contents(GOOD / "settings.toml")),
     "azul": Reader(_azul, SchemaError, _contents(GOOD / "azul.json")),
 }
 """By the name of the folder in `tests/data/corpus/broken`."""

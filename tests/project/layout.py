@@ -226,14 +226,30 @@ def _definitions(root: Path) -> dict[str, list[str]]:
 
 
 def prints_and_asserts(root: Path) -> list[str]:
-    """Calls of print and assert statements in the library."""
+    """Assert statements, and output that does not pass `cli.display.console`, in the library."""
     return [
         f"{source.path}:{node.lineno} {ast.unparse(node)}"
         for source in sources(root, PACKAGE)
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Assert)
-        or (isinstance(node, ast.Call) and ast.unparse(node.func) == "print")
+        or (
+            isinstance(node, ast.Call)
+            and (name := ast.unparse(node.func))
+            in ("print", "click.echo", "click.secho", "Console")
+            and str(source.path) != f"{PACKAGE}/cli/display/console.py"
+            and (name != "Console" or imports_rich_console(source.tree))
+        )
     ]
+
+
+def imports_rich_console(tree: ast.Module) -> bool:
+    """Whether rich's own console is imported, which prints control characters of texts."""
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "rich.console"
+        and any(each.name == "Console" for each in node.names)
+        for node in ast.walk(tree)
+    )
 
 
 def links(root: Path) -> list[str]:

@@ -51,6 +51,12 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (layout.sizes, "entity_env/core/obs.py", "class A:\n  def f(self):\n" + "    x = 1\n" * 60),
     (layout.prints_and_asserts, "entity_env/core/obs.py", "def f() -> None:\n    print(1)"),
     (layout.prints_and_asserts, "entity_env/cli/main.py", "assert True, 'no'"),
+    (layout.prints_and_asserts, "entity_env/cli/main.py", "import click\nclick.echo(1)"),
+    (
+        layout.prints_and_asserts,
+        "entity_env/cli/main.py",
+        "from rich.console import Console, Group\nConsole().print(1)",
+    ),
 ]
 FINE = {
     "entity_env/core/obs.py": "from entity_env.core.spaces import Entity\n" + "x = 1\n" * 599,
@@ -65,6 +71,8 @@ FINE = {
     "entity_env/games/azul/kernels/engine.py": "from numba import njit",
     "entity_env/interop/gymnasium.py": "import gymnasium\nfrom entity_env.vec import VecEnv",
     "entity_env/cli/main.py": "from entity_env.games import snake\nfrom entity_env.cli import play",
+    "entity_env/cli/runs.py": "from entity_env.cli.display.console import Console\nConsole()",
+    "entity_env/cli/display/console.py": "import click\nclick.echo(1)",
     "entity_env/core/schema.py": "def f() -> None:\n" + "    console.print(1)\n" * 59,
     "tests/games/test_snake.py": "from entity_env.games import snake\nassert print(snake)",
 }

@@ -2,17 +2,22 @@
 
 import gzip
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env import Game, ReplayError, UsageError
+from entity_env import Game, Observation, ReplayError, Turn, UsageError
 from entity_env.agents import RandomAgent
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.space_json import Spaces, spaces_to_json
 from entity_env.games import GAMES
 from entity_env.replay import Replay, ReplayWriter, record
-from entity_env.replay.file import split_lines, zipped
+from entity_env.replay.encoding import actions_to_json, observation_to_json
+from entity_env.replay.file import Decision, End, ReplayHeader, split_lines, zipped
+from tests.agents.imitation.decisions import episodes
 
 
 @cache
@@ -60,6 +65,66 @@ def test_a_file_is_read_as_it_was_written(name: str, see: bool, tmp_path: Path) 
     assert read.is_whole
     assert not read.is_cut
     assert [path.name for path in tmp_path.iterdir()] == ["x.replay"]
+
+
+TEXTS = st.text(st.sampled_from("a\0\n\x1b\x85\u2028\ud800"), max_size=4)
+NUMBERS = st.floats() | st.integers(-2, 2**70)
+
+
+@given(
+    found=episodes(),
+    texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS),
+    num_agents=st.sampled_from([0, 1, 2, 2, 2, 3]),
+    numbers=st.tuples(NUMBERS, NUMBERS, st.integers(-1, 2**40)),
+)
+def test_what_cannot_be_read_again_is_not_written(
+    tmp_path_factory: pytest.TempPathFactory,
+    found: tuple[Spaces, list[list[Turn]]],
+    texts: tuple[str, str, str, str],
+    num_agents: int,
+    numbers: tuple[float, float, int],
+) -> None:
+    (spaces, runs), (name, agent, key, failure), (score, value, seed) = found, texts, numbers
+    header = ReplayHeader(
+        name,
+        seed,
+        spaces_to_json(*spaces),
+        agents=[{"name": agent}] * num_agents,
+        settings={key: agent},
+        num_agents=2,
+    )
+    lines = [
+        Decision(
+            turn.agent_id,
+            turn.step,
+            actions_to_json(turn.actions, turn.observation, spaces[0]),
+            score=score,
+            seen=observation_to_json(turn.observation, spaces[0]),
+            value=value,
+            end=None if turn.episode is None else End.of(turn.episode),
+        )
+        for turn in runs[0]
+    ]
+    path = tmp_path_factory.mktemp("replays") / "x.replay"
+    kept = replay_of()
+    kept.save(path)
+    with suppress(ReplayError):
+        (other := Replay(header, lines, failure=failure)).save(path)
+        kept = other
+    read = Replay.load(path)
+    assert (read.header, read.lines) == (kept.header, kept.lines)
+    assert read.failure == kept.failure
+
+
+def test_a_replay_that_could_not_be_read_is_not_begun(tmp_path: Path) -> None:
+    path = tmp_path / "x.replay"
+    replay_of().save(path)
+    before = path.read_bytes()
+    writer = ReplayWriter(path)
+    writer.begin_run(GAMES["rock_paper_scissors"], [RandomAgent()], EpisodeSeeds(1), 1)
+    with pytest.raises(ReplayError, match="expected no names or 2 in 'agents'"):
+        writer(Turn(0, 0, 0.0, Observation(reward=0.0)))
+    assert path.read_bytes() == before
 
 
 def test_the_same_episode_gives_the_same_bytes() -> None:
@@ -145,6 +210,13 @@ def changed(line: int, **values: object) -> bytes:
         (changed(0, version="1"), "version must be an integer, got '1'"),
         (changed(0, episode_seed=-1), "line 1: 'episode_seed' cannot be -1"),
         (changed(0, num_agents=0), "line 1: 'num_agents' cannot be 0"),
+        *(
+            (
+                changed(0, agents=[{"name": "a"}] * n),
+                f"expected no names or 2 in 'agents', one for each of 'num_agents', got {n}",
+            )
+            for n in (1, 3)
+        ),
         (changed(0, spaces={}), "line 1: spaces in JSON need a list under 'entities', got None"),
         (changed(1, g=2), "line 2: 'g' needs an agent from 0 to 1, got 2"),
         (changed(1, t=1), "line 2: expected step 0 of agent 0, got 1"),
@@ -161,6 +233,10 @@ def changed(line: int, **values: object) -> bytes:
 def test_a_broken_file_says_what_is_wrong(content: bytes, message: str) -> None:
     with pytest.raises(ReplayError, match=message):
         Replay.from_bytes(content, "x.replay")
+
+
+def test_agents_need_no_names() -> None:
+    assert Replay.from_bytes(changed(0, agents=[])).header.agents == []
 
 
 def test_nested_json_is_refused() -> None:

@@ -14,6 +14,7 @@ from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.move_clock import MoveClock
 from entity_env.errors import UsageError
 from entity_env.views.describe import describe_number
+from entity_env.views.scene import one_line
 
 _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
@@ -185,14 +186,15 @@ class Prompt:
     def _block(self, title: str, entries: Sequence[str], problem: str) -> list[str]:
         """A question as lines that fit the terminal: the problem, the title, entries in columns."""
         width = shutil.get_terminal_size().columns - 1
-        entries = [*entries, f"{_QUIT} quit"]
+        title, problem = one_line(title), one_line(problem)
+        entries = [*map(one_line, entries), f"{_QUIT} quit"]
         column = max(map(len, entries)) + 3
         per_line = max(1, (width - 2) // column)
         padded = [entry.ljust(column) for entry in entries]
         rows = ["".join(padded[i : i + per_line]) for i in range(0, len(padded), per_line)]
-        one_line = f"{title}:  {rows[0]}".rstrip()
-        if len(rows) == 1 and len(one_line) <= width:
-            lines = [problem, one_line]
+        whole = f"{title}:  {rows[0]}".rstrip()
+        if len(rows) == 1 and len(whole) <= width:
+            lines = [problem, whole]
         else:
             lines = [problem, f"{title}:", *(f"  {row}".rstrip() for row in rows)]
         return [line[:width] if self._is_terminal else line for line in lines if line]

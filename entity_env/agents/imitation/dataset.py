@@ -108,7 +108,7 @@ class Dataset:
             gamma: discount per decision of the agent, 0 to 1.
 
         Raises:
-            UsageError: another discount.
+            UsageError: another discount, or returns that do not fit float32.
         """
         _require_discount(gamma)
         order, starts = self._trajectories()
@@ -119,7 +119,10 @@ class Dataset:
             later = rewards[i] if last else rewards[i] + gamma * later
             found[i] = later
         returns = np.empty(len(order), dtype=np.float32)
-        returns[order] = found
+        with np.errstate(over="ignore"):
+            returns[order] = found
+        if not np.isfinite(returns).all():
+            raise UsageError("rewards add up to returns that do not fit float32: scale them down")
         return returns
 
     def known_share(self, gamma: float) -> NDArray[np.float32]:
@@ -262,8 +265,8 @@ class Dataset:
         parquet file, a list in every row. A dataset of that name is replaced, whole or not at all.
 
         Raises:
-            UsageError: another ending, another file of that name, or a folder that cannot be
-                written to.
+            UsageError: another ending, another file of that name, a folder that cannot be
+                written to, or a dataset that `load` would refuse.
             MissingExtraError: parquet needs pyarrow: `pip install 'entity-env[parquet]'`.
         """
         from entity_env.agents.imitation.dataset_file import write_dataset

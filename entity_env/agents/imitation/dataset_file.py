@@ -60,8 +60,12 @@ def write_dataset(path: Path, dataset: Dataset) -> None:
         except UsageError as error:
             raise UsageError(f"{path} exists and is no dataset: choose another name") from error
     try:
-        write_file(path, (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(dataset))
-    except (OSError, ValueError) as error:  # ValueError: a name that is no text in UTF-8
+        content = (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(dataset)
+        _parsed(content, path.suffix)  # what cannot be read again is not written
+        write_file(path, content)
+    except (MissingExtraError, MemoryError):
+        raise
+    except (EntityEnvError, OSError, ValueError) as error:
         raise UsageError(f"cannot write {path}: {error}") from error
 
 
@@ -69,17 +73,21 @@ def read_dataset(path: Path) -> Dataset:
     """See `Dataset.load`."""
     _require_ending(path)
     with _naming(path):
-        spaces, columns = (_read_npz if path.suffix == NPZ else _read_rows)(path)
-        return Dataset.from_columns(spaces, columns)
+        return _parsed(read_file(path, _MAX_FILE_BYTES), path.suffix)
+
+
+def _parsed(content: bytes, suffix: str) -> Dataset:
+    return Dataset.from_columns(*(_read_npz if suffix == NPZ else _read_rows)(content))
 
 
 def _header_of(path: Path) -> Spaces:
     """The spaces of a dataset."""
     with _naming(path):
+        content = read_file(path, _MAX_FILE_BYTES)
         if path.suffix == PARQUET:
-            with _opened(path) as file:
+            with _opened(content) as file:
                 return _rows_header(file)
-        with _Archive(path) as archive:
+        with _Archive(content) as archive:
             return archive.spaces()
 
 
@@ -115,7 +123,9 @@ def _first_line(error: Exception) -> str:
 
 def _header(dataset: Dataset) -> str:
     spaces = spaces_to_json(*dataset.spaces)
-    return json.dumps({"format": _FORMAT, "version": _VERSION, "spaces": spaces})
+    header = json.dumps({"format": _FORMAT, "version": _VERSION, "spaces": spaces})
+    _spaces(header.encode())  # refuses names that cannot be those of arrays
+    return header
 
 
 def _spaces(header: bytes) -> Spaces:
@@ -152,8 +162,8 @@ def _npz_bytes(dataset: Dataset) -> bytes:
     return content.getvalue()
 
 
-def _read_npz(path: Path) -> tuple[Spaces, dict[str, Column]]:
-    with _Archive(path) as archive:
+def _read_npz(content: bytes) -> tuple[Spaces, dict[str, Column]]:
+    with _Archive(content) as archive:
         spaces = archive.spaces()
         columns: dict[str, Column] = {
             name: archive.array(name, dtype) for name, dtype in flat_columns()
@@ -169,8 +179,8 @@ def _read_npz(path: Path) -> tuple[Spaces, dict[str, Column]]:
 class _Archive:
     """The arrays of an npz file; of each no more is read than its size says."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = zipfile.ZipFile(io.BytesIO(read_file(path, _MAX_FILE_BYTES)))
+    def __init__(self, content: bytes) -> None:
+        self._file = zipfile.ZipFile(io.BytesIO(content))
         members = self._file.infolist()
         size = sum(member.file_size for member in members)
         if size > _MAX_BYTES or len(members) > _MAX_ARRAYS:
@@ -255,9 +265,8 @@ def _lists(column: RaggedArray[Any], kind: ColumnKind, arrow: Any) -> Any:  # no
     return arrow.LargeListArray.from_arrays(column.offsets, values)
 
 
-def _opened(path: Path) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
-    content = _arrow().BufferReader(read_file(path, _MAX_FILE_BYTES))
-    return _arrow("pyarrow.parquet").ParquetFile(content)
+def _opened(content: bytes) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
+    return _arrow("pyarrow.parquet").ParquetFile(_arrow().BufferReader(content))
 
 
 def _rows_header(file: Any) -> Spaces:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
@@ -267,9 +276,9 @@ def _rows_header(file: Any) -> Spaces:  # noqa: ANN401 - a pyarrow.parquet.Parqu
     return _spaces(header)
 
 
-def _read_rows(path: Path) -> tuple[Spaces, dict[str, Column]]:
+def _read_rows(content: bytes) -> tuple[Spaces, dict[str, Column]]:
     arrow = _arrow()
-    with _opened(path) as file:
+    with _opened(content) as file:
         spaces = _rows_header(file)
         _require_size(file.metadata)
         present = set(file.schema_arrow.names)

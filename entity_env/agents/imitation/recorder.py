@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from entity_env.agents.imitation.dataset import Dataset
 from entity_env.authoring.agent import Agent
@@ -144,7 +145,7 @@ class DatasetRecorder:
         """The decisions so far; an episode that still runs counts as truncated.
 
         Raises:
-            UsageError: there are none.
+            UsageError: there are none, or a reward or an action that does not fit float32.
         """
         if self._spaces is None or self._batcher is None or not self.num_decisions:
             raise UsageError("no decisions were recorded")
@@ -157,7 +158,7 @@ class DatasetRecorder:
             *self._spaces,
             obs,
             {name: self._actions(name, space, obs) for name, space in self._spaces[1].items()},
-            np.array(rows["reward"], dtype=np.float32),
+            _floats(rows["reward"], "reward"),
             np.array(rows["terminated"], dtype=np.bool_),
             truncated & ~np.array(rows["terminated"], dtype=np.bool_),
             *(np.array(rows[name], dtype=np.int64) for name in ("episode", "agent_id", "step")),
@@ -166,6 +167,17 @@ class DatasetRecorder:
     def _actions(self, name: str, space: ActionSpace, obs: EntityBatch) -> RaggedArray[Any]:
         values, lengths = self._chosen[name], obs.action_masks[name].actors.lengths.copy()
         if isinstance(space, ContinuousActionSpace):
-            numbers = np.array(values, dtype=np.float32).reshape(len(values), len(space))
+            numbers = _floats(values, f"action {name!r}").reshape(len(values), len(space))
             return RaggedArray(numbers, lengths)
         return RaggedArray(np.array(values, dtype=np.int64), lengths)
+
+
+def _floats(values: list[Any], what: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        numbers = np.array(values, dtype=np.float32)
+    if not np.isfinite(numbers).all():
+        wrong = np.array(values)[~np.isfinite(numbers)]
+        raise UsageError(
+            f"{what}: expected finite numbers that fit float32, got {wrong[0]:g}: scale them down"
+        )
+    return numbers

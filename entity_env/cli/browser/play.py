@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import click
 import numpy as np
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
+from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import shown_names
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import HUMAN, EpisodesSeen, run_or_episode, seeds_played
@@ -113,8 +113,8 @@ def play_in_browser(
                 is_interrupted = False
             is_left = page.seen.is_left(episodes)
             if is_left:
-                click.echo("left before the end")
-            click.echo(seeds_played(seed, episode_seed))
+                echo("left before the end")
+            echo(seeds_played(seed, episode_seed))
             is_wanted = False
             with suppress(KeyboardInterrupt):
                 is_wanted = not is_left and not is_interrupted and page.wants_more()

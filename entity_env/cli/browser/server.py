@@ -20,6 +20,7 @@ import time
 import webbrowser
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,8 +29,7 @@ from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import click
-
+from entity_env.cli.display.console import echo
 from entity_env.core.files import parse_json
 from entity_env.errors import EntityEnvError
 from entity_env.views.page import template
@@ -39,8 +39,14 @@ _ADDRESS: Final = "127.0.0.1"
 _MAX_BODY: Final = 4096
 _MAX_LINE: Final = 500
 _MAX_CONNECTIONS: Final = 64
+"""Connections that have sent the key."""
+_MAX_KEYLESS: Final = 32
+"""Connections that have not; a new one replaces the oldest, so they cannot lock the page out."""
 _MAX_STREAMS: Final = 8
+_KEY_S: Final = 5.0
+"""Time in which a connection must send a request line and headers with the key."""
 _IDLE_S: Final = 120
+_REQUEST_LINE: Final = re.compile(rb"[^\s]+ [^\s]+ HTTP/1\.[0-9]\r?\n")
 _SLOW_S: Final = 10
 """Time in which a page must read what it was sent; after that it has to connect again."""
 _LOOK_S: Final = 0.5
@@ -182,7 +188,7 @@ class PageServer:
 
     def announce(self, title: str, *, is_opened: bool) -> None:
         """Prints the address, and opens the browser if it is wanted and there is a screen."""
-        click.echo(f"{title}: {self.url}")
+        echo(f"{title}: {self.url}")
         has_screen = sys.platform in ("darwin", "win32") or any(
             map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
         )
@@ -243,6 +249,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
         self._open: dict[socket.socket, threading.Thread] = {}
+        self._keyless: dict[socket.socket, float] = {}
+        """When connections without the key are dropped, oldest first."""
         self._lock = threading.Lock()
         super().__init__(address, handler)
 
@@ -255,13 +263,28 @@ class _Server(ThreadingHTTPServer):
             target=self._handle, args=(request, client_address), name="page", daemon=True
         )
         with self._lock:
-            is_full = len(self._open) >= _MAX_CONNECTIONS
-            if not is_full:
-                self._open[request] = thread
-        if is_full:
-            self.shutdown_request(request)
-        else:
-            thread.start()
+            is_full = len(self._keyless) >= _MAX_KEYLESS
+            oldest = list(self._keyless)[:1] if is_full else []
+            self._open[request] = thread
+            self._keyless[request] = time.monotonic() + _KEY_S
+        self._drop(oldest, _LEAVE_S)
+        thread.start()
+
+    def service_actions(self) -> None:
+        """Drops connections that are late with the key; called at least every 0.05 s."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, deadline in self._keyless.items() if deadline <= now]
+        self._drop(late, _LEAVE_S)
+
+    def admit(self, request: socket.socket) -> bool:
+        """Counts a connection that sent the key; False if there are too many."""
+        with self._lock:
+            if request in self._keyless:
+                if len(self._open) - len(self._keyless) >= _MAX_CONNECTIONS:
+                    return False
+                del self._keyless[request]
+            return True
 
     def _handle(self, request: socket.socket, client_address: Any) -> None:  # noqa: ANN401
         try:
@@ -269,6 +292,7 @@ class _Server(ThreadingHTTPServer):
         finally:
             with self._lock:
                 self._open.pop(request, None)
+                self._keyless.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as there
         logging.getLogger(__name__).exception("a request failed")
@@ -276,20 +300,24 @@ class _Server(ThreadingHTTPServer):
     def drop_connections(self, wait_s: float) -> None:
         """Closes all connections, and waits for their threads."""
         with self._lock:
-            found = dict(self._open)
-        for request in found:
-            try:
+            found = list(self._open)
+        self._drop(found, wait_s)
+
+    def _drop(self, requests: list[socket.socket], wait_s: float) -> None:
+        with self._lock:
+            threads = [self._open[request] for request in requests if request in self._open]
+        for request in requests:
+            with suppress(OSError):  # closed in between
                 request.shutdown(socket.SHUT_RDWR)
-            except OSError:  # closed in between
-                continue
         deadline = time.monotonic() + wait_s
-        for thread in found.values():
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
+    raw_requestline: bytes
     timeout = _IDLE_S
     disable_nagle_algorithm = True
 
@@ -299,11 +327,24 @@ class _Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):  # the page is gone
             self.close_connection = True
 
+    def parse_request(self) -> bool:
+        """Refuses other versions with a status line, which the base class omits for them."""
+        if _REQUEST_LINE.fullmatch(self.raw_requestline):
+            return super().parse_request()
+        self.command, self.requestline, self.request_version = "", "", self.protocol_version
+        self._refuse(HTTPStatus.BAD_REQUEST, "expected a request of HTTP/1.1")
+        return False
+
+    def handle_expect_100(self) -> bool:
+        """Sends nothing: `_body` does, once the request is found to be right."""
+        return True
+
     def do_GET(self) -> None:
         app, route = self.server.app, self._route()
         if route is None:
             return
-        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+        lengths = self.headers.get_all("Content-Length", [])
+        if any(length != "0" for length in lengths) or "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.BAD_REQUEST, "a GET has no body")
         elif route == "events":
             self._stream(app.feed)
@@ -341,16 +382,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self) -> str | None:
         """What follows the key; None after a refusal."""
-        app, hosts = self.server.app, self.headers.get_all("Host") or []
+        app, hosts = self.server.app, self.headers.get_all("Host", [])
         own = [f"{name}:{app.port}" for name in (_ADDRESS, "localhost")]
-        origin = self.headers.get("Origin")
+        origins = self.headers.get_all("Origin", [])
         key = self.path[: len(app.prefix)]
         if len(hosts) != 1 or hosts[0] not in own:
             self._refuse(HTTPStatus.FORBIDDEN, f"expected the address http://{own[0]}")
-        elif origin is not None and origin != f"http://{hosts[0]}":
+        elif any(origin != f"http://{hosts[0]}" for origin in origins):
             self._refuse(HTTPStatus.FORBIDDEN, "another page asks for this one")
         elif not secrets.compare_digest(key.encode(), app.prefix.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "the address lacks its key: copy all of it")
+        elif not self.server.admit(self.connection):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open: close one")
         else:
             return self.path.removeprefix(app.prefix)
         return None
@@ -368,6 +411,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.BAD_REQUEST, "expected a body without Transfer-Encoding")
         else:
+            if self.headers.get("Expect", "").lower() == "100-continue":
+                self.send_response_only(HTTPStatus.CONTINUE)
+                self.end_headers()
             body = self.rfile.read(int(length[0]))
             if len(body) == int(length[0]):
                 return body

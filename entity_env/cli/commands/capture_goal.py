@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
-from entity_env.cli.display.console import plain_table
+from entity_env.cli.display.console import Console, plain_table
 from entity_env.cli.options import WholeRange
 from entity_env.core.files import read_file
 from entity_env.errors import UsageError

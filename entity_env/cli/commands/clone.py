@@ -20,7 +20,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import about_game, preset_of, require_text, require_unused
-from entity_env.cli.display.console import ProgressBar
+from entity_env.cli.display.console import ProgressBar, echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
@@ -213,9 +213,9 @@ def dataset(source: _Source, out: Path, game: str | None, settings: Sequence[str
     require_writable(out.parent)
     found = source.decisions(chosen)
     found.save(out)
-    click.echo(f"{out}: {_described(found)}, {out.stat().st_size:,} bytes")
+    echo(f"{out}: {_described(found)}, {out.stat().st_size:,} bytes")
     words = ["entity-env", "clone", game or "GAME", str(out)]
-    click.echo(f"imitate them: {shlex.join(words)}")
+    echo(f"imitate them: {shlex.join(words)}")
 
 
 @click.command()
@@ -274,7 +274,7 @@ def clone(
     if is_batch(chosen):  # its batch environment knows of which entities there is exactly one
         with make_vec_env(chosen, 1) as vec:
             found = replace(found, obs_space=vec.obs_space())
-    click.echo(_described(found))
+    echo(_described(found))
     about = {"game": game, "imitates": [*map(str, source.paths), *source.play]}
     with ProgressBar(options["epochs"], "cloning") as bar:
         # Here, inside the display: importing torch takes seconds.
@@ -304,9 +304,9 @@ def _report(result: CloneResult, game_words: Sequence[str], out: Path) -> None:
     if result.num_held_out:
         figures[-1] += f" ({result.num_held_out:,} decisions)"
     what = "stopped early, " if result.is_interrupted else ""
-    click.echo(f"{what}{' '.join(words)}, {', '.join(figures)}, saved in {out}")
+    echo(f"{what}{' '.join(words)}, {', '.join(figures)}, saved in {out}")
     game, place = shlex.join(game_words), shlex.quote(str(out))
-    click.echo(f"play: entity-env play {game} --agent {place}")
-    click.echo(f"measure: entity-env eval {game} --agent {place}")
+    echo(f"play: entity-env play {game} --agent {place}")
+    echo(f"measure: entity-env eval {game} --agent {place}")
     tuned = shlex.quote(f"{out}-ppo")
-    click.echo(f"fine-tune: entity-env train {game} --init-from {place} --out {tuned}")
+    echo(f"fine-tune: entity-env train {game} --init-from {place} --out {tuned}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
@@ -25,7 +25,7 @@ from entity_env.agents.ratings import Z95, Match, Result, Standing, match_groups
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
-from entity_env.cli.display.console import ProgressBar, plain_table
+from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
 from entity_env.cli.game_errors import SEATS, game_errors
 from entity_env.cli.load_game import (
     HUMAN,
@@ -263,7 +263,7 @@ def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json:
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         failed = f"{num_failed} of {len(played)} episodes failed"
-        click.echo(f"{failed}, and count with the reward until then", err=True)
+        echo(f"{failed}, and count with the reward until then", err=True)
     figures = [
         Figures.of([episode for episode in played if episode.agent_id == agent_id])
         for agent_id in range(len(players))
@@ -365,7 +365,7 @@ def _require_raise(on_error: OnError) -> None:
 
 def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(figures))
+        echo(json.dumps(figures))
     else:
         Console().print(table)
 

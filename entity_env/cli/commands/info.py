@@ -14,14 +14,13 @@ from typing import Final
 import click
 import numpy as np
 from greenlet import greenlet
-from rich.console import Console
 
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.game_traceback import game_traceback
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
-from entity_env.cli.display.console import StageDisplay, plain_table
+from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import NAMED, is_batch, load_game, make_vec_env
 from entity_env.cli.options import (
@@ -130,18 +129,18 @@ def check(
         trace = f"\n{game_traceback(cause)}" if isinstance(cause, Exception) else ""
         raise GameFailed(f"{error}{trace}") from error
     played = f"{num_played} episodes" if num_played else "the first steps of an episode"
-    click.echo(f"{chosen.name}: no violation of the contract in {played}")
+    echo(f"{chosen.name}: no violation of the contract in {played}")
 
 
 @click.command()
 def doctor() -> None:
     """Report installed versions, missing packages, and whether greenlets work."""
-    click.echo(f"python       {platform.python_version()}  {platform.platform()}")
+    echo(f"python       {platform.python_version()}  {platform.platform()}")
     for package in _REQUIRED:
-        click.echo(f"{package:<12} {_version(package) or 'missing: pip install entity-env'}")
-    click.echo(f"suspending   {'works' if _can_suspend() else 'broken: reinstall greenlet'}")
+        echo(f"{package:<12} {_version(package) or 'missing: pip install entity-env'}")
+    echo(f"suspending   {'works' if _can_suspend() else 'broken: reinstall greenlet'}")
     for extra, packages in _EXTRAS.items():
-        click.echo(f"[{extra}]".ljust(13) + _describe(extra, packages))
+        echo(f"[{extra}]".ljust(13) + _describe(extra, packages))
 
 
 def _describe(extra: str, packages: tuple[str, ...]) -> str:
@@ -187,10 +186,10 @@ def bench(
     """Measure the steps per second of a game with random actions: one copy, then many."""
     chosen = load_game(game, settings).with_transport(transport)
     with game_errors(chosen):
-        click.echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
+        echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
         rate, statistics = _vectorized(chosen, num_envs, seconds)
         copies = f"{num_envs} copies in a {'BatchVecEnv' if is_batch(chosen) else 'VecEnv'}"
-        click.echo(f"{copies:<25}  {rate:>12,.0f} steps/s  ({statistics})")
+        echo(f"{copies:<25}  {rate:>12,.0f} steps/s  ({statistics})")
 
 
 def _direct(game: Game, seconds: float) -> float:

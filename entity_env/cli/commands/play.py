@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import click
-from rich.console import Console
 
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
+from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
@@ -120,8 +120,8 @@ def play(
             played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
     _report(played, seen.ends, called, chosen)
     if seen.is_left(episodes):
-        click.echo("left before the end")
-    click.echo(seeds_played(seed, episode_seed))
+        echo("left before the end")
+    echo(seeds_played(seed, episode_seed))
 
 
 def _pace(fps: float, clock_s: float | None) -> float | None:
@@ -141,7 +141,7 @@ def _play_in_browser(
         game,
         names,
         lambda run_seed: load_players(game, names, run_seed, load),
-        ended=lambda episode: click.echo(_describe(episode, game)),
+        ended=lambda episode: echo(_describe(episode, game)),
         **options,
     )
 
@@ -154,9 +154,9 @@ def _report(
         last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
         words = game_agents(game).summary(names, last) if len(last) == game.num_agents else None
         if words is None:
-            click.echo(_describe(episode, game))
+            echo(_describe(episode, game))
         elif not episode.agent_id:
-            click.echo(f"episode {episode.number + 1}: {words}{_again(episode)}")
+            echo(f"episode {episode.number + 1}: {words}{_again(episode)}")
 
 
 def _watch(draw: Watch | None, seen: EpisodesSeen, turn: Turn) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 import click
-from rich.console import Console
 
 from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
@@ -19,7 +18,7 @@ from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.ppo.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.display.console import LiveDisplay
+from entity_env.cli.display.console import Console, LiveDisplay, echo
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import (
@@ -206,15 +205,13 @@ def _view_for_humans(
 
 def _describe_written(writer: ReplayWriter, out: Path) -> None:
     if not writer.replays:
-        click.echo("left before the first decision: nothing was written")
+        echo("left before the first decision: nothing was written")
         return
     remember(out)
     replay = writer.replays[0]
     rewards = ", ".join("-" if each is None else describe_number(each) for each in replay.rewards)
-    click.echo(
-        f"{out}: {replay.num_decisions} decisions, reward {rewards}, {out.stat().st_size} bytes"
-    )
-    click.echo(f"see it again: entity-env replay {shlex.quote(str(out))}")
+    echo(f"{out}: {replay.num_decisions} decisions, reward {rewards}, {out.stat().st_size} bytes")
+    echo(f"see it again: entity-env replay {shlex.quote(str(out))}")
 
 
 @click.command()
@@ -299,7 +296,7 @@ def _show(
     player = _Player(frames, frames.moments(turns), console, fps, first)
     player.play()
     if found.failure:
-        click.echo(f"failed: {one_line(found.failure)}")
+        echo(f"failed: {one_line(found.failure)}")
 
 
 class _Player:
@@ -406,14 +403,14 @@ def _debug(found: Replay, game: Game, at: int) -> None:
     count = found.num_decisions
     if not -count <= at < count:
         raise UsageError(f"{found.name} has {count} decisions: there is none {at}")
-    click.echo(f"decision {at % count} of {count}; then the game goes on, in pdb")
+    echo(f"decision {at % count} of {count}; then the game goes on, in pdb")
     diverged, _ = play_again(found, game, until=at % count + 1, debug=True)
     if diverged is not None:
-        click.echo(f"diverged: {diverged}")
+        echo(f"diverged: {diverged}")
     elif found.failure and at % count == count - 1:
-        click.echo(f"the game failed as recorded: {found.failure}")
+        echo(f"the game failed as recorded: {found.failure}")
     else:
-        click.echo("the game played as recorded")
+        echo("the game played as recorded")
 
 
 @click.command()
@@ -436,16 +433,16 @@ def verify(
             chosen = game_of(replay, game, settings)
             [found] = verify_in_new_process(chosen, [replay], **limits._asdict())
         except EntityEnvError as error:
-            click.echo(f"{path}: cannot be played: {one_line(error)}", err=True)
+            echo(f"{path}: cannot be played: {one_line(error)}", err=True)
             worst = 2
             continue
         if found is not None:
             text = one_line(f"{found}{_other_versions(replay)}")
-            click.echo(f"{path}: diverged: {text}")
+            echo(f"{path}: diverged: {text}")
             worst = max(worst, 1)
         else:
             end = "" if replay.is_whole else ", as far as it goes"
-            click.echo(f"{path}: same, {replay.num_decisions} decisions{end}")
+            echo(f"{path}: same, {replay.num_decisions} decisions{end}")
     raise SystemExit(worst)
 
 
@@ -491,7 +488,7 @@ def draw(
     animation = replay.animation(played, drawn_by, thinker=thinker, turns=turns)
     animation.write(out, at)
     size = out.stat().st_size / 1024
-    click.echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
+    echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
 
 
 class ShownReplay(NamedTuple):
@@ -537,7 +534,7 @@ def game_and_look(
     except ReplayError as error:
         if not replay.has_observations or game is not None:
             raise
-        click.echo(f"drawn without its game: {one_line(error)}", err=True)
+        echo(f"drawn without its game: {one_line(error)}", err=True)
         return None, Look() if look is None else named_look(look)
     return chosen, find_look(replay.with_settings_of(chosen), look)
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.cli.display.console import plain_table
+from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.options import limit_options
 from entity_env.cli.report import (
     find_runs,
@@ -124,7 +123,7 @@ def report(
     except OSError as error:
         raise UsageError(f"cannot write {plain(str(out))}: {error.strerror}") from error
     what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    click.echo(f"{plain(str(out))}: {what}, {len(text.encode()) / 1024:.0f} KiB")
+    echo(f"{plain(str(out))}: {what}, {len(text.encode()) / 1024:.0f} KiB")
     context.exit(code)
 
 
@@ -139,7 +138,7 @@ def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
 def _tell(problems: Sequence[str]) -> int:
     """Prints a line for each problem; returns the exit code."""
     for problem in problems:
-        click.echo(f"entity-env: {plain(problem)}", err=True)
+        echo(f"entity-env: {plain(problem)}", err=True)
     return _FAILED if problems else 0
 
 
@@ -185,5 +184,5 @@ def export(checkpoint: Path, agent: Path) -> None:
     entities = ", ".join(weights.obs_space.entities) or "no entities"
     actions = ", ".join(weights.action_space) or "none"
     size = agent.stat().st_size / 1024
-    click.echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
-    click.echo(f"sees {entities}; actions {actions}")
+    echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
+    echo(f"sees {entities}; actions {actions}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -22,7 +22,7 @@ from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game, Transport
 from entity_env.cli.commands.train import preset_of
-from entity_env.cli.display.console import plain_table
+from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.load_game import load_game, make_training_env
 from entity_env.cli.options import (
     COUNT,
@@ -167,17 +167,17 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
         console.print(_bars(planned, trials))
         path = planned.out / "sweep.svg"
         path.write_text(picture(f"{title}: mean episode reward", planned.ranges, trials), "utf-8")
-        click.echo(f"\npicture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
+        echo(f"\npicture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
         folder = planned.out / best.name
         if (folder / SUBFOLDER).is_dir():
-            click.echo(f"best: entity-env play {game_words} --agent {shlex.quote(str(folder))}")
+            echo(f"best: entity-env play {game_words} --agent {shlex.quote(str(folder))}")
     failed = [each for each in trials if each.state == "failed"]
     if failed:
         text = f"{len(failed)} of {len(trials)} trials failed, {failed[0].name}: {failed[0].error}"
-        click.echo(text, err=True)
+        echo(text, err=True)
     num_over = sum(each.is_over for each in trials)
     if num_over + len(failed) < len(trials):
-        click.echo(
+        echo(
             f"stopped after {num_over} of {len(trials)} trials; the same command with --resume "
             "continues",
             err=True,

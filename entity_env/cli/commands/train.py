@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
 from entity_env.agents.ppo import PPOConfig, TrainResult
 from entity_env.agents.ppo.config import COMPILE_MODES
@@ -30,6 +29,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
 )
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.authoring.game import Game, Transport
+from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import EvaluationPlan, best_words, evaluation_options
 from entity_env.cli.load_game import (
     NAMED,
@@ -452,7 +452,7 @@ def _announce(launched: Launched, settings: str, changes: Sequence[str]) -> None
     """Prints what begins, on rank 0."""
     if not launched.rank:
         on_ranks = f", on {launched.size} ranks" if launched.size > 1 else ""
-        click.echo("\n".join([settings + on_ranks, *changes]))
+        echo("\n".join([settings + on_ranks, *changes]))
 
 
 def about_game(game: Game) -> dict[str, object]:
@@ -492,7 +492,7 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
     play = f"play: entity-env play {play_words}"
     resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
-        click.echo(f"saved at step {progress.step:,}; {resume}; {play}")
+        echo(f"saved at step {progress.step:,}; {resume}; {play}")
         _tell_of_best(out)
         return
     if console.is_terminal:  # a log has no use for drawings
@@ -501,24 +501,22 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
     if math.isfinite(progress.mean_reward):
         reward = FinalReward.of(progress.mean_reward, progress.std_reward, progress.window)
         learnt = f"mean episode reward {reward} (95 %, {reward.num_episodes} episodes)"
-    click.echo(
-        f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}"
-    )
+    echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
     if result.stop_reason:
-        click.echo(f"stopped: {result.stop_reason}; {resume}")
+        echo(f"stopped: {result.stop_reason}; {resume}")
     for hint in result.hints:
-        click.echo(f"hint: {hint}")
+        echo(f"hint: {hint}")
     if result.hints:
-        click.echo(f"more: {PAGE}")
-    click.echo(play)
+        echo(f"more: {PAGE}")
+    echo(play)
     _tell_of_best(out)
-    click.echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
-    click.echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+    echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
+    echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
 
 
 def _tell_of_best(out: Path) -> None:
     if best := best_words(out):
-        click.echo(best)
+        echo(best)
 
 
 def _show_curve(out: Path, console: Console) -> None:
@@ -526,10 +524,10 @@ def _show_curve(out: Path, console: Console) -> None:
     try:
         curve = read_run(out).curves.get(REWARD)
     except EntityEnvError as error:  # what was learnt is saved all the same
-        click.echo(f"no learning curve: {error}", err=True)
+        echo(f"no learning curve: {error}", err=True)
         return
     if curve is not None and len(curve.steps) > 1:
         width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
         is_ascii = console.options.ascii_only
         rows = text_chart(Series("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
-        click.echo("\n".join(("", "mean episode reward", *rows, "")))
+        echo("\n".join(("", "mean episode reward", *rows, "")))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Self
 
-from rich.console import Console, RenderableType
+import click
+from rich import console as rich_console
+from rich.console import ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,10 +19,41 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
 
 _PATIENCE_S: Final = 1.0
 _REFRESH_S: Final = 0.1
+_CONTROLS: Final = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1, such as ESC and CSI
+    "\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidi
+    "\U000e0000-\U000e007f\ud800-\udfff]"  # tags, halves of surrogate pairs
+)
+
+
+def printable(text: str) -> str:
+    r"""Text from any file or game for a terminal: escapes such as `\x1b` instead of controls.
+
+    Line breaks are kept, tabs become spaces.
+    """
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text).expandtabs()
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Prints a line to stdout or stderr, `printable`."""
+    click.echo(printable(text), err=err)
+
+
+class Console(rich_console.Console):
+    """rich's console with texts that are `printable`: only styles become escape sequences."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Segments of a renderable, see rich."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(printable(text), style)
 
 
 class OutputClosed(SystemExit):
@@ -35,7 +69,11 @@ class LiveDisplay:
     """
 
     def __init__(
-        self, console: Console, *, fps: float | None, wait: Callable[[float], None] = time.sleep
+        self,
+        console: rich_console.Console,
+        *,
+        fps: float | None,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._console = console
         self._interval_s = 1 / fps if fps and console.is_terminal else 0.0

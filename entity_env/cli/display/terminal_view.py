@@ -19,12 +19,13 @@ from rich.text import Text
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.display.console import LiveDisplay
+from entity_env.cli.display.console import LiveDisplay, printable
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError, shown
 from entity_env.views import Board, Look, find_look
 from entity_env.views.describe import describe_actions, describe_number
+from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.text import (
     MAX_ROWS,
@@ -127,9 +128,9 @@ class Frames:
         self._look = look = look or Look()
         look.require_fits(obs_space)
         self.is_open = look.is_open
-        self._name = name
+        self._name = one_line(name)
         self._num_agents = num_agents
-        self._agent_names = agent_names
+        self._agent_names = list(map(one_line, agent_names))
         self._humans = humans
         self._ascii_only = ascii_only
         self._styles = entity_styles(obs_space, look, ascii_only=ascii_only, label=label)
@@ -469,7 +470,7 @@ class TerminalView:
         if is_terminal or observation is not self._asked:
             self.show(agent_id, observation, *notes)
         else:
-            file.write("".join(f"{note}\n" for note in notes))
+            file.write("".join(f"{printable(note)}\n" for note in notes))
         self._asked = observation
         if is_terminal:
             self._console.show_cursor(True)

@@ -2,7 +2,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from entity_env import (
+    Entity,
     Game,
     GlobalCategoricalActionSpace,
     Obs,
+    ObsSpace,
     RaggedArray,
     SchemaError,
     UsageError,
@@ -27,6 +29,7 @@ from entity_env.core.space_json import Spaces
 from entity_env.errors import MissingExtraError, ProtocolError
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake
 from tests.agents.imitation.decisions import (
+    Dot,
     Go,
     assert_same_dataset,
     dots,
@@ -243,6 +246,90 @@ def test_files_hold_the_same(
     part = dataset.select([0, -1])
     part.save(path)  # replaces it
     assert_same_dataset(Dataset.load(path), part)
+
+
+ODD_NAMES = st.text(st.sampled_from("aé/\\.:\0\n\x1b\ud800\u202e "), max_size=4)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@given(
+    names=st.tuples(ODD_NAMES, ODD_NAMES, ODD_NAMES, ODD_NAMES),
+    rewards=st.lists(st.floats(width=32), min_size=6, max_size=6),
+    flags=st.tuples(st.booleans(), st.booleans()),
+)
+def test_what_cannot_be_read_again_is_not_written(
+    suffix: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    names: tuple[str, str, str, str],
+    rewards: list[float],
+    flags: tuple[bool, bool],
+) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    entity, feature, action, label = names
+    some = dots_dataset(1)
+    try:
+        obs_space = ObsSpace((), {entity: Entity([feature])})
+        space = GlobalCategoricalActionSpace([label, f"{label}1", f"{label}2"])
+    except SchemaError:
+        return
+    other = replace(
+        some,
+        obs_space=obs_space,
+        action_space={action: space},
+        obs=replace(
+            some.obs,
+            features={entity: some.obs.features["Dot"]}
+            | {key: each for key, each in some.obs.features.items() if key != "Dot"},
+            action_masks={action: some.obs.action_masks["Go"]},
+        ),
+        actions={action: some.actions["Go"]},
+        reward=np.array(rewards, dtype=np.float32),
+        terminated=np.full(6, flags[0]),
+        truncated=np.full(6, flags[1]),
+    )
+    path = tmp_path_factory.mktemp("files") / f"x{suffix}"
+    some.save(path)
+    kept = other
+    try:
+        other.save(path)
+    except UsageError:
+        kept = some
+    assert_same_dataset(Dataset.load(path), kept)
+
+
+def test_a_game_of_many_types_with_short_names_is_kept(tmp_path: Path) -> None:
+    types = [make_dataclass(f"e{i}", [("x", float)]) for i in range(1200)]
+
+    def play_many(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().entities([types[7](1.0)]), Go)
+        agent.game_over(Obs(1.0))
+
+    recorder = DatasetRecorder()
+    game = Game(play_many, entities=tuple(types), actions=(Go,))
+    game.run(RandomAgent(seed=1), watch=recorder)
+    dataset = recorder.dataset()
+    dataset.save(tmp_path / "x.npz")
+    assert_same_dataset(Dataset.load(tmp_path / "x.npz"), dataset)
+
+
+@pytest.mark.parametrize("score", [3.5e38, 1e308, -1e308])
+def test_rewards_beyond_float32_are_refused(score: float) -> None:
+    def play_far(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(-score / 2).entities([Dot(0)]), Go)
+        agent.game_over(Obs(score / 2))
+
+    recorder = DatasetRecorder()
+    Game(play_far, entities=(Dot,), actions=(Go,)).run(RandomAgent(seed=1), watch=recorder)
+    with pytest.raises(UsageError, match="reward: expected finite numbers that fit float32, got"):
+        recorder.dataset()
+
+
+def test_returns_beyond_float32_are_refused() -> None:
+    dataset = dots_dataset(1)
+    rewards = np.full(len(dataset), 3e38, dtype=np.float32)
+    with pytest.raises(UsageError, match="returns that do not fit float32"):
+        replace(dataset, reward=rewards).returns()
 
 
 def test_numpy_reads_an_npz(tmp_path: Path) -> None:

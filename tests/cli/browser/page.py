@@ -28,8 +28,6 @@ class LivePage:
         self._response = self._stream.getresponse()
         assert self._response.status == 200, self._response.read()
         self._answers = http.client.HTTPConnection(self.host, timeout=WAIT_S)
-        self._answers.connect()
-        self._answers.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def read(self) -> str:
         """Reads one event, and returns its name; "" at the end of the stream."""

@@ -1,10 +1,11 @@
 """`PageServer`: what it refuses, what slow pages cost, and that nothing outlives it."""
 
 import re
+import select
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -194,25 +195,116 @@ def test_there_are_not_too_many_pages(server: PageServer) -> None:
     LivePage(server.url).close()
 
 
-def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_CONNECTIONS", 4)
+def connect(server: PageServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), WAIT_S)
+
+
+def is_dropped(connection: socket.socket) -> bool:
+    """Waits until the server sends something, which is nothing but the end."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_connections_without_the_key_are_bounded_and_never_lock_a_page_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MAX_KEYLESS", 4)
     before = threading.active_count()
-    with PageServer(get) as server:
-        address = ("127.0.0.1", server.port)
-        idle = [socket.create_connection(address, WAIT_S) for _ in range(12)]
-        ended = [each for each in idle[4:] if each.recv(1) == b""]
-        assert len(ended) == 8
-        assert threading.active_count() <= before + 5
-        for each in idle:
-            each.close()
+    with PageServer(get) as server, ExitStack() as stack:
+        page = stack.enter_context(LivePage(server.url))
+        idle = [stack.enter_context(connect(server)) for _ in range(12)]
+        assert all(map(is_dropped, idle[:8]))
+        assert threading.active_count() <= before + 6
+        for _ in range(10):
+            assert request(server.url)[0] == 200
+        server.send("frame", 1)
+        assert page.read() == "frame"
+
+
+def test_connections_with_the_key_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CONNECTIONS", 2)
+    with PageServer(get) as server, LivePage(server.url) as page, LivePage(server.url):
+        status, _, text = request(server.url)
+        assert (status, text) == (503, "too many pages are open: close one\n")
+        page.close()
+        server.send("frame", 1)  # its stream ends
+        while request(server.url)[0] != 200:
+            pass
+
+
+def test_the_key_must_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEY_S", 0.1)
+    with PageServer(get) as server, LivePage(server.url) as page:
+        for begin in (b"", b"GET / HTTP/1.1\r\nHost: "):
+            with connect(server) as slow, suppress(ConnectionError):
+                slow.sendall(begin)
+                while not select.select([slow], [], [], 0.01)[0]:
+                    slow.sendall(b"x" if begin else b"")  # each byte well in time
+                assert is_dropped(slow)
+        server.send("frame", 1)
+        assert page.read() == "frame"  # the key has no deadline after it was sent
+
+
+def exchange(server: PageServer, *lines: str) -> bytes:
+    """All that is answered to these lines, and an empty one, with the right Host."""
+    own = f"Host: 127.0.0.1:{server.port}"
+    with connect(server) as connection:
+        connection.sendall("\r\n".join([lines[0], own, *lines[1:], "", ""]).encode("latin1"))
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        *(" HTTP/2.0", " HTTP/0.9", " HTTP/3", " HTTP/1." + "1" * 5000, " HTTP/01.1", " http/1.1"),
+        *("", " HTTP/1.1 x", " HTTP/1.x", " FTP/1.1", " HTTP/-1.1"),
+    ],
+)
+def test_other_versions_are_refused_with_a_status_line(server: PageServer, version: str) -> None:
+    answer = exchange(server, f"GET /{server.url.split('/')[3]}/{version}")
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert answer.endswith(b"\r\n\r\nexpected a request of HTTP/1.1\n")
+
+
+def test_every_origin_and_host_is_checked(server: PageServer) -> None:
+    own = f"127.0.0.1:{server.port}"
+    line = f"GET /{server.url.split('/')[3]}/ HTTP/1.1"
+    fine, evil = f"Origin: http://{own}", "Origin: http://evil.example"
+    assert b" 200 " in exchange(server, line, fine).splitlines()[0]
+    for others in ([fine, evil], [evil, fine], ["Host: evil.example"], [f"Host: {own}"]):
+        assert b" 403 " in exchange(server, line, *others).splitlines()[0]
+    two = ("Content-Length: 0", "Content-Length: 60")
+    assert b" 400 " in exchange(server, line, *two).splitlines()[0]
+
+
+def test_a_body_is_asked_for_only_if_it_would_be_taken(
+    server: PageServer, answers: list[object]
+) -> None:
+    key = server.url.split("/")[3]
+    wanted = ("Expect: 100-continue", f"Content-Type: {JSON}")
+    for line, *others in (
+        ("POST /x/answer HTTP/1.1", *wanted, "Content-Length: 1"),
+        (f"POST /{key}/answer HTTP/1.1", *wanted, "Content-Length: 5000"),
+        (f"POST /{key}/answer HTTP/1.1", *wanted, "Content-Length: 1", "Origin: null"),
+    ):
+        assert re.match(rb"HTTP/1.1 4(03|13) ", exchange(server, line, *others))
+    with connect(server) as connection:
+        head = [f"POST /{key}/answer HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *wanted]
+        connection.sendall("\r\n".join([*head, "Content-Length: 1", "", ""]).encode())
+        assert connection.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"7")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 204 ")
+    assert answers == [7]
 
 
 def test_nothing_outlives_it() -> None:
     before, files = holdings(), num_files()
     server = PageServer(get)
     page = LivePage(server.url)
-    idle = socket.create_connection(("127.0.0.1", server.port), WAIT_S)
-    half = socket.create_connection(("127.0.0.1", server.port), WAIT_S)
+    idle, half = connect(server), connect(server)
     half.sendall(b"POST / HTTP/1.1\r\nContent-Le")
     server.close()
     assert page.read() == "bye"

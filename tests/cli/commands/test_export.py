@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,15 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 
-from entity_env import CheckpointError
+from entity_env import (
+    ActionSpace,
+    CheckpointError,
+    Entity,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SchemaError,
+    SelectEntityActionSpace,
+)
 from entity_env.agents import load_agent
 from entity_env.agents.rogue_net.checkpoints.agent_file import (
     MAGIC,
@@ -48,6 +57,43 @@ def snake_weights(seed: int = 1) -> Weights:
         name: np.asarray(rng.random(spec.shape), dtype=spec.dtype) for name, spec in specs.items()
     }
     return Weights(obs_space, action_space, config, tensors)
+
+
+ODD_NAMES = st.text(st.sampled_from("a.\0\x1b\ud800 \u202e"), max_size=3) | st.just("a" * 2000)
+
+
+@given(names=st.tuples(ODD_NAMES, ODD_NAMES, ODD_NAMES, ODD_NAMES), scale=st.floats(width=32))
+def test_what_cannot_be_read_again_is_not_written(
+    tmp_path_factory: pytest.TempPathFactory, names: tuple[str, str, str, str], scale: float
+) -> None:
+    entity, feature, action, label = names
+    try:
+        obs_space = ObsSpace((), {entity: Entity((feature,))})
+        action_space = {action: GlobalCategoricalActionSpace((label, f"{label}1"))}
+    except SchemaError:
+        return
+    config = RogueNetConfig(d_model=2, n_layer=1, n_head=1)
+    tensors = {
+        name: np.full(spec.shape, scale if name.endswith("weight") else 1, dtype=spec.dtype)
+        for name, spec in expected_tensors(obs_space, action_space, config).items()
+    }
+    path = tmp_path_factory.mktemp("agents") / "x.agent"
+    write_agent(path, kept := snake_weights())
+    with suppress(CheckpointError, SchemaError):
+        write_agent(path, other := Weights(obs_space, action_space, config, tensors))
+        kept = other
+    require_same(read_agent(path), kept)
+
+
+def test_a_game_of_many_types_with_short_names_is_written(tmp_path: Path) -> None:
+    obs_space = ObsSpace((), {f"{i:x}": Entity(()) for i in range(1200)})
+    action_space: dict[str, ActionSpace] = {"a": SelectEntityActionSpace()}
+    config = RogueNetConfig(d_model=2, n_layer=1, n_head=1)
+    specs = expected_tensors(obs_space, action_space, config)
+    tensors = {name: np.ones(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
+    weights = Weights(obs_space, action_space, config, tensors)
+    write_agent(tmp_path / "x.agent", weights)
+    require_same(read_agent(tmp_path / "x.agent"), weights)
 
 
 def require_same(a: Weights, b: Weights) -> None:
@@ -180,7 +226,7 @@ def test_a_forged_file_is_a_clear_error_or_a_network(data: st.DataObject) -> Non
         (b"[]", "no object of JSON but a list"),
         (b"{", "it: "),
         (b"\xff", "it: "),
-        (b"[" * 5000, "brackets describe no network"),
+        (b"[" * 5000, "brackets, which are too many"),
         (b"{}", "it: "),
     ],
 )

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
 
 from entity_env.cli import main
 from entity_env.cli.commands import runs, train as train_command
+from entity_env.cli.display.console import Console
 from entity_env.cli.report import find_runs
 from tests.cli.test_report import EVIL, make
 

@@ -47,14 +47,16 @@ def is_agent_file(path: Path) -> bool:
 
 
 def write_agent(path: str | Path, weights: Weights) -> None:
-    """Writes an agent to a file, atomically."""
+    """Writes an agent to a file, atomically, and only if `read_agent` will take it."""
     file = Path(path)
     if file.suffix != SUFFIX:
         raise CheckpointError(f"an agent's file must be called *{SUFFIX}, got {file.name!r}")
     weights.require_fit("the network", "its description")
+    content = agent_bytes(weights)
+    agent_from_bytes(content, f"{file}, which was not written")
     new = file.with_name(f"{file.name}.new")
     with open(new, "wb") as opened:
-        opened.write(agent_bytes(weights))
+        opened.write(content)
         opened.flush()
         os.fsync(opened.fileno())
     new.replace(file)

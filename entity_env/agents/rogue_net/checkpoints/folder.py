@@ -114,9 +114,13 @@ def read_header(folder: Path) -> Header:
     """Reads `config.json`; raises CheckpointError if it is damaged, or of another format."""
     path = folder / CONFIG
     try:
-        data = parse_json(read_file(path, _MAX_BYTES))
+        return _parsed_header(read_file(path, _MAX_BYTES), path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
+
+
+def _parsed_header(content: bytes, path: Path) -> Header:
+    data = parse_json(content)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(
             f'{path} is no checkpoint of entity_env: it lacks "format": "{FORMAT}"'
@@ -199,13 +203,15 @@ def _prepare_place(path: Path) -> None:
 def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> None:
     """Replaces the checkpoint in the folder `path`; other files in it stay."""
     require_place(path)
-    path.mkdir(parents=True, exist_ok=True)
     header = replace(header, save=secrets.token_hex(8), files=tuple(files))
+    content = header.to_bytes()
+    _require_readable(content, path / CONFIG)
+    path.mkdir(parents=True, exist_ok=True)
     with _lock(path):
         require_place(path)
         try:
             _finish(path)
-            write_new(path, {**files, CONFIG: header.to_bytes()}, header.save)
+            write_new(path, {**files, CONFIG: content}, header.save)
             os.replace(path / _new_name(CONFIG, header.save), path / CONFIG)
             flush_folder(path)
         except BaseException:
@@ -213,6 +219,16 @@ def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> 
                 _finish(path)  # frees the disk
             raise
         _finish(path)
+
+
+def _require_readable(content: bytes, path: Path) -> None:
+    """Checks that `read_header` will take the content of a file."""
+    try:
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"{len(content)} bytes are too many, at most {_MAX_BYTES} are read")
+        _parsed_header(content, path)
+    except (CheckpointError, ValueError) as error:
+        raise CheckpointError(f"cannot save {path}: {error}; nothing was written") from error
 
 
 def write_new(folder: Path, files: Mapping[str, bytes], save: str) -> None:

@@ -79,7 +79,8 @@ def save_checkpoint(
         optimizer: tensors of the optimizer, by name.
 
     Raises:
-        CheckpointError: a tensor holds numbers that are not finite.
+        CheckpointError: a tensor holds numbers that are not finite, or `load_checkpoint` would
+            refuse the checkpoint: nothing was written.
         OSError: the disk is full or not writable, or another process has been writing there for a
             minute.
         MissingExtraError: safetensors is not installed.
@@ -94,6 +95,13 @@ def save_checkpoint(
                 "nothing was written"
             )
     files = {name: _to_bytes(tensors) for name, tensors in parts.items() if tensors}
+    try:
+        if not isinstance(header.config, OwnNetConfig):
+            read_model(Path(path), header, files[MODEL])
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"cannot save to {path}, it could not be read again: {error}; nothing was written"
+        ) from error
     write_checkpoint(Path(path), header, files)
 
 

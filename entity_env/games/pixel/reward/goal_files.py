@@ -214,7 +214,7 @@ class GoalFile:
 
 
 def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> None:
-    """Write a folder atomically."""
+    """Write a folder atomically, and only if `load_goal` will take it."""
     meta = _meta(captured, rom, rom_name)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -227,6 +227,7 @@ def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> No
             arrays: dict[str, Any] = dict(captured.start)
             np.savez_compressed(part / "start.npz", **arrays)
             (part / "goal.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+            load_goal(part)
             part.replace(folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)

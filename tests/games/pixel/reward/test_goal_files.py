@@ -333,6 +333,16 @@ class TestRoms:
                 read_rom(path)
 
 
+def test_what_cannot_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = capture(MAZE, XoChipMachine(), START, SOLUTION, tau="0.05")
+    monkeypatch.setattr(goal_files, "_MAX_META", 10)
+    with pytest.raises(UsageError, match=r"goal\.json"):
+        save_goal(captured, MAZE, "maze.ch8", tmp_path / "goal")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.filterwarnings("default")
 def test_a_game_boy_goes_the_same_way(tmp_path: Path) -> None:
     pytest.importorskip("pyboy", reason=REASON)
