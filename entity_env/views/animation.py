@@ -85,7 +85,7 @@ class Still:
         agent_id, step, score: of the turn.
         shapes: indices of `Animation.shapes`, in the order in which they are drawn.
         words: for each entity, in the order of the space; of more than 200 the first.
-        global_words: for the global features.
+        global_words: for the global features, unless they are in the picture.
         actors: choices of each actor; of more than 8 the first.
         value: that a network predicts.
         attention: `(num_entities,)` how much the actor attends to each entity; empty = unknown.
@@ -300,7 +300,7 @@ def _still_of(
         float(turn.score),
         [pool.setdefault(shape, len(pool)) for shape in drawing.draw(seen).shapes],
         words,
-        _entity_words(seen.globals) if len(seen.globals.features) else "",
+        _entity_words(seen.globals) if drawing.leaves_globals_out(seen) else "",
         list(_actors_of(turn, action_space, seen)),
         None if turn.thoughts is None else turn.thoughts.value,
         _attention_of(turn, drawing.obs_space),
