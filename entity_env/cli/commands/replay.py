@@ -429,6 +429,8 @@ def draw(
     if thinker is not None and not isinstance(thinker, PolicyAgent):
         raise UsageError(f"{agent} computes no probabilities to be shown")
     animation = replay.animation(*game_and_look(replay, look, game), thinker=thinker)
+    if thinker is not None and out.suffix.lower() != ".html":  # a page shows thoughts itself
+        animation = animation.with_thoughts()
     animation.write(out, at)
     size = out.stat().st_size / 1024
     click.echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
