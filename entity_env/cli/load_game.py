@@ -447,7 +447,7 @@ def single_keys(clock_s: float | None) -> AbstractContextManager[None]:
 def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:
     typing = game_agents(game).human(partial(view.ask, agent_id))
     if typing is None:
-        return HumanAgent(show=partial(view.show, agent_id), clock_s=clock_s)
+        return HumanAgent(board=view, clock_s=clock_s)
     if clock_s is not None:
         raise UsageError(f"moves of {game.name} are typed, without a clock: play it in --browser")
     return typing

@@ -33,7 +33,7 @@ from entity_env.views.drawing import Drawing, clipped
 from entity_env.views.look import Look
 from entity_env.views.page import as_iframe, page
 from entity_env.views.pictures import Painter, write_film
-from entity_env.views.scene import Point, Shape, one_line
+from entity_env.views.scene import Point, Scene, Shape, faded, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.svg import animated_svg, still_svg
 
@@ -43,6 +43,14 @@ _MAX_CHOICES: Final = 12
 _MAX_WORDS: Final = 160
 """Characters of the words for an entity."""
 _MAX_FEATURES: Final = 40
+_MAX_PANEL_ACTORS: Final = 2
+_MAX_PANEL_BARS: Final = 5
+_PANEL_LINE: Final = 0.045
+"""Height of a line of a panel, in units of the longer side of a picture."""
+_PANEL_BAR: Final = 3.5
+_PANEL_CHAR: Final = 0.38
+"""Length of a bar of probability 1 and, nearly, of a character, in units of a line."""
+_MAX_PANEL_CHARS: Final = 36
 _MAX_ENTITIES: Final = 200
 """Entities that are put in words."""
 
@@ -85,7 +93,7 @@ class Still:
         agent_id, step, score: of the turn.
         shapes: indices of `Animation.shapes`, in the order in which they are drawn.
         words: for each entity, in the order of the space; of more than 200 the first.
-        global_words: for the global features.
+        global_words: for the global features, unless they are in the picture.
         actors: choices of each actor; of more than 8 the first.
         value: that a network predicts.
         attention: `(num_entities,)` how much the actor attends to each entity; empty = unknown.
@@ -220,6 +228,42 @@ class Animation:
             raise UsageError(f"{self.title} has {len(self)} pictures: there is none {index}")
         return [self.shapes[i] for i in self.stills[index].shapes]
 
+    def with_thoughts(self) -> Animation:
+        """The pictures with a panel of what the agents think, and rings where they attend.
+
+        The panel has the value, and bars for the most probable choices of the first actors. A page
+        shows the same beside the picture, so it needs no panel.
+        """
+        panels = [list(_panel_lines(still)) for still in self.stills]
+        if not any(bar.share is not None for lines in panels for bar in lines):
+            return self
+        width, height = self.size
+        unit = _PANEL_LINE * max(self.size)
+        long = unit * (max(map(len, panels)) + 0.5)
+        chars = max(len(bar.label) for lines in panels for bar in lines if bar.share is not None)
+        num_chars = min(chars, _MAX_PANEL_CHARS)
+        wide = unit * (num_chars * _PANEL_CHAR + _PANEL_BAR + 3.5)
+        beside, below = (width + wide, max(height, long)), (max(width, wide), height + long)
+        is_beside = max(beside) <= max(below)
+        panel = Scene(*(beside if is_beside else below))
+        corner = (width, 0.0) if is_beside else (0.0, height)
+        panel.rect(0, 0, panel.width, panel.height, "#ffffff")
+        pool = {shape: i for i, shape in enumerate(self.shapes)}
+        stills = []
+        for index, (still, lines) in enumerate(zip(self.stills, panels, strict=True)):
+            scene = Scene(panel.width, panel.height)
+            _draw_attention(scene, self.shapes_of(index), still.attention)
+            _draw_panel(scene, lines, corner, unit, num_chars)
+            added = [pool.setdefault(shape, len(pool)) for shape in scene.shapes]
+            stills.append(replace(still, shapes=[*still.shapes, *added]))
+        return replace(
+            self,
+            size=(panel.width, panel.height),
+            ground=[*panel.shapes, *self.ground],
+            shapes=list(pool),
+            stills=stills,
+        )
+
     def svg(self, index: int | None = None) -> str:
         """One picture as SVG; None = `film`, played by CSS alone, as in a README."""
         if index is not None:
@@ -286,6 +330,59 @@ class Animation:
         return as_iframe(self.html())
 
 
+def _panel_lines(still: Still) -> Iterator[Bar]:
+    """What a panel says, line by line; a text alone is a bar without a share."""
+    actors = [each for each in still.actors if any(bar.share is not None for bar in each.bars)]
+    if still.value is not None:
+        yield Bar(f"value {describe_number(round(still.value, 2))}", None, is_chosen=False)
+    for actor in actors[:_MAX_PANEL_ACTORS]:
+        yield Bar(actor.title, None, is_chosen=False)
+        # The chosen one and the most probable, in the order of the space.
+        ranked = sorted(actor.bars, key=lambda bar: (not bar.is_chosen, -(bar.share or 0.0)))
+        yield from (bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS])
+
+
+def _draw_panel(
+    scene: Scene, lines: Sequence[Bar], corner: Point, unit: float, num_chars: int
+) -> None:
+    left, size = corner[0] + unit / 2, 0.7 * unit
+    bar_left, bar_width = left + (num_chars * _PANEL_CHAR + 0.5) * unit, _PANEL_BAR * unit
+    for i, line in enumerate(lines):
+        y = corner[1] + (i + 0.75) * unit
+        if line.share is None:
+            words = clipped(line.label, num_chars + 12)
+            scene.text(left, y, words, "#495057", size=size, anchor="start")
+            continue
+        color = "#d55e00" if line.is_chosen else "#0072b2"
+        words = clipped(line.label, num_chars)
+        scene.text(left, y, words, "#212529", size=size, anchor="start")
+        scene.rect(bar_left, y - 0.35 * unit, bar_width, 0.7 * unit, "#e9ecef")
+        share = min(max(line.share, 0.0), 1.0)
+        scene.rect(bar_left, y - 0.35 * unit, share * bar_width, 0.7 * unit, color)
+        right = bar_left + bar_width + 1.9 * unit
+        scene.text(right, y, f"{line.share:.0%}", "#212529", size=size, anchor="end")
+
+
+def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[float]) -> None:
+    """A ring around each entity, the stronger the more it is attended to."""
+    most = max(attention, default=0.0)
+    if most <= 0:
+        return
+    first = {shape.of: shape for shape in reversed(shapes)}
+    for index, weight in enumerate(attention):
+        shape = first.get(index)
+        if shape is None or weight <= 0:
+            continue
+        (x, y), ring = shape.center, faded("#cc0066", weight / most)
+        if shape.kind == "rect" and not shape.rotate:
+            width, height = shape.size
+            corner = (x - width / 2, y - height / 2)
+            scene.rect(*corner, width, height, stroke=ring, stroke_width=0.1)
+        else:
+            radius = shape.size[0] if shape.kind == "circle" else 0.4
+            scene.circle(x, y, radius + 0.1, stroke=ring, stroke_width=0.1)
+
+
 def _still_of(
     turn: Turn,
     drawing: Drawing,
@@ -300,7 +397,7 @@ def _still_of(
         float(turn.score),
         [pool.setdefault(shape, len(pool)) for shape in drawing.draw(seen).shapes],
         words,
-        _entity_words(seen.globals) if len(seen.globals.features) else "",
+        _entity_words(seen.globals) if drawing.leaves_globals_out(seen) else "",
         list(_actors_of(turn, action_space, seen)),
         None if turn.thoughts is None else turn.thoughts.value,
         _attention_of(turn, drawing.obs_space),

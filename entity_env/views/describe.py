@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from entity_env.core.observation import (
     Observation,
     SelectEntityAction,
 )
-from entity_env.core.spaces import ActionName, ObsSpace
+from entity_env.core.spaces import ActionName, EntityName, ObsSpace
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, is_part, member_of, presence_of, seen_entities
 
@@ -34,7 +35,13 @@ def describe_number(value: float) -> str:
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np.float64]) -> str:
     """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set, and what is
     not there is left out."""
-    words = []
+    return " ".join(f"{name}={text}" for name, text in _feature_texts(names, values))
+
+
+def _feature_texts(
+    names: Sequence[str], values: Sequence[float] | NDArray[np.float64]
+) -> Iterator[tuple[str, str]]:
+    """Name and value of each field that is there; of a Flag one pair per bit that is set."""
     presence = presence_of(names)
     features = list(zip(names, values, strict=True))
     absent = [presence[name] for name, value in features if name in presence and not value]
@@ -43,10 +50,48 @@ def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np
             continue
         field, member = member_of(name)
         if not member:
-            words.append(f"{name}={describe_number(value)}")
+            yield one_line(name), describe_number(value)
         elif value:
-            words.append(f"{field}={member}")
-    return one_line(" ".join(words))
+            yield one_line(field), one_line(member)
+
+
+@dataclass(frozen=True)
+class EntityRow:
+    """Entities of one type that look the same.
+
+    Args:
+        entity: the first of them.
+        cells: values by the name of their field.
+        count: number of entities.
+    """
+
+    entity: SeenEntity
+    cells: Mapping[str, str]
+    count: int = 1
+
+
+def entity_tables(entities: Iterable[SeenEntity]) -> dict[EntityName, list[EntityRow]]:
+    """The rows of each type, in the order of the entities; equal entities share a row."""
+    tables: dict[EntityName, dict[object, EntityRow]] = {}
+    for entity in entities:
+        cells: dict[str, str] = {}
+        for name, text in _feature_texts(entity.names, entity.features):
+            cells[name] = f"{cells[name]}|{text}" if name in cells else text
+        rows = tables.setdefault(entity.type, {})
+        key = (tuple(cells.items()), entity.is_visible)
+        same = rows.get(key)
+        row = EntityRow(entity, cells) if same is None else replace(same, count=same.count + 1)
+        rows[key] = row
+    return {name: list(rows.values()) for name, rows in tables.items()}
+
+
+def table_columns(rows: Iterable[EntityRow]) -> dict[str, int]:
+    """The fields of rows, with the characters of their widest text, the name included."""
+    widths: dict[str, int] = {}
+    for row in rows:
+        for name, text in row.cells.items():
+            widths[name] = max(widths.get(name, len(name)), len(text))
+    return widths
 
 
 def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:

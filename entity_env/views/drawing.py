@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from entity_env.core.observation import SelectEntityActionMask
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
-from entity_env.views.describe import describe_features, describe_number
-from entity_env.views.look import PALETTE, Board, Look, Style, StyleShape
+from entity_env.views.describe import (
+    EntityRow,
+    describe_number,
+    entity_tables,
+    table_columns,
+)
+from entity_env.views.look import (
+    PALETTE,
+    Board,
+    Look,
+    Style,
+    StyleShape,
+    is_tinted_by_enum,
+    member_colors,
+)
 from entity_env.views.scene import Point, Scene, faded, one_line, rgba
-from entity_env.views.seen import SeenEntity, SeenObservation, member_of
+from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
 
 GROUND: Final = ("empty", "floor", "free", "ground")
 """Entity types with these names are drawn as cells of the ground."""
@@ -25,15 +39,19 @@ _MAX_CHECKED: Final = 1000
 """Cells that are drawn one by one."""
 _MAX_GROUPS: Final = 8
 
-_MAX_CARDS: Final = 24
-_CARDS_A_ROW: Final = 6
-_CARD_WIDTH: Final = 3.0
 _GAP: Final = 0.3
 _LINE: Final = 0.45
 _TEXT: Final = 0.32
-_MAX_LINES: Final = 6
-_MAX_CHARS: Final = 17
-"""Characters of a text of that size on a card."""
+_CHAR: Final = 0.56 * _TEXT
+"""Width of a character, nearly."""
+_MAX_CHARS: Final = 24
+"""Characters of a cell of a table, and of its title."""
+_TABLE_WIDTH: Final = 17.0
+"""Of the tables, side by side, below a board that is not wider."""
+_BLOCK_ROWS: Final = 12
+_MAX_ROWS: Final = 60
+"""Rows of a table; entities that act or can be selected are always in it."""
+_RING: Final = "#000000"
 
 
 @dataclass
@@ -54,6 +72,60 @@ class _Extent:
 
 
 @dataclass
+class _Table:
+    """The room for the rows of one type: blocks of rows, side by side, below each other if the
+    columns of one are too wide.
+
+    Args:
+        title: the name of the type.
+    """
+
+    title: str
+    columns: dict[str, int] = field(default_factory=dict)
+    num_rows: int = 0
+    num_chars: int = 0
+
+    def include(self, rows: Sequence[EntityRow]) -> None:
+        """Grows until rows have room."""
+        for name, width in table_columns(rows).items():
+            self.columns[name] = max(self.columns.get(name, 0), min(width, _MAX_CHARS))
+        self.num_rows = max(self.num_rows, min(len(rows), _MAX_ROWS))
+        ends = [len(_end_of(row)) for row in rows]
+        self.num_chars = max(self.num_chars, *ends, 0)
+
+    def parts(self, most: float) -> list[list[str]]:
+        """The columns of each block of one row, none wider than `most` if possible."""
+        parts: list[list[str]] = [[]]
+        start = wide = self.width(())
+        for name, chars in self.columns.items():
+            wide += chars * _CHAR + _GAP
+            if parts[-1] and wide > most:
+                parts.append([])
+                wide = start + chars * _CHAR + _GAP
+            parts[-1].append(name)
+        return parts
+
+    def width(self, columns: Sequence[str]) -> float:
+        """Of one block."""
+        chars = sum(self.columns[name] for name in columns) + self.num_chars
+        gaps = (len(columns) + bool(self.num_chars)) * _GAP
+        return max(chars * _CHAR + gaps, (len(self.title) + 4) * _CHAR) + _GAP
+
+    def blocks(self, most: float) -> int:
+        """Number of blocks side by side."""
+        width = max(map(self.width, self.parts(most)))
+        wanted = math.ceil(self.num_rows / _BLOCK_ROWS)
+        return max(1, min(int((most + _GAP) / (width + _GAP)), wanted))
+
+    def size(self, most: float) -> Point:
+        """Width and height of all blocks."""
+        parts, num = self.parts(most), self.blocks(most)
+        width = num * (max(map(self.width, parts)) + _GAP) - _GAP
+        rows = math.ceil(self.num_rows / num) + bool(self.columns)
+        return width, _LINE * (1.2 + rows * len(parts)) + _GAP
+
+
+@dataclass
 class Drawing:
     """Scenes of one size for all observations that were included.
 
@@ -71,9 +143,9 @@ class Drawing:
     _at: dict[EntityName, tuple[int, int]] = field(init=False)
     _extents: tuple[_Extent, _Extent] = field(init=False)
     _has_board: bool = field(init=False, default=False)
+    _palettes: dict[EntityName, Sequence[str]] = field(init=False, default_factory=dict)
     _groups: list[object] = field(init=False, default_factory=list)
-    _num_cards: int = field(init=False, default=0)
-    _num_lines: int = field(init=False, default=0)
+    _tables: dict[EntityName, _Table] = field(init=False, default_factory=dict)
     _size: Point | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -90,6 +162,7 @@ class Drawing:
             if not style.color:
                 color = _CELL if style.shape == "ground" else PALETTE[i % len(PALETTE)]
                 self._styles[name] = replace(style, color=color)
+        self._tint(features)
         board = self.look.board or Board()
         sizes = (board.columns, board.rows)
         low_high = [(math.inf, -math.inf) if size is None else (0.0, size - 1.0) for size in sizes]
@@ -102,12 +175,12 @@ class Drawing:
             if self._size is None:
                 self._size = self._own_size(seen)
             return
-        num_cards = 0
+        for name, rows in self._rows(seen).items():
+            title = self.look.global_name if name == GLOBAL_ENTITY else name
+            self._tables.setdefault(name, _Table(title)).include(rows)
         for entity in self._drawn(seen):
             place = self._place(entity)
             if place is None:
-                num_cards += 1
-                self._num_lines = max(self._num_lines, len(_card_lines(entity)))
                 continue
             self._has_board = True
             for extent, value in zip(self._extents, place, strict=True):
@@ -116,7 +189,6 @@ class Drawing:
             if group is not None and group not in self._groups and len(self._groups) < _MAX_GROUPS:
                 self._groups.append(group)
                 self._groups.sort(key=lambda each: (isinstance(each, str), each))
-        self._num_cards = max(self._num_cards, num_cards)
 
     @property
     def size(self) -> Point:
@@ -124,12 +196,12 @@ class Drawing:
         if self._size is not None:
             return self._size
         width, height = self._boards
-        if self.look.draw is not None or not self._num_cards:
+        if self.look.draw is not None or not self._tables:
             return width or 1.0, height or 1.0
-        rows = math.ceil(min(self._num_cards, _MAX_CARDS) / self._cards_a_row)
-        more = _LINE + _GAP if self._num_cards > _MAX_CARDS else 0.0
-        cards = rows * (self._card_height + _GAP) + _GAP + more
-        return max(width, self._cards_a_row * (_CARD_WIDTH + _GAP) + _GAP), height + cards
+        places = self._places_of_tables
+        right = max(x + self._tables[name].size(self._most)[0] for name, (x, _) in places.items())
+        below = max(y + self._tables[name].size(self._most)[1] for name, (_, y) in places.items())
+        return max(width, right + _GAP), below
 
     def scene(self) -> Scene:
         """An empty scene."""
@@ -156,14 +228,20 @@ class Drawing:
         entities = self._drawn(seen)
         order = list(self._styles)
         placed = [e for e in entities if self._place(e) is not None]
-        cards = [e for e in entities if self._place(e) is None]
         placed.sort(
             key=lambda e: (self._styles[e.type].shape == "ground", order.index(e.type), e.index)
         )
         for entity in reversed(placed):  # the first lies on top
             self._draw_entity(scene, entity)
-        self._draw_cards(scene, cards)
+        for name, rows in self._rows(seen).items():
+            if name in self._tables:
+                self._draw_table(scene, name, rows)
         return scene
+
+    def leaves_globals_out(self, seen: SeenObservation) -> bool:
+        """Whether there are global features of which the pictures have no table."""
+        has_table = self.look.draw is None and self._place(seen.globals) is None
+        return len(seen.globals.features) > 0 and not has_table
 
     def _own_size(self, seen: SeenObservation) -> Point | None:
         size = self.look.size
@@ -172,15 +250,34 @@ class Drawing:
     # ------------------------------------------------------------------ boards
 
     def _drawn(self, seen: SeenObservation) -> list[SeenEntity]:
-        """Its entities; its global features too, if they are a place or all there is."""
-        has_globals = len(seen.globals.features) > 0
-        if has_globals and (GLOBAL_ENTITY in self._at or not self.obs_space.entities):
-            return [*seen.entities, seen.globals]
-        return seen.entities
+        """Its entities and its global features."""
+        return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
+
+    def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
+        """The rows of the tables, the global features first."""
+        drawn = [entity for entity in self._drawn(seen) if self._place(entity) is None]
+        asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
+        drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))
+        return entity_tables(drawn)
+
+    def _tint(self, features: Mapping[EntityName, Sequence[str]]) -> None:
+        """Colors types without a style by their first Enum field."""
+        by_enum = {
+            name: names
+            for name, names in features.items()
+            if self.look.style(name) is None
+            and self._styles[name].shape != "ground"
+            and is_tinted_by_enum(names)
+        }
+        plain = {i % len(PALETTE) for i, name in enumerate(features) if name not in by_enum}
+        found = member_colors(by_enum, plain, len(PALETTE))
+        self._palettes = {name: [PALETTE[i] for i in indices] for name, indices in found.items()}
+        for name, names in by_enum.items():
+            self._styles[name] = replace(self._styles[name], color=first_enum(names)[0])
 
     def _place(self, entity: SeenEntity) -> Point | None:
         at = self._at.get(entity.type)
-        if at is None:
+        if at is None or not len(entity.features):
             return None
         x, y = float(entity.features[at[0]]), float(entity.features[at[1]])
         return (x, y) if math.isfinite(x) and math.isfinite(y) else None
@@ -240,54 +337,114 @@ class Drawing:
         x = (place[0] - columns.low) * self._scale + 0.5
         y = (rows.high - place[1]) * self._scale + 0.5 + (1 if self._groups else 0)
         for left in lefts:
-            draw_styled(scene, entity, self._styles[entity.type], (left + x, y), self._scale)
+            place = (left + x, y)
+            color = self._color_of(entity)
+            draw_styled(scene, entity, self._styles[entity.type], place, self._scale, color)
+            flags = self.look.flags.get(entity.type, ())
+            if any(flag in entity.names and entity[flag] for flag in flags):
+                scene.circle(*place, 0.45, stroke=_RING, stroke_width=0.1)
 
-    # ------------------------------------------------------------------ cards
+    def _color_of(self, entity: SeenEntity) -> str:
+        palette = self._palettes.get(entity.type, PALETTE)
+        return _color(self._styles[entity.type], entity, palette)
+
+    # ------------------------------------------------------------------ tables
 
     @property
-    def _cards_a_row(self) -> int:
-        fitting = int((self._boards[0] - _GAP) / (_CARD_WIDTH + _GAP))
-        return (
-            max(fitting, min(self._num_cards, _CARDS_A_ROW))
-            if not self._has_board
-            else max(fitting, 1)
-        )
+    def _most(self) -> float:
+        """Width that the tables may have, unless one column is wider."""
+        return max(self._boards[0], _TABLE_WIDTH) - 2 * _GAP
 
     @property
-    def _card_height(self) -> float:
-        return (self._num_lines + 1) * _LINE + 0.3
+    def _places_of_tables(self) -> dict[EntityName, Point]:
+        """The upper left corner of each table: from left to right, in lines."""
+        x, y, below = _GAP, self._boards[1] + _GAP, 0.0
+        places = {}
+        order = sorted(self._tables, key=[GLOBAL_ENTITY, *self._styles].index)
+        for name in order:
+            width, height = self._tables[name].size(self._most)
+            if x > _GAP and x + width > self._most + _GAP:
+                x, y, below = _GAP, y + below, 0.0
+            places[name] = (x, y)
+            x, below = x + width + 2 * _GAP, max(below, height)
+        return places
 
-    def _draw_cards(self, scene: Scene, entities: Sequence[SeenEntity]) -> None:
-        height = self._card_height
-        top = self._boards[1] + _GAP
-        for i, entity in enumerate(entities[:_MAX_CARDS]):
-            row, column = divmod(i, self._cards_a_row)
-            place = (_GAP + column * (_CARD_WIDTH + _GAP), top + row * (height + _GAP))
-            self._draw_card(scene, entity, place, height)
-        if len(entities) > _MAX_CARDS:
-            words = f"and {len(entities) - _MAX_CARDS} more"
-            scene.text(_GAP, scene.height - _LINE, words, _DIM, size=_TEXT, anchor="start")
+    def _draw_table(self, scene: Scene, name: EntityName, rows: Sequence[EntityRow]) -> None:
+        table, (left, top) = self._tables[name], self._places_of_tables[name]
+        count = sum(row.count for row in rows)
+        title = table.title if name == GLOBAL_ENTITY or count == 1 else f"{table.title} x{count}"
+        scene.text(left, top + _LINE / 2, clipped(title), _INK, size=_TEXT * 1.1, anchor="start")
+        shown, top = rows[:_MAX_ROWS], top + 1.2 * _LINE
+        parts, num_blocks = table.parts(self._most), table.blocks(self._most)
+        per_block = max(1, math.ceil(table.num_rows / num_blocks))
+        width = max(map(table.width, parts))
+        for part in parts:
+            for i in range(0, len(shown), per_block):
+                x = left + i // per_block * (width + _GAP)
+                self._draw_block(scene, table, part, shown[i : i + per_block], (x, top))
+            top += _LINE * (per_block + bool(part))
+        if len(rows) > _MAX_ROWS:
+            words = f"and {len(rows) - _MAX_ROWS} more"
+            scene.text(left, top + _GAP / 2, words, _DIM, size=_TEXT, anchor="start")
 
-    def _draw_card(self, scene: Scene, entity: SeenEntity, place: Point, height: float) -> None:
-        opacity = 1.0 if entity.is_visible else _HIDDEN
-        x, y = place
-        color = faded(_color(self._styles[entity.type], entity), opacity)
-        scene.rect(x, y, _CARD_WIDTH, height, "#ffffff", stroke="#ced4da", radius=0.1, of=entity)
-        scene.rect(x, y, 0.15, height, color, radius=0.05)
-        name = "all" if entity.type == GLOBAL_ENTITY else entity.type
-        words = [name + ("" if entity.is_visible else " (hidden)"), *_card_lines(entity)]
-        for i, text in enumerate(words):
-            ink = faded(_INK if i == 0 else "#495057", 1 if entity.is_visible else 0.6)
-            line = y + 0.15 + _LINE * (i + 0.5)
-            scene.text(x + 0.3, line, clipped(text), ink, size=_TEXT, anchor="start")
+    def _draw_block(
+        self,
+        scene: Scene,
+        table: _Table,
+        columns: Sequence[str],
+        rows: Sequence[EntityRow],
+        corner: Point,
+    ) -> None:
+        (left, y), width = corner, table.width(columns)
+        rights = dict(zip(columns, self._rights(table, columns, left), strict=True))
+        for name, x in rights.items():
+            scene.text(x, y + _LINE / 2, clipped(name), _DIM, size=_TEXT, anchor="end")
+        y += _LINE * bool(columns)
+        for row in rows:
+            entity = row.entity
+            opacity = 1.0 if entity.is_visible else _HIDDEN
+            color = faded(self._color_of(entity), opacity)
+            scene.rect(left, y, width, _LINE, "#ffffff", stroke="#dee2e6", of=entity)
+            scene.rect(left, y, 0.12, _LINE, color)
+            ink, middle = faded(_INK, max(opacity, 0.6)), y + _LINE / 2
+            for name, x in rights.items():
+                text = clipped(one_line(row.cells.get(name, "")))
+                scene.text(x, middle, text, ink, size=_TEXT, anchor="end")
+            if end := _end_of(row):
+                scene.text(left + width - 0.1, middle, end, _DIM, size=_TEXT, anchor="end")
+            y += _LINE
+
+    def _rights(self, table: _Table, columns: Sequence[str], left: float) -> Iterator[float]:
+        """The right ends of columns."""
+        x = left
+        for name in columns:
+            x += table.columns[name] * _CHAR + _GAP
+            yield x
+
+
+def _end_of(row: EntityRow) -> str:
+    """What is written behind the cells of a row."""
+    words = ["" if row.count == 1 else f"x{row.count}", "" if row.entity.is_visible else "hidden"]
+    return " ".join(filter(None, words))
+
+
+def _asked_in(seen: SeenObservation) -> set[int]:
+    """Indices of the entities that act or can be selected."""
+    observation = seen.observation
+    found: set[int] = set()
+    for name, mask in observation.actions.items():
+        found.update(map(int, observation.actor_indices(name, seen.obs_space)))
+        if isinstance(mask, SelectEntityActionMask):
+            found.update(map(int, observation.actee_indices(name, seen.obs_space)))
+    return found
 
 
 def draw_styled(
-    scene: Scene, entity: SeenEntity, style: Style, place: Point, scale: float = 1.0
+    scene: Scene, entity: SeenEntity, style: Style, place: Point, scale: float, color: str
 ) -> None:
     """Adds the shape of one entity around a place of the scene."""
     opacity = 1.0 if entity.is_visible else _HIDDEN
-    color = faded(_color(style, entity), opacity) if opacity < 1 else _color(style, entity)
+    color = faded(color, opacity) if opacity < 1 else color
     stroke = faded("#000000", 0.3 * opacity)
     size = style.size if not isinstance(style.size, str) else _number(entity, style.size) * scale
     size = max(size, 0.05) if math.isfinite(size) else 0.8
@@ -343,16 +500,16 @@ def _has_field(entity: SeenEntity, name: str) -> bool:
     return any(name in (each, member_of(each)[0]) for each in entity.names)
 
 
-def _color(style: Style, entity: SeenEntity) -> str:
+def _color(style: Style, entity: SeenEntity, palette: Sequence[str]) -> str:
     if style.color.startswith("#"):
         return style.color
     value = entity[style.color]
-    if isinstance(value, str):
+    if isinstance(value, str):  # of a Flag the first member
         members = [member for f, member in map(member_of, entity.names) if f == style.color]
-        value = members.index(value)
+        value = members.index(value.partition("|")[0])
     if not isinstance(value, int | float) or not math.isfinite(value):
         return _DIM
-    return PALETTE[round(value) % len(PALETTE)]
+    return palette[round(value) % len(palette)]
 
 
 def _number(entity: SeenEntity, name: str) -> float:
@@ -369,15 +526,3 @@ def _heading(entity: SeenEntity, name: str) -> float:
 def _is_dark(color: str) -> bool:
     red, green, blue, _ = rgba(color)
     return 0.299 * red + 0.587 * green + 0.114 * blue < 140
-
-
-def _card_lines(entity: SeenEntity) -> list[str]:
-    """Its features in words, a line each; of many the first ones."""
-    names, values = list(entity.names), entity.features
-    lines: list[str] = []
-    for i, name in enumerate(names):
-        words = describe_features([name], [float(values[i])])
-        if words and len(lines) == _MAX_LINES - 1 and len(names) - i > 1:
-            return [*lines, f"and {len(names) - i} more"]
-        lines += [words] if words else []
-    return lines

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import numpy as np
+
+from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
@@ -47,8 +50,23 @@ def find_look(game: Game, name: str | None = None) -> Look:
         own = (game.schema.globals.cls, game.schema.globals.name)
         names = {key: GLOBAL_ENTITY if key in own else key for key in look.styles}
         look = replace(look, styles={names[key]: style for key, style in look.styles.items()})
+        look = replace(look, global_name=game.schema.globals.name)
+    types = {kind.name: kind.cls for kind in game.schema.entities}
+    if game.schema.globals is not None:
+        types[GLOBAL_ENTITY] = game.schema.globals.cls
+    bools = {name: found for name, cls in types.items() if (found := [*_bools_of(cls)])}
+    look = replace(look, flags={**bools, **look.flags})
     defaults = {key: parameter.default for key, parameter in game.parameters.items()}
     return look if look.board else replace(look, board=board_of({**defaults, **game.settings}))
+
+
+def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:
+    """Names of the features of a dataclass that are bools."""
+    for name, kind in declared_fields(cls).items():
+        if kind in (bool, np.bool_):
+            yield f"{prefix}{name}"
+        elif isinstance(kind, type) and is_dataclass(kind):
+            yield from _bools_of(kind, f"{prefix}{name}.")
 
 
 def named_look(name: str) -> Look:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from entity_env.core.spaces import GLOBAL_ENTITY, ObsSpace
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
-from entity_env.views.seen import SeenEntity, SeenObservation, member_of
+from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -95,8 +95,9 @@ class Look:
     """How the observations of a game are drawn: never from its state, so files can be drawn too.
 
     Nothing needs to be given. Entities with coordinates lie on a board, in a shape and colour of
-    their type, hidden ones fainter; all others are cards with their features. `styles` replaces the
-    shapes; `draw` replaces all of that.
+    their type, hidden ones fainter; all others are rows of tables, as are the global features.
+    Without a style the first Enum field of a type chooses the color. `styles` replaces the shapes;
+    `draw` replaces all of that.
 
     Args:
         board: where entities with coordinates lie.
@@ -106,10 +107,13 @@ class Look:
         group: a feature with a board for each value.
         size: width and height of the scenes that `draw` fills, or a function of the first
             observation; None = the board's.
-        draw: fills the scene of one observation; replaces board, styles and cards.
+        draw: fills the scene of one observation; replaces board, styles and tables.
         ground: fills what all scenes of an episode have in common, drawn once.
         draw_text: the observation in a terminal of so many columns; None = from the styles.
         describe: a few words for an entity that an action selects; None = its features.
+        flags: names of the features, by type, that mark an entity where they are not 0: with a ring
+            on the board, and `*` in the terminal. `find_look` adds the bools of a game.
+        global_name: of the global features; `find_look` takes it from the game.
         is_open: all agents may know what one of them observes and does, as in a board game; then
             every observation is drawn, and `agent_id` says whose it is. Else those of one agent are
             drawn, and a person does not see what others do in the same step.
@@ -130,6 +134,8 @@ class Look:
     describe: Callable[[SeenEntity], str] | None = None
     is_open: bool = False
     name: str = "look"
+    flags: Mapping[EntityName, Sequence[str]] = field(default_factory=dict)
+    global_name: str = "Global"
 
     def __post_init__(self) -> None:
         for name in ("draw", "ground", "draw_text", "describe"):
@@ -214,6 +220,39 @@ class Look:
             if name == (key.__name__ if isinstance(key, type) else key):
                 return style
         return None
+
+
+def is_tinted_by_enum(features: Sequence[str]) -> bool:
+    """Whether the first Enum field of a type chooses its color, as without a style."""
+    return bool(first_enum(features)[0]) and "color" not in {
+        member_of(each)[0] for each in features
+    }
+
+
+def member_colors(
+    kinds: Mapping[EntityName, Sequence[str]], plain: Collection[int], num_colors: int
+) -> dict[EntityName, list[int]]:
+    """Indices of colors for the members of each type's first Enum field.
+
+    Equal fields of several types share their colors. Colors of other types come last.
+
+    Args:
+        kinds: feature names of the types whose Enum chooses the color.
+        plain: indices of the colors that other types have.
+        num_colors: of the palette; more members than that repeat colors.
+    """
+    order = sorted(range(num_colors), key=lambda color: color in plain)
+    chosen: dict[tuple[str, ...], list[int]] = {}
+    num_taken = 0
+    found = {}
+    for name, features in kinds.items():
+        enum, members = first_enum(features)
+        key = (enum, *members.values())
+        if key not in chosen:
+            chosen[key] = [order[(num_taken + i) % num_colors] for i in range(len(members))]
+            num_taken += len(members)
+        found[name] = chosen[key]
+    return found
 
 
 def line_of(error: BaseException, file: str) -> str:

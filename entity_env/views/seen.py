@@ -143,6 +143,13 @@ def is_part(feature: str, field: str) -> bool:
     return feature == field or feature.startswith(f"{field}.")
 
 
+def first_enum(features: Sequence[str]) -> tuple[str, dict[int, str]]:
+    """The first field with one-hot features, and its members by column; "" without one."""
+    found = [(i, *member_of(name)) for i, name in enumerate(features)]
+    first = next((field for _, field, member in found if member), "")
+    return first, {i: member for i, field, member in found if member and field == first}
+
+
 def member_of(feature: str) -> tuple[str, str]:
     """Field and member of a one-hot feature: `stance.is_Calm`; "" for the member of others."""
     field, _, member = feature.rpartition(_ONE_HOT)

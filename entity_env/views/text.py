@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -23,154 +23,28 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.errors import SchemaError
-from entity_env.views.describe import describe_entity, describe_features, describe_number
-from entity_env.views.drawing import GROUND
-from entity_env.views.look import Look, Style
+from entity_env.views.describe import (
+    describe_entity,
+    describe_number,
+    entity_tables,
+    table_columns,
+)
+from entity_env.views.look import Look
 from entity_env.views.scene import one_line
-from entity_env.views.seen import SeenEntity, SeenObservation, member_of
+from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.text_style import EMPTY, FLAGGED, EntityStyle
 
 MAX_COLUMNS: Final = 40
 MAX_ROWS: Final = 24
-_GLYPHS: Final = "●■◆▲★○□◇△☆"
-_SHAPES: Final = {"square": "■", "diamond": "◆", "triangle": "▲"}
-_EMPTY: Final = "·"
-_COLORS: Final = (
-    "bright_green",
-    "bright_red",
-    "bright_yellow",
-    "bright_blue",
-    "bright_magenta",
-    "bright_cyan",
-)
-_MAX_LISTED: Final = 20
-"""Entities without coordinates that are listed; the rest is counted."""
+_ACTS: Final = "<"
+_BLOCK_ROWS: Final = 8
+"""Rows of a table that is not split into columns."""
+_TABLE_GAP: Final = 2
+_BLOCK_GAP: Final = "   "
 _MAX_ACTORS: Final = 2
 _MAX_CHOICES: Final = 5
 _BAR: Final = 10
 """Characters of a probability of 1."""
-
-
-# ------------------------------------------------------------------ styles
-
-
-@dataclass(frozen=True)
-class EntityStyle:
-    """How entities of one type are drawn; `x`, `y`, `digit` and `tints` are columns of features."""
-
-    label: str
-    glyph: str
-    color: str
-    x: int | None
-    y: int | None
-    tints: Sequence[int] = ()
-    """Of the feature that chooses a colour: a number, or the members of a one-hot feature."""
-    members: Mapping[int, str] = field(default_factory=dict)
-    """Column and letter of each member of a one-hot feature; replaces the glyph."""
-    digit: int | None = None
-    """Of a number that replaces the glyph, if it has one digit."""
-
-    @property
-    def has_place(self) -> bool:
-        """Whether the type has coordinates."""
-        return self.x is not None and self.y is not None
-
-    def place(self, entity: SeenEntity) -> tuple[float, float]:
-        """The coordinates of an entity."""
-        return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
-
-    def symbol(self, entity: SeenEntity) -> Text:
-        """One character in the colour of the entity, dim if it is hidden from the policy."""
-        features = entity.features
-        letters = [letter for i, letter in self.members.items() if features[i]]
-        if self.digit is not None and features[self.digit] in range(10):
-            letters = [describe_number(features[self.digit])]
-        color = self.color
-        if self.tints:
-            tint = (
-                features[self.tints[0]] if len(self.tints) == 1 else features[self.tints].argmax()
-            )
-            color = _COLORS[int(tint) % len(_COLORS)]
-        weight = "bold" if entity.is_visible else "dim"
-        return Text(letters[0] if letters else self.glyph, style=f"{weight} {color}")
-
-
-def entity_styles(
-    obs_space: ObsSpace, look: Look | None = None, *, ascii_only: bool = False, label: str = ""
-) -> dict[EntityName, EntityStyle]:
-    """The style of every type, by its look or its feature names.
-
-    Args:
-        obs_space: of the game.
-        look: of the game; None = without one.
-        ascii_only: use no other characters.
-        label: name of the global features, whose style is that of `GLOBAL_ENTITY`; "" = "Global".
-    """
-    look = look or Look()
-    kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
-    if obs_space.global_features:
-        kinds = {GLOBAL_ENTITY: tuple(obs_space.global_features), **kinds}
-    labels = {key: one_line((label or "Global") if key == GLOBAL_ENTITY else key) for key in kinds}
-    places = {key: _coordinates(features, look.at) for key, features in kinds.items()}
-    placed = [key for key, (x, _) in places.items() if x is not None]
-    letters = dict(zip(placed, _letters(labels[key] for key in placed), strict=True))
-    found = {}
-    num_placed = 0
-    for key, features in kinds.items():
-        x, y = places[key]
-        style = look.style(key) or Style()
-        is_ground = style.shape == "ground" or labels[key].lower() in GROUND
-        glyph = style.glyph[:1] or _SHAPES.get(style.shape, _GLYPHS[num_placed % len(_GLYPHS)])
-        if ascii_only and not (style.glyph and glyph.isascii()):
-            glyph = letters.get(key, "?")
-        tint = "" if style.color.startswith("#") else style.color or "color"
-        color = style.color if style.color.startswith("#") else _COLORS[num_placed % len(_COLORS)]
-        found[key] = EntityStyle(
-            labels[key],
-            ("." if ascii_only else _EMPTY) if is_ground and not style.glyph else glyph,
-            "bright_black" if is_ground and not style.color else color,
-            x,
-            y,
-            _columns(features, tint),
-            _members(features) if not style.glyph else {},
-            features.index(style.label) if style.label in features else None,
-        )
-        num_placed += x is not None and not is_ground
-    return found
-
-
-def _columns(features: Sequence[str], name: str) -> list[int]:
-    """The column of a feature, or those of the members of a one-hot feature."""
-    if name in features:
-        return [features.index(name)]
-    return [i for i, each in enumerate(features) if name and member_of(each)[0] == name]
-
-
-def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int | None, int | None]:
-    """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
-    for i, name in enumerate(features):
-        prefix, dot, last = name.rpartition(".")
-        partner = f"{prefix}{dot}{at[1]}"
-        if last == at[0] and partner in features:
-            return i, features.index(partner)
-    return None, None
-
-
-def _members(features: Sequence[str]) -> dict[int, str]:
-    """Column and letter of each member of the first one-hot feature."""
-    found = [(i, *member_of(name)) for i, name in enumerate(features)]
-    fields = [field for _, field, member in found if member]
-    members = {i: member for i, field, member in found if member and field == fields[0]}
-    return dict(zip(members, _letters(members.values()), strict=True))
-
-
-def _letters(names: Iterable[str]) -> list[str]:
-    """An upper-case letter for each name: its first letter that is not taken, else any other."""
-    letters: list[str] = []
-    for name in names:
-        own = [char for char in name.upper() if char.isalnum()]
-        spare = [*own, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-        letters.append(next((char for char in spare if char not in letters), "?"))
-    return letters
 
 
 # ------------------------------------------------------------------ the board
@@ -187,10 +61,11 @@ class Grid:
 
     columns: int | None = None
     rows: int | None = None
-    empty: str = _EMPTY
+    empty: str = EMPTY
     _low: list[float] = field(init=False)
     _high: list[float] = field(init=False)
     _is_whole: bool = field(init=False, default=True)
+    _has_marks: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         sizes = (self.columns, self.rows)
@@ -206,8 +81,9 @@ class Grid:
             if not all(map(math.isfinite, place)):
                 continue
             for axis, value in enumerate(place):
-                self._low[axis] = min(self._low[axis], value)
-                self._high[axis] = max(self._high[axis], value)
+                rounded = self._rounded(value, axis)
+                self._low[axis] = min(self._low[axis], rounded)
+                self._high[axis] = max(self._high[axis], rounded)
             self._is_whole = self._is_whole and all(value == round(value) for value in place)
 
     @property
@@ -216,7 +92,16 @@ class Grid:
         if any(low > high for low, high in zip(self._low, self._high, strict=True)):
             return 0, 0
         spans = [int(high - low) + 1 for low, high in zip(self._low, self._high, strict=True)]
-        return (spans[0], spans[1]) if self._is_whole else (MAX_COLUMNS // 2, MAX_ROWS // 2)
+        has_cells = self._has_cells
+        return (
+            spans[0] if has_cells[0] else MAX_COLUMNS // 2,
+            spans[1] if has_cells[1] else MAX_ROWS // 2,
+        )
+
+    @property
+    def _has_cells(self) -> tuple[bool, bool]:
+        """Whether a unit of each axis is a cell; else the axis is scaled."""
+        return self._is_whole or self.columns is not None, self._is_whole or self.rows is not None
 
     def draw(
         self,
@@ -224,15 +109,22 @@ class Grid:
         styles: Mapping[EntityName, EntityStyle],
         limit: tuple[int, int] = (MAX_COLUMNS, MAX_ROWS),
         acting: Sequence[SeenEntity] = (),
+        keys: Mapping[int, str] | None = None,
+        focus: int | None = None,
     ) -> Text:
         """The board with these entities; of several in one cell the first is drawn.
+
+        A cell is followed by the key of its entity; without one by `<` if the entity is the only
+        one that acts while a person is asked, else by `*` if one of its flags is set.
 
         Args:
             entities: with coordinates.
             styles: by type.
-            limit: columns and rows at most. A larger board of whole places is scrolled so that the
-                acting entities are in the middle; without any, the board is scaled down.
+            limit: columns and rows at most. A larger board of whole places is scrolled to the focus
+                or, without one, to the acting entities; without any, the board is scaled down.
             acting: the entities that act.
+            keys: of entities that a person can select, by index; None = no person is asked.
+            focus: index of the entity that Enter selects; None = none.
 
         Returns:
             One line a row; a last line names the part or the size of a board that is larger.
@@ -243,16 +135,13 @@ class Grid:
         if not all(size):
             return Text("nothing visible", style="dim")
         shown = min(size[0], limit[0]), min(size[1], limit[1])
-        is_scrolled = self._is_whole and size != shown and bool(acting)
+        middle_of = [e for e in placed if e.index == focus] or acting
+        is_scrolled = self._is_whole and size != shown and bool(middle_of)
         first = [0, 0]
         if is_scrolled:
-            places = np.array([styles[e.type].place(e) for e in acting])
-            middle = np.nan_to_num(places.mean(axis=0) - self._low)
-            first = [
-                int(min(max(middle[axis] - shown[axis] // 2, 0), size[axis] - shown[axis]))
-                for axis in (0, 1)
-            ]
+            first = self._first_cell([styles[e.type].place(e) for e in middle_of], shown)
         symbols: dict[tuple[int, ...], Text] = {}
+        actor = acting[0].index if keys is not None and len(acting) == 1 else None
         for entity in placed:
             style = styles[entity.type]
             cells = size if is_scrolled else shown
@@ -260,15 +149,47 @@ class Grid:
                 self._cell(value, axis, cells[axis])
                 for axis, value in enumerate(style.place(entity))
             ]
-            symbols.setdefault((cell[0] - first[0], cell[1] - first[1]), style.symbol(entity))
-        empty = Text(self.empty, style="dim")
-        board = Text("\n").join(
-            Text(" ").join(symbols.get((column, row), empty) for column in range(shown[0]))
-            for row in reversed(range(shown[1]))
-        )
-        if size != shown and self._is_whole:
+            at = (cell[0] - first[0], cell[1] - first[1])
+            if at not in symbols:
+                mark = FLAGGED if style.is_flagged(entity) else " "
+                mark = (keys or {}).get(entity.index, _ACTS if entity.index == actor else mark)
+                symbols[at] = style.symbol(entity)
+                symbols[at].append(mark, "bold reverse" if entity.index == focus else "bold")
+        board = self._joined(symbols, shown)
+        if size != shown and all(self._has_cells):
             board.append(f"\n{self._part(first, shown, size, is_scrolled)}", style="dim")
         return board
+
+    def _first_cell(
+        self, places: Sequence[tuple[float, float]], shown: tuple[int, int]
+    ) -> list[int]:
+        """Column and row at which the part of the board begins that has places in its middle."""
+        middle = np.nan_to_num(np.array(places).mean(axis=0) - self._low)
+        return [
+            int(min(max(middle[axis] - shown[axis] // 2, 0), self.size[axis] - shown[axis]))
+            for axis in (0, 1)
+        ]
+
+    def _joined(self, symbols: Mapping[tuple[int, ...], Text], shown: Sequence[int]) -> Text:
+        """The cells; once a mark was in the last column, that column keeps its room."""
+        empty = Text.assemble((self.empty, "dim"), " ")
+        rows = [
+            Text.assemble(*(symbols.get((column, row), empty) for column in range(shown[0])))
+            for row in reversed(range(shown[1]))
+        ]
+        self._has_marks |= any(not row.plain.endswith(" ") for row in rows)
+        if not self._has_marks:
+            for row in rows:
+                row.right_crop(1)
+        return Text("\n").join(rows)
+
+    def _rounded(self, value: float, axis: int) -> float:
+        """The number of the cell of a place, on an axis of known size; else the place."""
+        size = (self.columns, self.rows)[axis]
+        if size is None:
+            return value
+        nearest = math.floor(value + 0.5)
+        return min(nearest, size - 1) if value < size else nearest
 
     def _part(
         self, first: Sequence[int], shown: Sequence[int], size: Sequence[int], is_scrolled: bool
@@ -284,7 +205,16 @@ class Grid:
         span = self._high[axis] - self._low[axis]
         if span == 0 or not math.isfinite(value):
             return 0
-        return round((value - self._low[axis]) / span * (num_cells - 1))
+        return round((self._rounded(value, axis) - self._low[axis]) / span * (num_cells - 1))
+
+
+_ASCII: Final = str.maketrans("─│▟█▙▄▀●■◉⚑…", "-|[#]##oOOF.")
+
+
+def in_ascii(text: Text) -> Text:
+    """A picture whose other characters are replaced by similar ones."""
+    plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
+    return Text(plain, no_wrap=True, spans=text.spans)
 
 
 # ------------------------------------------------------------------ beside it
@@ -301,31 +231,65 @@ def legend(
     for key, style in styles.items():
         if style.has_place:
             count = sum(entity.type == key for entity in entities)
-            glyphs = " ".join(style.members.values()) or style.glyph
-            symbols = Text(glyphs, "" if style.members and style.tints else f"bold {style.color}")
-            yield Text.assemble(symbols, f" {style.label}", (f" {times}{count}", "dim"))
+            yield style.legend(f"{times}{count}")
 
 
 def listed(
-    entities: Sequence[SeenEntity], styles: Mapping[EntityName, EntityStyle], obs_space: ObsSpace
+    entities: Sequence[SeenEntity],
+    styles: Mapping[EntityName, EntityStyle],
+    width: int = 80,
+    *,
+    ascii_only: bool = False,
 ) -> Iterator[Text]:
-    """A line for every entity without coordinates, and for the global features."""
-    lines = [
-        _line(entity, styles, obs_space)
+    """The entities without coordinates and the global features.
+
+    A table for each type with a title and a row for each entity, in columns side by side; equal
+    entities share a row. One entity, and those of a table that is too wide, have a line each.
+    """
+    times = "x" if ascii_only else "×"
+    tables = entity_tables(
+        entity
         for entity in entities
         if len(entity.features)
         and (entity.type == GLOBAL_ENTITY or not styles[entity.type].has_place)
-    ]
-    yield from map(Text, lines[:_MAX_LISTED])
-    if len(lines) > _MAX_LISTED:
-        yield Text(f"and {len(lines) - _MAX_LISTED} more", style="dim")
+    )
+    for key, rows in tables.items():
+        ends = ["" if row.count == 1 else f"{times}{row.count}" for row in rows]
+        ends = [
+            end if row.entity.is_visible else f"{end} (hidden)".lstrip()
+            for end, row in zip(ends, rows, strict=True)
+        ]
+        label = one_line(styles[key].label)
+        # Names may come from a file.
+        cells = [{one_line(k): one_line(v) for k, v in row.cells.items()} for row in rows]
+        rows = [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)]
+        columns = table_columns(rows)
+        lines = [_cells(row.cells, columns) for row in rows]
+        if len(rows) == 1 or len(lines[0]) + max(map(len, ends)) + _TABLE_GAP > width:
+            for row, end in zip(rows, ends, strict=True):
+                words = " ".join(f"{name}={text}" for name, text in row.cells.items())
+                yield Text("  ".join(filter(None, (f"{label} {words}".rstrip(), end))))
+            continue
+        yield Text.assemble((label, "bold"), (f" {times}{sum(row.count for row in rows)}", "dim"))
+        ended = ["  ".join(filter(None, pair)) for pair in zip(lines, ends, strict=True)]
+        yield from _in_blocks(_cells({name: name for name in columns}, columns), ended, width)
 
 
-def _line(entity: SeenEntity, styles: Mapping[EntityName, EntityStyle], obs_space: ObsSpace) -> str:
-    if entity.type == GLOBAL_ENTITY:
-        features = describe_features(obs_space.global_features, entity.features)
-        return f"{styles[GLOBAL_ENTITY].label} {features}"
-    return describe_entity(entity, obs_space) + ("" if entity.is_visible else "  (hidden)")
+def _cells(cells: Mapping[str, str], columns: Mapping[str, int]) -> str:
+    gap = " " * _TABLE_GAP
+    return gap.join(f"{cells.get(name, ''):>{size}}" for name, size in columns.items())
+
+
+def _in_blocks(title: str, lines: Sequence[str], width: int) -> Iterator[Text]:
+    """Rows below their title, from top to bottom in as many blocks as have room."""
+    size = max(map(len, (title, *lines)))
+    most = max(1, (width + len(_BLOCK_GAP)) // (size + len(_BLOCK_GAP)))
+    num_blocks = min(most, math.ceil(len(lines) / _BLOCK_ROWS))
+    num_rows = math.ceil(len(lines) / num_blocks)
+    num_blocks = math.ceil(len(lines) / num_rows)
+    yield Text(_BLOCK_GAP.join(f"{title:{size}}" for _ in range(num_blocks)).rstrip(), "dim")
+    for i in range(num_rows):
+        yield Text(_BLOCK_GAP.join(f"{line:{size}}" for line in lines[i::num_rows]).rstrip())
 
 
 # ------------------------------------------------------------------ what an agent thinks

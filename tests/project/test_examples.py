@@ -56,7 +56,7 @@ def test_the_skirmish_is_played_checked_and_trained(
     train = ["train", file, "--steps", "64", "--out", "runs/skirmish"]
     train += ["--eval-interval=0", "--num-workers=0", "--keep=none"]
     for command, shown in (
-        (["play", file, "--set", "max_turns=2", "--seed", "1"], "K A Unit"),
+        (["play", file, "--set", "max_turns=2", "--seed", "1"], "K KNIGHT  A ARCHER"),
         (["check", file, "--episodes", "1", "--set", "max_turns=5"], "no violation"),
         ([*train, *SMALL], "saved in runs/skirmish"),
         (["eval", file, "--agents", "runs/skirmish,random", "--games", "2"], "skirmish  "),

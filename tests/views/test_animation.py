@@ -245,6 +245,63 @@ def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
     assert one_still(turn, space).attention == [0.5, 0.25]
 
 
+def thinking_animation(num_choices: int, value: float | None = 0.5) -> Animation:
+    """Of one turn whose agent is sure of the last choice, and attends to the first entity."""
+    labels = [f"M{i}" for i in range(num_choices)]
+    observation = two_entities(actions={"Move": GlobalCategoricalActionMask()})
+    probs = np.linspace(0.1, 0.3, num_choices, dtype=np.float32)[None]
+    probs[0, -1] = 0.9
+    thoughts = Thoughts({"Move": probs}, value, np.array([[[[0.8, 0.0, 0.2]] * 3]], np.float32))
+    actions: dict[str, Action] = {"Move": GlobalCategoricalAction(0, "M0")}
+    turn = Turn(0, 0, 0.0, observation, actions, thoughts=thoughts)
+    return Animation.of([turn], SPACE, {"Move": GlobalCategoricalActionSpace(labels)})
+
+
+@given(st.integers(2, 9), st.none() | st.floats(-1e3, 1e3))
+def test_a_panel_has_the_value_the_chosen_and_the_likely_choices(
+    num_choices: int, value: float | None
+) -> None:
+    plain = thinking_animation(num_choices, value)
+    panel = plain.with_thoughts()
+    shapes = panel.shapes_of(0)
+    assert shapes[: len(plain.shapes_of(0))] == plain.shapes_of(0)
+    texts = [shape.text for shape in shapes if shape.kind == "text"]
+    assert ("M0" in texts, f"M{num_choices - 1}" in texts, "90%" in texts) == (True, True, True)
+    assert sum(text.startswith("M") and text != "Move" for text in texts) == min(num_choices, 5)
+    assert any(text.startswith("value ") for text in texts) == (value is not None)
+    width, height = panel.size
+    for shape in [*panel.ground, *shapes]:
+        half = [size / 2 for size in shape.size] if shape.kind == "rect" else [0, 0]
+        assert half[0] <= shape.center[0] + 1e-6 <= width - half[0] + 2e-6
+        assert half[1] <= shape.center[1] + 1e-6 <= height - half[1] + 2e-6
+    assert plain.with_thoughts().svg(0) != plain.svg(0)
+
+
+def test_a_ring_is_around_what_is_attended_to() -> None:
+    animation = thinking_animation(2)
+    before, after = animation.shapes_of(0), animation.with_thoughts().shapes_of(0)
+    [ring] = [shape for shape in after[len(before) :] if shape.stroke]
+    assert ring.center == next(shape for shape in before if shape.of == 0).center
+
+
+def test_without_thoughts_there_is_no_panel() -> None:
+    animation = Animation.of([Turn(0, 0, 0.0, two_entities())], SPACE, {})
+    assert animation.with_thoughts() is animation
+
+
+def test_global_features_are_words_only_where_no_table_shows_them() -> None:
+    space = ObsSpace(["gold"], {"Ship": Entity(["x", "y"])})
+    observation = Observation(
+        reward=0.0, features={"Ship": np.zeros((1, 2))}, global_features=[3.0]
+    )
+    turn = Turn(0, 0, 0.0, observation)
+    drawn = Animation.of([turn], space, {})
+    assert {"gold", "3"} <= {shape.text for shape in drawn.shapes_of(0)}
+    assert drawn.stills[0].global_words == ""
+    own = Look(draw=lambda seen, scene: scene.circle(0, 0, 1, "#fff"), size=(2, 2))
+    assert Animation.of([turn], space, {}, own).stills[0].global_words == "gold=3"
+
+
 def test_a_final_observation_without_entities_is_shown_as_the_one_before() -> None:
     end = Episode(2.0, 1, terminated=False, truncated=True, seed=0, metrics={"food": 3.0})
     blank = Observation(reward=1.0, truncated=True)

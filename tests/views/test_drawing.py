@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import Entity, Observation, ObsSpace, SchemaError
+from entity_env.core.observation import SelectEntityActionMask
 from entity_env.views import Board, Look, Scene, SeenObservation, Style
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import PALETTE
@@ -146,21 +147,95 @@ def test_other_names_of_coordinates() -> None:
 
 
 @given(st.integers(0, 60), st.booleans())
-def test_entities_without_a_place_are_cards(num: int, has_board: bool) -> None:
+def test_entities_without_a_place_are_rows_of_a_table(num: int, has_board: bool) -> None:
     each = seen([ship(0, 0)] if has_board else [], cards=[[i, 0] for i in range(num)])
     drawing, shapes = drawn(Look(), each)
-    cards = [shape for shape in shapes if shape.of >= int(has_board)]
-    assert len(cards) == min(num, 24)
+    table = [shape for shape in shapes if shape.of >= int(has_board)]
+    assert len(table) == num
     texts = [shape.text for shape in shapes if shape.kind == "text"]
-    assert (f"and {num - 24} more" in texts) == (num > 24)
-    assert [f"suit={i}" in texts for i in range(min(num, 24))] == [True] * min(num, 24)
+    assert {str(i) for i in range(num)} <= {*texts}
+    assert ("Card" if num == 1 else f"Card x{num}") in texts or not num
+    assert ("suit" in texts) == (num > 0)
+    require_inside(drawing, shapes)
+    boxes = [(s.center, s.size) for s in table]
+    assert len({*boxes}) == len(boxes)
+
+
+def require_inside(drawing: Drawing, shapes: list[Shape]) -> None:
     width, height = drawing.size
     for shape in shapes:
         half = [size / 2 for size in shape.size] if shape.kind == "rect" else [0, 0]
         assert half[0] <= shape.center[0] <= width - half[0] + 1e-9
         assert half[1] <= shape.center[1] <= height - half[1] + 1e-9
-    boxes = [(s.center, s.size) for s in cards]
-    assert len({*boxes}) == len(boxes)
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    st.lists(st.integers(0, 30), min_size=5, max_size=5),
+)
+def test_tables_of_any_size_do_not_overlap(widths: list[int], counts: list[int]) -> None:
+    space = ObsSpace(
+        [], {f"T{i}": Entity([f"f{k}" for k in range(width)]) for i, width in enumerate(widths)}
+    )
+    rows = {
+        f"T{i}": np.arange(num * width, dtype=np.float64).reshape(num, width)
+        for i, (width, num) in enumerate(zip(widths, counts, strict=False))
+        if num
+    }
+    each = SeenObservation(Observation(reward=0.0, features=rows), space)
+    drawing = Drawing(Look(), space)
+    drawing.include(each)
+    shapes = drawing.draw(each).shapes
+    require_inside(drawing, shapes)
+    boxes = [(*s.center, *s.size) for s in shapes if s.of >= 0]
+    for i, (x, y, width, height) in enumerate(boxes):
+        for other in boxes[i + 1 :]:
+            apart = (abs(x - other[0]) - (width + other[2]) / 2, abs(y - other[1]) - height)
+            assert max(apart) >= -1e-6
+    texts = {s.text for s in shapes}
+    assert {f"{value:g}" for each in rows.values() for value in each.flat} <= texts
+
+
+def test_equal_entities_share_a_row() -> None:
+    _, shapes = drawn(Look(), seen(cards=[[1, 2], [3, 4], [1, 2]]))
+    assert [shape.of for shape in shapes if shape.of >= 0] == [0, 1]
+    assert "x2" in {shape.text for shape in shapes}
+
+
+def test_what_can_be_selected_is_never_left_out() -> None:
+    actions = {"Pick": SelectEntityActionMask(actor_ids=[0], actee_ids=[89])}
+    cards = [[i, 0] for i in range(89)] + [[70, 0]]  # the last one equals another
+    _, shapes = drawn(Look(), seen(cards=cards, ids={"Card": list(range(90))}, actions=actions))
+    assert {0, 89} <= {shape.of for shape in shapes}
+    assert "and 29 more" in {shape.text for shape in shapes}
+
+
+def test_global_features_are_a_table_with_their_name() -> None:
+    _, shapes = drawn(Look(global_name="Wind"), seen([ship(0, 0)], at=[math.nan, 7.0]))
+    assert {"Wind", "y", "7"} <= {shape.text for shape in shapes}
+
+
+def test_members_of_the_first_enum_have_colors_that_other_types_lack() -> None:
+    ships = [ship(0, 0), ship(1, 0, kind=1)]
+    _, shapes = drawn(Look(), seen(ships, cards=[[0, 0]]))
+    fills = {shape.of: shape.fill for shape in shapes if shape.kind == "circle"}
+    assert len({*fills.values()}) == 2
+    swatch = [shape.fill for shape in shapes if shape.kind == "rect" and shape.of < 0]
+    assert not {*swatch} & {*fills.values()}
+
+
+def test_a_style_chooses_the_color_of_all_members() -> None:
+    _, shapes = drawn(Look(styles={Ship: Style()}), seen([ship(0, 0), ship(1, 0, kind=1)]))
+    assert len({shape.fill for shape in shapes}) == 1
+
+
+def test_a_flag_that_is_set_is_a_ring() -> None:
+    look = Look(flags={"Ship": ["of_another_version", "seat"]})
+    _, shapes = drawn(look, seen([ship(0, 0), ship(1, 0, seat=1)]))
+    [ring] = [shape for shape in shapes if not shape.fill]
+    [held] = [shape for shape in shapes if shape.of == 1]
+    assert ring.center == held.center
+    assert ring.stroke
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from entity_env import Game, Observation, UsageError
+from entity_env.agents import Agent
 from entity_env.games import snake, treasure_hunt
 from entity_env.views import Board, Look, SeenObservation, Style, find_look
 from entity_env.views.drawing import Drawing
@@ -45,8 +47,30 @@ def pong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Game]:
             del sys.modules[name]
 
 
+@dataclass
+class Part:
+    is_hot: bool
+    size: float
+
+
+@dataclass
+class Unit:
+    x: int
+    y: int
+    held: bool
+    level: int
+    part: Part
+
+
+def test_bools_are_flags_also_those_of_parts() -> None:
+    def play(agent: Agent, *, seed: int) -> None: ...
+
+    look = find_look(Game(play, entities=(Unit,), actions=(), name="flags"))
+    assert look.flags == {"Unit": ["held", "part.is_hot"]}
+
+
 def test_without_a_look_it_is_the_default_on_the_board_of_the_settings(pong: Game) -> None:
-    assert find_look(pong) == Look(board=Board(7, 3))
+    assert find_look(pong) == Look(board=Board(7, 3), global_name="Ball")
     assert find_look(pong.with_settings(width=9)).board == Board(9, 3)
     assert find_look(snake).board == Board(10, 10)
     assert find_look(treasure_hunt).draw is None

@@ -1,6 +1,7 @@
 """Entities as text: styles, boards that are scrolled or scaled, legends, bars of probabilities."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,13 +33,12 @@ from entity_env.views.look import StyleShape
 from entity_env.views.text import (
     MAX_COLUMNS,
     MAX_ROWS,
-    EntityStyle,
     Grid,
-    entity_styles,
     legend,
     listed,
     thoughts_of,
 )
+from entity_env.views.text_style import EntityStyle, entity_styles
 
 
 class Temper(Enum):
@@ -91,8 +91,8 @@ class Explorer:
 
 def styles_of(*classes: type, global_features: type | None = None) -> dict[str, EntityStyle]:
     schema = Schema(classes, (), global_features)
-    label = schema.globals.name if schema.globals is not None else ""
-    return entity_styles(schema.obs_space(), label=label)
+    name = schema.globals.name if schema.globals is not None else "Global"
+    return entity_styles(schema.obs_space(), Look(global_name=name))
 
 
 def head(x: float, y: float) -> SeenEntity:
@@ -263,6 +263,121 @@ def test_shapes_differ_and_ground_is_empty() -> None:
     assert [style.glyph for style in found.values()] == ["■", "◆", "▲", "·"]
 
 
+NAMES = st.lists(
+    st.from_regex(r"[A-Z][A-Z_0-9]{0,5}", fullmatch=True), min_size=1, max_size=6, unique=True
+)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=8), st.booleans())
+def test_no_two_types_or_members_share_a_glyph(enums: list[list[str]], ascii_only: bool) -> None:
+    types = {
+        f"Type{i}": Entity(["x", "y", *(f"kind.is_{name}" for name in names)])
+        for i, names in enumerate(enums)
+    }
+    space = ObsSpace((), types)
+    styles = entity_styles(space, ascii_only=ascii_only)
+    glyphs = [style.glyph for style in styles.values()]
+    letters = [letter for style in styles.values() for letter in style.members.values()]
+    assert len({*glyphs, *letters}) == len(glyphs) + len(letters)
+    assert all(len(glyph) == 1 for glyph in [*glyphs, *letters])
+    assert not ascii_only or "".join([*glyphs, *letters]).isascii()
+    assert entity_styles(space, ascii_only=ascii_only) == styles
+
+
+def test_the_same_member_of_a_second_type_has_its_letter_in_lower_case() -> None:
+    names = ("x", "y", "kind.is_KNIGHT", "kind.is_ARCHER")
+    foes = ("x", "y", "kind.is_ARCHER", "kind.is_KING")
+    styles = entity_styles(ObsSpace((), {"Unit": Entity(names), "Foe": Entity(foes)}))
+    assert list(styles["Unit"].members.values()) == ["K", "A"]
+    assert list(styles["Foe"].members.values()) == ["a", "I"]
+
+
+def test_a_hole_is_hollow() -> None:
+    space = ObsSpace((), {"Peg": Entity(("x", "y")), "Hole": Entity(("x", "y"))})
+    assert [style.glyph for style in entity_styles(space).values()] == ["●", "○"]
+
+
+def test_members_have_colors_that_no_other_type_has() -> None:
+    names = ("x", "y", *(f"kind.is_{kind}" for kind in "ABC"))
+    space = ObsSpace((), {"Wall": Entity(("x", "y")), "Enemy": Entity(names)})
+    styles = entity_styles(space)
+    rows = [[0.0, 0, *row] for row in np.eye(3)]
+    colors = {
+        str(styles["Enemy"].symbol(SeenEntity(None, "Enemy", np.array(row))).style) for row in rows
+    }
+    wall = SeenEntity(None, "Wall", np.zeros(2))
+    assert len({*colors, str(styles["Wall"].symbol(wall).style)}) == 4
+
+
+def test_an_enum_of_several_types_has_the_same_colors() -> None:
+    names = ("x", "y", "side.is_RED", "side.is_BLUE")
+    styles = entity_styles(ObsSpace((), {"Ship": Entity(names), "Base": Entity(names)}))
+    assert styles["Ship"].colors == styles["Base"].colors
+
+
+# --------------------------------------------------------------------------- boards of settings
+
+
+@given(st.lists(st.tuples(st.floats(0, 23.9), st.floats(0, 8.9)), min_size=1, max_size=5))
+def test_a_board_of_known_size_has_its_cells_wherever_things_are(
+    places: list[tuple[float, float]],
+) -> None:
+    drawn = rows(Grid(24, 9).draw([head(x, y) for x, y in [*places, (5, 2)]], HEAD))
+    assert len(drawn) == 9
+    assert {len(line) for line in drawn} == {47}
+    assert drawn[8 - 2][2 * 5] == "●"
+
+
+def test_fractional_places_are_in_the_nearest_cell() -> None:
+    drawn = rows(Grid(4, 2).draw([head(0.4, 0.2), head(1.6, 0), head(3.9, 1.9)], HEAD))
+    assert drawn == ["· · · ●", "● · ● ·"]
+
+
+# --------------------------------------------------------------------------- marks
+
+
+@dataclass
+class Peg:
+    x: int
+    y: int
+    held: bool
+
+
+PEG = entity_styles(Schema((Peg,), ()).obs_space(), Look(flags={"Peg": ["held"]}))
+
+
+def peg(x: int, *, held: bool = False, index: int = -1) -> SeenEntity:
+    return SeenEntity(index, "Peg", np.array([x, 0.0, held]), index=index)
+
+
+def test_a_flag_marks_an_entity_and_the_column_keeps_its_room() -> None:
+    grid = Grid(3, 1)
+    assert grid.draw([peg(0), peg(1, held=True)], PEG).plain == "● ●*·"
+    assert grid.draw([peg(2, held=True)], PEG).plain == "· · ●*"
+    assert grid.draw([peg(2)], PEG).plain == "· · ● "
+    assert [line.plain for line in legend([], PEG)] == ["● Peg ×0  * held"]
+
+
+def test_keys_of_what_can_be_selected_are_on_the_board() -> None:
+    pegs = [peg(i, held=True, index=i) for i in range(3)]
+    drawn = Grid(3, 1).draw(pegs, PEG, acting=pegs[:1], keys={1: "a", 2: "b"}, focus=2)
+    assert drawn.plain == "●<●a●b"
+    assert [str(span.style) for span in drawn.spans if "reverse" in str(span.style)] == [
+        "bold reverse"
+    ]
+
+
+def test_without_a_focus_nothing_is_reversed() -> None:
+    drawn = Grid(2, 1).draw([peg(0)], PEG, keys={})  # of the index of global features
+    assert not any("reverse" in str(span.style) for span in drawn.spans)
+
+
+def test_a_large_board_is_scrolled_to_the_focus() -> None:
+    pegs = [peg(i, index=i) for i in (0, 50)]
+    drawn = Grid(60, 1).draw(pegs, PEG, (9, 1), pegs[:1], {50: "a"}, 50).plain
+    assert "●a" in drawn
+
+
 # --------------------------------------------------------------------------- large boards
 
 
@@ -313,14 +428,17 @@ def test_a_legend_counts_what_has_a_place() -> None:
     styles = styles_of(Head, Cat, Clock)
     cat = SeenEntity(None, "Cat", np.array([0.0, 0, 1, 0]))
     lines = [line.plain for line in legend([head(0, 0), head(1, 0), cat], styles)]
-    assert lines == ["● Head ×2", "C R Cat ×1"]
+    assert lines == ["● Head ×2", "Cat ×1  C CALM  R CROSS"]
     assert next(legend([], styles, ascii_only=True)).plain == "● Head x0"
 
 
-def test_types_with_the_same_letters_differ_in_the_colour_of_the_legend() -> None:
+def test_the_legend_shows_the_colors_of_the_members() -> None:
     styles = styles_of(Head, Cat)
-    [_, cat] = legend([], styles)
-    assert [str(span.style) for span in cat.spans][:1] == [f"bold {styles['Cat'].color}"]
+    cats = [SeenEntity(None, "Cat", np.array([0.0, 0, *mood])) for mood in ((1, 0), (0, 1))]
+    colors = [str(styles["Cat"].symbol(cat).style) for cat in cats]
+    [head_line, cat_line] = legend([], styles)
+    assert [str(span.style) for span in cat_line.spans if span.style != "dim"] == colors
+    assert len({*colors, str(head_line.spans[0].style)}) == 3
 
 
 def test_what_is_hidden_is_dim() -> None:
@@ -331,14 +449,49 @@ def test_what_is_hidden_is_dim() -> None:
     assert hidden.style == f"dim {style.color}"
 
 
-def test_what_has_no_place_is_listed_and_the_rest_counted() -> None:
+def clock(step: float, *, is_visible: bool = True) -> SeenEntity:
+    return SeenEntity(None, "Clock", np.array([step]), is_visible, ["step"])
+
+
+def test_what_has_no_place_is_a_table_and_a_line_if_it_is_alone() -> None:
     styles = styles_of(Head, Clock, global_features=Explorer)
-    space = Schema((Head, Clock), (), Explorer).obs_space()
-    clocks = [SeenEntity(i, "Clock", np.array([float(i)]), i > 0) for i in range(25)]
-    everything = SeenEntity(None, GLOBAL_ENTITY, np.array([7.0, 1, 2]))
-    lines = [line.plain for line in listed([everything, head(0, 0), *clocks], styles, space)]
-    assert lines[:3] == ["Explorer steps_left=7 x=1 y=2", "Clock step=0  (hidden)", "Clock step=1"]
-    assert lines[-1] == "and 6 more"
+    names = ["steps_left", "x", "y"]
+    everything = SeenEntity(None, GLOBAL_ENTITY, np.array([7.0, 1, 2]), True, names)
+    one = [everything, head(0, 0), clock(3)]
+    assert [line.plain for line in listed(one, styles)] == [
+        "Explorer steps_left=7 x=1 y=2",
+        "Clock step=3",
+    ]
+    many = [clock(0, is_visible=False), clock(1), clock(12), clock(1)]
+    assert [line.plain for line in listed(many, styles)] == [
+        "Clock ×4",
+        "step",
+        "   0  (hidden)",
+        "   1  ×2",
+        "  12",
+    ]
+
+
+@given(steps=st.lists(st.integers(0, 99), max_size=60), width=st.integers(20, 120))
+def test_no_row_is_left_out_and_rows_fit(steps: list[int], width: int) -> None:
+    lines = [line.plain for line in listed([*map(clock, steps)], styles_of(Clock), width)]
+    text = re.sub("Clock ×[0-9]+|step=?|Clock", "", "\n".join(lines))
+    found = re.findall(r"([0-9]+)(?:  ×([0-9]+))?", text)
+    assert sorted((int(step), int(count or 1)) for step, count in found) == sorted(
+        Counter(steps).items()
+    )
+    assert all(len(line) <= width for line in lines)
+
+
+def test_a_table_that_is_too_wide_is_a_line_for_each_entity() -> None:
+    names = [f"feature_{i}" for i in range(9)]
+    space = ObsSpace((), {"Card": Entity(names)})
+    cards = [SeenEntity(i, "Card", np.full(9, float(i)), True, names) for i in range(2)]
+    lines = [line.plain for line in listed(cards, entity_styles(space), 60)]
+    assert [line.split()[:2] for line in lines] == [
+        ["Card", "feature_0=0"],
+        ["Card", "feature_0=1"],
+    ]
 
 
 # --------------------------------------------------------------------------- thoughts

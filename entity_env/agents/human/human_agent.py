@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
-from collections.abc import Callable, Mapping
-from typing import Self, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol, Self, TextIO, TypeAlias
 
 import numpy as np
 
-from entity_env.agents.human.move_clock import MoveClock
+from entity_env.agents.human.move_clock import LastChoices, MoveClock, idle_choice
 from entity_env.agents.human.prompt import (
+    Asked,
     Choice,
     Prompt,
+    RestAsBefore,
     TimeIsUp,
     UserQuit,
+    board_choices,
     keyed_choices,
     numbered_choices,
 )
@@ -25,6 +31,23 @@ from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEnti
 from entity_env.views.describe import describe_entity, describe_number, describe_observation
 from entity_env.views.seen import seen_entities
 
+Place: TypeAlias = tuple[float, float]
+
+_MAX_LISTED: Final = 6
+"""Choices on the board that the menu lists, too."""
+
+
+class BoardView(Protocol):
+    """Draws observations with the questions that a person is asked about them."""
+
+    def places(self, agent_id: int, observation: Observation) -> Mapping[EntityID, Place]:
+        """Where entities are on the board, by id; empty without a board."""
+
+    def show(
+        self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
+    ) -> None:
+        """Draws an observation, the question marked on it, with lines below."""
+
 
 class HumanAgent(PolicyAgent):
     """Asks a person for actions: arrow keys, letters and numbers, with labels from the schema.
@@ -33,11 +56,16 @@ class HumanAgent(PolicyAgent):
     is read by single keys, and its mode is restored after every question; any other stream is read
     by lines, with the same keys or the labels. q, Ctrl-C and the end of input make the game leave.
 
+    With a board in a terminal, the keys of entities that can be selected are on the board, and
+    arrows move from one to the next. Enter repeats the last choice of the actor, or selects the
+    entity nearest to its last one; `.` does the same for all actors that are left.
+
     Args:
         source: input; None = standard input.
         out: output; None = standard output.
         show: called with every observation before its questions; None = lists the visible entities
             on `out`.
+        board: draws every question, in place of `show`; None = nothing does.
         clock_s: time for each decision on a terminal; see `MoveClock` for what is done when it is
             over. None = no limit.
 
@@ -51,17 +79,22 @@ class HumanAgent(PolicyAgent):
         source: TextIO | None = None,
         out: TextIO | None = None,
         show: Callable[[Observation], None] | None = None,
+        board: BoardView | None = None,
         clock_s: float | None = None,
     ) -> None:
         super().__init__()
         self._clock = None if clock_s is None else MoveClock(clock_s)
         self._out = sys.stdout if out is None else out
         self._show = show
+        self._board = board
+        self._last = LastChoices()
+        self._last_places: dict[tuple[ActionName, EntityID], Place] = {}
         self._prompt = Prompt(sys.stdin if source is None else source, self._out, self._clock)
 
     def copy_for_seat(self) -> Self:
         """A copy that plays in another seat, for the same person, with its own clock."""
         copied = copy.copy(self)
+        copied._last, copied._last_places = LastChoices(), {}
         if self._clock is not None:
             copied._clock = MoveClock(self._clock.seconds)
             copied._prompt = self._prompt.with_clock(copied._clock)
@@ -72,65 +105,123 @@ class HumanAgent(PolicyAgent):
             self._clock.begin(self._run.num_steps)
             if not self._run.num_steps:
                 self._prompt.forget_keys()  # they were meant for the last episode
+        if not self._run.num_steps:
+            self._last.clear()
+            self._last_places.clear()
         asked = self.questions(observation)
         try:
-            (self._show or self._list)(observation)
+            if self._board is None:
+                (self._show or self._list)(observation)
             return {
-                question.name: self._answer(question, observation, is_last=question is asked[-1])
+                question.name: self._answer(
+                    self._asking(question, observation), is_last=question is asked[-1]
+                )
                 for question in asked
             }
         except (UserQuit, KeyboardInterrupt):
             return None
 
-    def _answer(self, question: Question, observation: Observation, *, is_last: bool) -> Action:
-        words, num_actors = self._words(observation), len(question.actors)
-        return question.action(
-            [
-                self._ask(question, actor, words, is_last=is_last and actor == num_actors - 1)
-                for actor in range(num_actors)
-            ]
+    def _asking(self, question: Question, observation: Observation) -> _Asking:
+        words = self._words(observation)
+        if self._board is None:
+            return _Asking(question, words)
+        agent_id = self._run.agent_id
+        has_places = self._prompt.is_terminal and isinstance(
+            question.space, SelectEntityActionSpace
         )
+        places = self._board.places(agent_id, observation) if has_places else {}
+        draw = partial(self._board.show, agent_id, observation)
+        return _Asking(question, words, places, lambda asked: draw(asked=asked))
+
+    def _answer(self, asking: _Asking, *, is_last: bool) -> Action:
+        """Asks actor by actor, until the person leaves the others to their defaults."""
+        chosen: list[Any] = []
+        is_asked = True
+        num_actors = len(asking.question.actors)
+        for actor in range(num_actors):
+            value = default = self._default(asking, actor)
+            if is_asked:
+                is_end = actor == num_actors - 1
+                try:
+                    value = self._ask(asking, actor, default, is_last=is_last and is_end)
+                except RestAsBefore:
+                    is_asked = False
+            chosen.append(value)
+            self._keep(asking, actor, value)
+        return asking.question.action(chosen)
 
     def _ask(
-        self, question: Question, actor: int, words: Mapping[EntityID, str], *, is_last: bool
-    ) -> int | list[float]:
-        title = self._title(question, actor, words)
+        self,
+        asking: _Asking,
+        actor: int,
+        default: Any,  # noqa: ANN401 - as `Question.action`
+        *,
+        is_last: bool,
+    ) -> Any:  # noqa: ANN401 - as `Question.action`
+        title = asking.title(actor)
         if self._clock is None:
-            return self._asked_of_person(question, actor, title, words, is_last=is_last)
-        default = self._clock.default(question, actor)
+            return self._asked_of_person(asking, actor, title, default, is_last=is_last)
         try:
-            title += f" ({self._clock.describe(_said(question, default, words))})"
-            chosen = self._asked_of_person(question, actor, title, words, is_last=is_last)
+            title += f" ({self._clock.describe(asking.said(default))})"
+            return self._asked_of_person(asking, actor, title, default, is_last=is_last)
         except TimeIsUp:
-            chosen = default
-        self._clock.decided(question, actor, chosen)
-        return chosen
+            return default
 
     def _asked_of_person(
         self,
-        question: Question,
+        asking: _Asking,
         actor: int,
         title: str,
-        words: Mapping[EntityID, str],
+        default: Any,  # noqa: ANN401 - as `Question.action`
         *,
         is_last: bool,
     ) -> int | list[float]:
+        question, num_left = asking.question, len(asking.question.actors) - actor
         if isinstance(question.space, ContinuousActionSpace):
             space, end = question.space, len(question.space.labels) - 1
             bounds = zip(space.labels, space.low, space.high, strict=True)
+            draw = asking.drawer(actor, ())
             return [
-                self._prompt.number(f"{title}, {label}", low, high, is_last=is_last and i == end)
+                self._prompt.number(
+                    f"{title}, {label}", low, high, is_last=is_last and i == end, draw=draw
+                )
                 for i, (label, low, high) in enumerate(bounds)
             ]
-        return self._prompt.choose(title, _choices(question, actor, words), is_last=is_last)
+        choices = asking.choices(actor)
+        is_offered = self._prompt.is_terminal and (self._clock is None or num_left > 1)
+        return self._prompt.choose(
+            title,
+            choices,
+            is_last=is_last,
+            default=default if is_offered else None,
+            has_rest=is_offered and num_left > 1,
+            draw=asking.drawer(actor, choices),
+        )
 
-    def _title(self, question: Question, actor: int, words: Mapping[EntityID, str]) -> str:
-        entity = question.actors[actor]
-        if entity is None:
-            return question.name
-        count = len(question.actors)
-        place = f" ({actor + 1} of {count})" if count > 1 else ""
-        return f"{question.name} of {words[entity]}{place}"
+    def _default(self, asking: _Asking, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
+        """What Enter does, and the end of the time; None = nothing."""
+        question = asking.question
+        if self._clock is not None:
+            return self._clock.default(question, actor)
+        if isinstance(question.space, ContinuousActionSpace):
+            return None
+        near = self._last_places.get((question.name, question.actors[actor]))
+        nearest = asking.nearest(actor, near)
+        allowed = np.flatnonzero(question.allowed[actor]).tolist()
+        # Ids are positions in an observation, so they do not find a selected entity again.
+        is_select = isinstance(question.space, SelectEntityActionSpace)
+        found = [nearest, None if is_select else self._last.of(question, actor)]
+        if len(question.actors) > 1:
+            found += [idle_choice(question, actor), allowed[0]]
+        return next((choice for choice in found if choice is not None), None)
+
+    def _keep(self, asking: _Asking, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
+        question = asking.question
+        self._last.keep(question, actor, chosen)
+        if self._clock is not None:
+            self._clock.decided(question, actor, chosen)
+        if (place := asking.place_of(chosen)) is not None:
+            self._last_places[question.name, question.actors[actor]] = place
 
     def _words(self, observation: Observation) -> dict[EntityID, str]:
         """Descriptions of all entities, by id."""
@@ -141,16 +232,77 @@ class HumanAgent(PolicyAgent):
         self._out.write(f"\n{describe_observation(observation, self.schema.obs_space())}\n")
 
 
-def _said(question: Question, chosen: int | list[float], words: Mapping[EntityID, str]) -> str:
-    """A value of `Question.action` in words."""
-    if isinstance(chosen, list):
-        return ", ".join(map(describe_number, chosen))
-    is_select = isinstance(question.space, SelectEntityActionSpace)
-    return words[question.actees[chosen]] if is_select else question.choices[chosen]
+@dataclass(frozen=True)
+class _Asking:
+    """A question about an observation, in words and on the board.
 
+    Args:
+        question: all of its actors.
+        words: for all entities.
+        places: of entities on the board, if their keys are to be there.
+        draw: draws the observation with what is asked.
+    """
 
-def _choices(question: Question, actor: int, words: Mapping[EntityID, str]) -> list[Choice]:
-    allowed = np.flatnonzero(question.allowed[actor]).tolist()
-    if isinstance(question.space, SelectEntityActionSpace):
-        return numbered_choices([words[actee] for actee in question.actees], allowed)
-    return keyed_choices(question.choices, allowed)
+    question: Question
+    words: Mapping[EntityID, str]
+    places: Mapping[EntityID, Place] = field(default_factory=dict)
+    draw: Callable[[Asked], None] = lambda asked: None
+
+    def title(self, actor: int) -> str:
+        """The action, and who acts."""
+        question = self.question
+        entity = question.actors[actor]
+        if entity is None:
+            return question.name
+        count = len(question.actors)
+        place = f" ({actor + 1} of {count})" if count > 1 else ""
+        return f"{question.name} of {self.words[entity]}{place}"
+
+    def choices(self, actor: int) -> list[Choice]:
+        """What an actor may choose."""
+        question = self.question
+        allowed = np.flatnonzero(question.allowed[actor]).tolist()
+        if not self._is_select:
+            return keyed_choices(question.choices, allowed)
+        texts = [self.words[actee] for actee in question.actees]
+        places = [self.places.get(actee) for actee in question.actees]
+        if any(places[i] for i in allowed):
+            return board_choices(texts, allowed, places, _MAX_LISTED)
+        return numbered_choices(texts, allowed)
+
+    def drawer(self, actor: int, choices: Sequence[Choice]) -> Callable[[int | None, int], None]:
+        """Draws the question of an actor with a choice in focus, above so many lines."""
+        actees = self.question.actees if self._is_select else ()
+        on_board = {actees[c.index]: c.keys[0] for c in choices if c.place is not None and c.keys}
+        menu = frozenset(actees[c.index] for c in choices if actees and c.place is None)
+
+        def draw(focus: int | None, num_lines: int) -> None:
+            selected = actees[focus] if actees and focus is not None else None
+            actor_id = self.question.actors[actor]
+            self.draw(Asked(actor_id, on_board, selected, menu, num_lines))
+
+        return draw
+
+    def said(self, chosen: Any) -> str:  # noqa: ANN401 - as `Question.action`
+        """A value of `Question.action` in words."""
+        if isinstance(chosen, list):
+            return ", ".join(map(describe_number, chosen))
+        question = self.question
+        return self.words[question.actees[chosen]] if self._is_select else question.choices[chosen]
+
+    def place_of(self, chosen: Any) -> Place | None:  # noqa: ANN401 - as above
+        """Where a selected entity is."""
+        return self.places.get(self.question.actees[chosen]) if self._is_select else None
+
+    def nearest(self, actor: int, to: Place | None) -> int | None:
+        """The allowed choice that is nearest to a place, or to the actor; None off the board."""
+        allowed = np.flatnonzero(self.question.allowed[actor]).tolist()
+        places = {i: place for i in allowed if (place := self.place_of(i)) is not None}
+        near = to or self.places.get(self.question.actors[actor])
+        if near is None:
+            return next(iter(places), None)
+        return min(places, key=lambda i: math.dist(places[i], near), default=None)
+
+    @property
+    def _is_select(self) -> bool:
+        return isinstance(self.question.space, SelectEntityActionSpace)

@@ -19,6 +19,40 @@ REAL_TIME_S: Final = 1.0
 _IDLE: Final = ("stay", "wait", "noop", "donothing", "nothing", "none", "pass", "idle", "hold")
 
 
+class LastChoices:
+    """What each actor did last in an episode, the default of its next decision."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[ActionName, EntityID], Any] = {}
+
+    def clear(self) -> None:
+        """Forgets them, for a new episode."""
+        self._last.clear()
+
+    def of(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
+        """The last value of an actor; None without one, and if it is not allowed now."""
+        last = self._last.get((question.name, question.actors[actor]))
+        if last is None or isinstance(question.space, ContinuousActionSpace):
+            return last
+        if isinstance(question.space, SelectEntityActionSpace):
+            last = next((i for i, actee in enumerate(question.actees) if actee == last), None)
+        return last if last is not None and question.allowed[actor, last] else None
+
+    def keep(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
+        """Keeps what an actor does."""
+        is_select = isinstance(question.space, SelectEntityActionSpace)
+        value = question.actees[chosen] if is_select else chosen
+        self._last[question.name, question.actors[actor]] = value
+
+
+def idle_choice(question: Question, actor: int) -> int | None:
+    """The first allowed choice that does nothing, such as STAY; None without one."""
+    if isinstance(question.space, ContinuousActionSpace | SelectEntityActionSpace):
+        return None
+    allowed = np.flatnonzero(question.allowed[actor]).tolist()
+    return next((i for i in allowed if _is_idle(question.choices[i])), None)
+
+
 class MoveClock:
     """Limits the time of one person's decisions, and decides when it is over.
 
@@ -39,7 +73,7 @@ class MoveClock:
         self.is_real_time = seconds <= REAL_TIME_S
         self._now = now
         self._end_s: float | None = None
-        self._last: dict[tuple[ActionName, EntityID], Any] = {}
+        self._last = LastChoices()
 
     def begin(self, step: int) -> None:
         """Begins the decision of this number in its episode."""
@@ -79,23 +113,16 @@ class MoveClock:
         The choice that does nothing, such as STAY; else the last choice of this actor, as long as
         it is allowed; else the first that is. Numbers stay as they were, at first 0 or the nearest.
         """
-        last = self._last.get((question.name, question.actors[actor]))
-        space = question.space
+        last, space = self._last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):
             return np.clip(0.0, space.low, space.high).tolist() if last is None else last
-        allowed = np.flatnonzero(question.allowed[actor]).tolist()
-        if isinstance(space, SelectEntityActionSpace):
-            wanted = [i for i in allowed if question.actees[i] == last]
-        else:
-            wanted = [i for i in allowed if _is_idle(question.choices[i])]
-            wanted += [last] if last in allowed else []
-        return (wanted or allowed)[0]
+        idle = idle_choice(question, actor)
+        wanted = [choice for choice in (idle, last) if choice is not None]
+        return [*wanted, *np.flatnonzero(question.allowed[actor]).tolist()][0]
 
     def decided(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
         """Keeps what an actor does, the default of its next decision."""
-        is_select = isinstance(question.space, SelectEntityActionSpace)
-        value = question.actees[chosen] if is_select else chosen
-        self._last[question.name, question.actors[actor]] = value
+        self._last.keep(question, actor, chosen)
 
 
 def _is_idle(label: str) -> bool:

@@ -6,12 +6,15 @@ import copy
 import re
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from textwrap import wrap
+from typing import Final, TextIO, TypeAlias
 
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.move_clock import MoveClock
+from entity_env.core.observation import EntityID
 from entity_env.errors import UsageError
 from entity_env.views.describe import describe_number
 from entity_env.views.scene import one_line
@@ -24,10 +27,20 @@ _NAMED: Final = {**_ARROWS, "enter": "⏎"}
 _GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
 """Keys of a gamepad's buttons in emulators; `c` where lines are typed."""
 _QUIT: Final = "q"
+_GAP: Final = "   "
+_REST: Final = "."
+"""Key for the default of this actor and of all that follow."""
+_NEXT: Final = "\t"
+_TOWARDS: Final = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
+_BOARD_KEYS: Final = "123456789abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPRSTUVWXYZ"
 
 
 class UserQuit(Exception):
     """The person quits, or the input has ended."""
+
+
+class RestAsBefore(Exception):
+    """The person leaves this actor and all that follow to their defaults."""
 
 
 class TimeIsUp(Exception):
@@ -41,12 +54,40 @@ class Choice:
     Args:
         index: result of `Prompt.choose`.
         text: label.
-        keys: single characters, names of arrow keys, `enter`, or numbers to be typed.
+        keys: single characters, names of arrow keys, `enter`, or numbers to be typed; none for one
+            that only the arrows reach.
+        place: on the board, where arrows move from one choice to the next; None = on none.
+        is_listed: in the menu; else its key is on the board.
     """
 
     index: int
     text: str
     keys: tuple[str, ...]
+    place: tuple[float, float] | None = None
+    is_listed: bool = True
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person is asked, for drawing it with the observation.
+
+    Args:
+        actor: the entity that acts; None = the action is global.
+        keys: that select entities on the board.
+        focus: the entity that Enter selects.
+        menu: entities that the menu lists.
+        num_lines: of the menu, below the drawing.
+    """
+
+    actor: EntityID = None
+    keys: Mapping[EntityID, str] = field(default_factory=dict)
+    focus: EntityID = None
+    menu: frozenset[EntityID] = frozenset()
+    num_lines: int = 0
+
+
+Draw: TypeAlias = Callable[[int | None, int], None]
+"""Draws what is above a question: given the choice in focus, and the lines of the question."""
 
 
 class Prompt:
@@ -60,11 +101,11 @@ class Prompt:
     def __init__(self, source: TextIO, out: TextIO, clock: MoveClock | None = None) -> None:
         self._keyboard = Keyboard(source)
         self._out = out
-        self._is_terminal = self._keyboard.is_terminal and out.isatty()
+        self.is_terminal = self._keyboard.is_terminal and out.isatty()
         self._clock = clock
         self._ahead: list[str] = []
         """Keys that were pressed before their question."""
-        if clock is not None and not self._is_terminal:
+        if clock is not None and not self.is_terminal:
             raise UsageError(
                 "a clock needs a terminal, where keys are read at once: this input is none"
             )
@@ -80,32 +121,63 @@ class Prompt:
         self._ahead.clear()
         self._keyboard.drop_typed()
 
-    def choose(self, title: str, choices: Sequence[Choice], *, is_last: bool = True) -> int:
+    def choose(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        *,
+        is_last: bool = True,
+        default: int | None = None,
+        has_rest: bool = False,
+        draw: Draw = lambda focus, num_lines: None,
+    ) -> int:
         """Waits until one of `choices` is chosen, and returns its index.
 
-        `is_last`: no other question of this decision follows.
+        Args:
+            title: above the choices.
+            choices: all that are allowed.
+            is_last: no other question of this decision follows.
+            default: index of the choice of Enter, in a terminal; None = Enter chooses none.
+            has_rest: offer the defaults of this actor and of all that follow.
+            draw: called before the question is written, and when the focus moves.
+
+        Raises:
+            UserQuit: the person quits.
+            RestAsBefore: what `has_rest` offers is chosen.
         """
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
-        if self._is_terminal and has_keys:
-            return self._choose_by_key(title, choices, is_last)
+        if self.is_terminal and has_keys:
+            return self._choose_by_key(title, choices, is_last, default, has_rest, draw)
         of_answer = {choice.text.lower(): choice.index for choice in choices}
         # A text that is the key of another choice means that choice.
         of_answer |= {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
+        hints = self._hints(choices, default, has_rest)
         problem = ""
         while True:
-            answer = self._line(title, entries, problem)
-            if answer.lower() in of_answer:
+            answer = self._line(title, entries, hints, problem, partial(draw, default))
+            if has_rest and answer == _REST:
+                raise RestAsBefore
+            index = default if not answer else of_answer.get(answer.lower())
+            if index is not None:
                 self._sleep(is_last)
-                return of_answer[answer.lower()]
+                return index
             problem = f"{answer!r} is not among the choices"
 
-    def number(self, title: str, low: float, high: float, *, is_last: bool = True) -> float:
-        """Waits for a number from `low` to `high`."""
+    def number(
+        self,
+        title: str,
+        low: float,
+        high: float,
+        *,
+        is_last: bool = True,
+        draw: Draw = lambda focus, num_lines: None,
+    ) -> float:
+        """Waits for a number from `low` to `high`; `draw` as for `choose`."""
         bounds = f"{describe_number(low)} to {describe_number(high)}"
         problem = ""
         while True:
-            answer = self._line(title, [bounds], problem)
+            answer = self._line(title, [bounds], [], problem, partial(draw, None))
             try:
                 value = float(answer)
             except ValueError:
@@ -116,23 +188,70 @@ class Prompt:
                 return value
             problem = f"{answer} is not in {bounds}"
 
-    def _choose_by_key(self, title: str, choices: Sequence[Choice], is_last: bool) -> int:
+    def _choose_by_key(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        is_last: bool,
+        focus: int | None,
+        has_rest: bool,
+        draw: Draw,
+    ) -> int:
         of_key = {key: choice.index for choice in choices for key in choice.keys}
-        entries = [f"{self._shown_key(choice)} {choice.text}" for choice in choices]
-        lines = self._block(title, entries, "")
-        self._write("\n".join([*lines, ""]))
-        try:
-            with self._keyboard.single_keys():
-                while True:
-                    key = self._next_key()
-                    index = of_key.get(key if key in of_key else key.lower())
-                    if index is not None:
-                        self._read_ahead(key, is_last)
-                        return index
-                    if key.lower() in ("", _QUIT):
-                        raise UserQuit
-        finally:
-            self._erase(len(lines))
+        while True:
+            entries = [
+                f"{self._shown_key(choice)} {choice.text}" for choice in choices if choice.is_listed
+            ]
+            lines = self._block(title, entries, self._hints(choices, focus, has_rest), "")
+            draw(focus, len(lines))
+            self._write("\n".join([*lines, ""]))
+            try:
+                with self._keyboard.single_keys():
+                    key, index = self._key_of(choices, of_key, focus, has_rest=has_rest)
+            finally:
+                self._erase(len(lines))
+            if key not in of_key and (key in _TOWARDS or key == _NEXT):
+                focus = index
+                continue
+            self._read_ahead(key, is_last)
+            return index
+
+    def _key_of(
+        self,
+        choices: Sequence[Choice],
+        of_key: Mapping[str, int],
+        focus: int | None,
+        *,
+        has_rest: bool,
+    ) -> tuple[str, int]:
+        """Waits for a key that means something: the key, and the choice that it selects, or to
+        which it moves the focus."""
+        while True:
+            key = self._next_key()
+            index = of_key.get(key if key in of_key else key.lower())
+            if index is not None:
+                return key, index
+            if key == "enter" and focus is not None:
+                return key, focus
+            if key == _REST and has_rest:
+                raise RestAsBefore
+            moved = _moved(choices, focus, key)
+            if moved is not None and moved != focus:
+                return key, moved
+            if key.lower() in ("", _QUIT):
+                raise UserQuit
+
+    def _hints(self, choices: Sequence[Choice], default: int | None, has_rest: bool) -> list[str]:
+        """What other keys do."""
+        entries = []
+        if not all(choice.is_listed for choice in choices):
+            entries.append("keys on the board")
+        if any(choice.place for choice in choices):
+            entries.append("arrows, tab move")
+        text = next((choice.text for choice in choices if choice.index == default), None)
+        if text is not None and not any("enter" in choice.keys for choice in choices):
+            entries.append(f"{self._symbol('enter')} {text}")
+        return [*entries, f"{_REST} all as before"] if has_rest else entries
 
     def _next_key(self) -> str:
         if self._ahead:
@@ -158,8 +277,16 @@ class Prompt:
         if is_last and self._clock is not None:
             time.sleep(self._clock.rest_s)
 
-    def _line(self, title: str, entries: Sequence[str], problem: str) -> str:
-        lines = self._block(title, entries, problem)
+    def _line(
+        self,
+        title: str,
+        entries: Sequence[str],
+        hints: Sequence[str],
+        problem: str,
+        draw: Callable[[int], None],
+    ) -> str:
+        lines = self._block(title, entries, hints, problem)
+        draw(len(lines) + 1)
         self._write("\n".join([*lines, "> "]))
         answer = None
         try:
@@ -172,32 +299,50 @@ class Prompt:
         finally:
             if answer is None or not self._keyboard.is_terminal:
                 self._write("\n")  # no Enter was pressed here
-            if self._is_terminal:
+            if self.is_terminal:
                 self._erase(len(lines) + 1)
         if answer is None or answer.lower() == _QUIT:
             raise UserQuit
         return answer
 
     def _shown_key(self, choice: Choice) -> str:
-        has_arrows = (self._out.encoding or "").lower().startswith("utf")
-        key = choice.keys[0]
-        return _NAMED.get(key, key) if has_arrows else _typed_key(choice)
+        return self._symbol(choice.keys[0] if self._has_symbols else _typed_key(choice))
 
-    def _block(self, title: str, entries: Sequence[str], problem: str) -> list[str]:
-        """A question as lines that fit the terminal: the problem, the title, entries in columns."""
+    def _symbol(self, key: str) -> str:
+        return _NAMED.get(key, key) if self._has_symbols else key
+
+    @property
+    def _has_symbols(self) -> bool:
+        return (self._out.encoding or "").lower().startswith("utf")
+
+    def _block(
+        self, title: str, entries: Sequence[str], hints: Sequence[str], problem: str
+    ) -> list[str]:
+        """A question as lines that fit the terminal: the problem, the title, entries in columns,
+        and hints one after another."""
         width = shutil.get_terminal_size().columns - 1
         title, problem = one_line(title), one_line(problem)
-        entries = [*map(one_line, entries), f"{_QUIT} quit"]
-        column = max(map(len, entries)) + 3
+        entries, hints = [*map(one_line, entries)], [*map(one_line, hints), f"{_QUIT} quit"]
+        whole = f"{title}:  {_GAP.join((*entries, *hints))}"
+        if len(whole) <= width:
+            return [line for line in (problem, whole) if line]
+        column = max(map(len, entries), default=0) + len(_GAP)
         per_line = max(1, (width - 2) // column)
         padded = [entry.ljust(column) for entry in entries]
         rows = ["".join(padded[i : i + per_line]) for i in range(0, len(padded), per_line)]
-        whole = f"{title}:  {rows[0]}".rstrip()
-        if len(rows) == 1 and len(whole) <= width:
-            lines = [problem, whole]
-        else:
-            lines = [problem, f"{title}:", *(f"  {row}".rstrip() for row in rows)]
-        return [line[:width] if self._is_terminal else line for line in lines if line]
+        for hint in hints:
+            if hint is not hints[0] and len(rows[-1]) + len(_GAP) + len(hint) <= width - 2:
+                rows[-1] += f"{_GAP}{hint}"
+            else:
+                rows.append(hint)
+        lines = [problem, f"{title}:", *(f"  {row}".rstrip() for row in rows)]
+        if not self.is_terminal:
+            return [line for line in lines if line]
+        return [
+            part
+            for line in lines
+            for part in wrap(line, width, subsequent_indent="    ", drop_whitespace=False)
+        ]
 
     def _write(self, text: str) -> None:
         self._out.write(text)
@@ -235,6 +380,49 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
 def numbered_choices(texts: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
     """Choices for the allowed texts, numbered from 1 by their index among all texts."""
     return [Choice(index, texts[index], (str(index + 1),)) for index in allowed]
+
+
+def board_choices(
+    texts: Sequence[str],
+    allowed: Sequence[int],
+    places: Sequence[tuple[float, float] | None],
+    most_listed: int,
+) -> list[Choice]:
+    """Choices for the allowed texts, with single keys as far as these go.
+
+    Those with a place on the board are listed as well if there are at most `most_listed`.
+    """
+    is_listed = len(allowed) <= most_listed
+    return [
+        Choice(
+            index,
+            texts[index],
+            (_BOARD_KEYS[index],) if index < len(_BOARD_KEYS) else (),
+            places[index],
+            is_listed or places[index] is None,
+        )
+        for index in allowed
+    ]
+
+
+def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None:
+    """The choice to which a key moves the focus; None if it does not."""
+    order = [choice.index for choice in choices if choice.place is not None]
+    places = {choice.index: choice.place for choice in choices if choice.place is not None}
+    if not order or (key != _NEXT and key not in _TOWARDS):
+        return None
+    if focus not in places:
+        return order[0]
+    if key == _NEXT:
+        return order[(order.index(focus) + 1) % len(order)]
+    (x, y), (right, up) = places[focus], _TOWARDS[key]
+    distances = {}
+    for index, place in places.items():
+        dx, dy = place[0] - x, place[1] - y
+        ahead, aside = dx * right + dy * up, abs(dx * up) + abs(dy * right)
+        if ahead > 0:
+            distances[index] = ahead + 2 * aside
+    return min(distances, key=distances.__getitem__, default=None)
 
 
 def _directions(labels: Sequence[str]) -> dict[int, str]:

@@ -348,7 +348,9 @@ class GamePage:
         seat.picture = {
             "shapes": shapes_as_json(seat.drawing.draw(seen).shapes),
             "words": self._entity_words(turn, _MAX_ENTITIES),
-            "all": describe_features(globals_.names, globals_.features),
+            "all": describe_features(globals_.names, globals_.features)
+            if seat.drawing.leaves_globals_out(seen)
+            else "",
             "text": Text.from_ansi(frame).plain if text is not None and (frame := text()) else "",
         }
         if (key := (turn.agent_id, self._episode, seat.drawing.size)) != self._ground:

@@ -486,6 +486,8 @@ def draw(
     played, drawn_by = game_and_look(replay, look, game, settings)
     turns = turns_in_new_process(replay, played, limits)
     animation = replay.animation(played, drawn_by, thinker=thinker, turns=turns)
+    if thinker is not None and out.suffix.lower() != ".html":  # a page shows thoughts itself
+        animation = animation.with_thoughts()
     animation.write(out, at)
     size = out.stat().st_size / 1024
     echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")

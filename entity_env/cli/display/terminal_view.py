@@ -13,14 +13,15 @@ from typing import Final, TextIO
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.human.prompt import Asked
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import LiveDisplay, printable
-from entity_env.core.observation import Observation
+from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError, shown
 from entity_env.views import Board, Look, find_look
@@ -30,17 +31,20 @@ from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.text import (
     MAX_ROWS,
     Grid,
-    entity_styles,
     entity_words,
+    in_ascii,
     legend,
     listed,
     thoughts_of,
 )
+from entity_env.views.text_style import entity_styles
 
 _ENDING_S: Final = 0.7
 """How much longer the last frame of an episode is shown."""
 _INFO_WIDTH: Final = 34
 """Columns that text beside a picture needs."""
+_MIN_INFO_WIDTH: Final = 24
+"""Columns of that text if the board cannot be whole otherwise."""
 _BORDER: Final = 4
 _GAP: Final = 2
 _MAX_NAME: Final = 16
@@ -96,7 +100,6 @@ class Frames:
         agent_names: what they are called; empty = `agent 0` and so on.
         humans: ids of agents that are persons: only what they see is drawn.
         ascii_only: use no other characters.
-        label: name of the global features; "" = "Global".
 
     Example:
         >>> from entity_env.agents import RandomAgent
@@ -121,7 +124,6 @@ class Frames:
         agent_names: Sequence[str] = (),
         humans: Sequence[int] = (),
         ascii_only: bool = False,
-        label: str = "",
     ) -> None:
         self._obs_space = obs_space
         self._action_space = action_space
@@ -133,7 +135,7 @@ class Frames:
         self._agent_names = list(map(one_line, agent_names))
         self._humans = humans
         self._ascii_only = ascii_only
-        self._styles = entity_styles(obs_space, look, ascii_only=ascii_only, label=label)
+        self._styles = entity_styles(obs_space, look, ascii_only=ascii_only)
         self._has_board = any(style.has_place for style in self._styles.values())
 
     # -------------------------------------------------------------- turns
@@ -211,6 +213,7 @@ class Frames:
         *,
         notes: Sequence[str] = (),
         picture: Callable[[int, int], Text | None] | None = None,
+        asked: Asked | None = None,
     ) -> RenderableType:
         """The frame of a moment.
 
@@ -221,10 +224,13 @@ class Frames:
             notes: lines below it, which are never cut; statuses make room for more than one.
             picture: given columns and lines, draws the picture in place of the observation; None =
                 nothing does.
+            asked: what a person is asked, to be marked on the board.
         """
         entities = self._entities(moment.shown)
         head = [*self._head(moment)]
-        words = self._words(moment, entities)
+        menu = frozenset[EntityID]() if asked is None else asked.menu
+        listed = [entity for entity in entities if entity.id not in menu]
+        words = self._words(moment, listed, width)
         below = [Text(note, no_wrap=True, overflow="crop") for note in notes]
         room = None if height is None else height - len(below)
         num_lines = len(head) + len(words)
@@ -232,16 +238,20 @@ class Frames:
         if drawn is None and not self._has_board:
             return Group(*self._cut(head, width), *words, *below)
         if drawn is None:
-            beside = self._columns_beside(moment.grid.size[0], width)
+            columns, rows = moment.grid.size
+            has_room = room is None or rows <= room - num_lines - 3
+            beside = self._columns_beside(columns, width, is_below=has_room)
             if beside:
+                room_of_words = width - 2 * min(columns, beside) - _BORDER - _GAP
+                words = self._words(moment, listed, room_of_words)
                 rows = MAX_ROWS if room is None else room - 3
-                drawn = self._board(moment, entities, beside, rows)
+                drawn = self._board(moment, entities, (beside, rows), asked)
             else:
-                if room is not None and moment.grid.size[1] > room - num_lines - 3:
-                    words = self._words(moment, entities, has_legend=False)
+                if not has_room:
+                    words = self._words(moment, listed, width, has_legend=False)
                     num_lines = len(head) + len(words)
                 rows = MAX_ROWS if room is None else room - num_lines - 3
-                drawn = self._board(moment, entities, (width - _BORDER + 1) // 2, rows)
+                drawn = self._board(moment, entities, ((width - _BORDER + 1) // 2, rows), asked)
             return self._framed(drawn, head, words, below, width, is_beside=bool(beside))
         columns = max((line.cell_len for line in drawn.split("\n")), default=0)
         if columns + _BORDER + _GAP + _INFO_WIDTH <= width:
@@ -270,19 +280,44 @@ class Frames:
                 expected = "expected a Text of rich, or None"
                 raise UsageError(f"look {self._look.name}: draw_text: {expected}, got {shown(own)}")
         if own is not None and self._ascii_only:
-            own = _in_ascii(own)
+            own = in_ascii(own)
         return own
 
-    def _columns_beside(self, wanted: int, width: int) -> int:
-        """Columns of a board beside the text; 0 = the text is above and below it."""
-        most = (width - _INFO_WIDTH - _BORDER - _GAP + 1) // 2
-        return most if wanted <= most or width > 2 * _INFO_WIDTH else 0
+    def _columns_beside(self, wanted: int, width: int, *, is_below: bool) -> int:
+        """Columns of a board beside the text; 0 = the text is above and below it.
 
-    def _board(self, moment: Moment, entities: list[SeenEntity], columns: int, rows: int) -> Text:
+        `is_below`: a board of which all columns fit has room for its rows there.
+        """
+        most = (width - _INFO_WIDTH - _BORDER - _GAP + 1) // 2
+        if wanted <= (width - _MIN_INFO_WIDTH - _BORDER - _GAP + 1) // 2:
+            return max(most, wanted)
+        is_whole = is_below and wanted <= (width - _BORDER + 1) // 2
+        return most if wanted <= most or (width > 2 * _INFO_WIDTH and not is_whole) else 0
+
+    def _board(
+        self,
+        moment: Moment,
+        entities: list[SeenEntity],
+        limit: tuple[int, int],
+        asked: Asked | None,
+    ) -> Text:
         placed = self._placed(entities)
         acting = [] if moment.shown is None else self._acting(moment.shown, placed)
-        placed.sort(key=lambda entity: entity not in acting)
-        return moment.grid.draw(placed, self._styles, (max(1, columns), max(1, rows)), acting)
+        limit = max(1, limit[0]), max(1, limit[1])
+        keys, focus = None, None
+        if asked is not None:
+            acting = [entity for entity in placed if entity.id == asked.actor] or acting
+            index_of = {entity.id: entity.index for entity in placed if entity.id is not None}
+            focus = index_of.get(asked.focus)
+            keys = {index_of[each]: key for each, key in asked.keys.items() if each in index_of}
+        chosen = {focus, *(keys or ())}
+        placed.sort(key=lambda e: (e.index != focus, e.index not in chosen, e not in acting))
+        return moment.grid.draw(placed, self._styles, limit, acting, keys, focus)
+
+    def places(self, turn: Turn) -> dict[EntityID, tuple[float, float]]:
+        """Where the entities of a turn that are on the board are, by id."""
+        placed = self._placed(self._entities(turn))
+        return {e.id: self._styles[e.type].place(e) for e in placed if e.id is not None}
 
     def _acting(self, turn: Turn, placed: Sequence[SeenEntity]) -> list[SeenEntity]:
         """The actors; of an action of the whole observation, the only entity of the first type."""
@@ -312,7 +347,7 @@ class Frames:
         columns = max(line.cell_len for line in drawn.split("\n"))
         beside = self._cut(head, width - columns - _BORDER - _GAP)
         space = [Text()] if words else []
-        table = Table.grid(padding=(0, _GAP))
+        table = Table.grid(Column(no_wrap=True), padding=(0, _GAP))
         table.add_row(board, Padding(Group(*beside, *space, *words), (1, 0, 0, 0)))
         return Group(table, *below)
 
@@ -349,7 +384,7 @@ class Frames:
             yield line
 
     def _words(
-        self, moment: Moment, entities: list[SeenEntity], *, has_legend: bool = True
+        self, moment: Moment, entities: list[SeenEntity], width: int, *, has_legend: bool = True
     ) -> list[Text]:
         """Thoughts, the legend, and lists of what is not on the board, with blank lines between."""
         if self._look.draw_text is not None:
@@ -358,7 +393,7 @@ class Frames:
         parts = [
             [*self._thoughts(moment)],
             [*legend(entities, self._styles, ascii_only=self._ascii_only)] if has_legend else [],
-            [*listed(entities, self._styles, self._obs_space)],
+            [*listed(entities, self._styles, width, ascii_only=self._ascii_only)],
         ]
         lines = [line for part in parts if part for line in (Text(), *part)]
         return lines[1:]
@@ -368,15 +403,6 @@ class Frames:
             return iter(())
         spaces = self._obs_space, self._action_space
         return thoughts_of(moment.turn, *spaces, self._look, ascii_only=self._ascii_only)
-
-
-_ASCII: Final = str.maketrans("─│▟█▙▄▀●■◉⚑…", "-|[#]##oOOF.")
-
-
-def _in_ascii(text: Text) -> Text:
-    """A picture whose other characters are replaced by similar ones."""
-    plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
-    return Text(plain, no_wrap=True, spans=text.spans)
 
 
 class TerminalView:
@@ -420,7 +446,6 @@ class TerminalView:
             agent_names=shown_names(names, humans),
             humans=humans,
             ascii_only=console.options.ascii_only,
-            label=game.schema.globals.name if game.schema.globals is not None else "",
         )
         self._display = LiveDisplay(console, fps=fps, wait=wait)
         self._keyboard = Keyboard(sys.stdin if source is None else source)
@@ -450,15 +475,32 @@ class TerminalView:
         if self._moment.shown is not None and is_drawn:
             self._display.show(self._frame(), extra_s=_ENDING_S if turn.episode else 0.0)
 
-    def show(self, agent_id: int, observation: Observation, *notes: str) -> None:
-        """Draws the observation on which a human agent is about to decide, with lines below."""
+    def show(
+        self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
+    ) -> None:
+        """Draws the observation on which a human agent is about to decide, with lines below.
+
+        `asked` is marked on the board; outside of a terminal only when the observation is new.
+        """
+        if asked is not None and not self._console.is_terminal:
+            if observation is self._asked:
+                return
+            self._asked = observation
         self._begin(agent_id)
-        status = self._moment.status[agent_id]
-        score = status.score + observation.reward
-        turn = Turn(agent_id, status.num_actions, score, observation)
+        turn = self._turn(agent_id, observation)
         drawn, self._moment = self._frames.after(self._moment, turn), self._moment
-        self._display.show(self._frame(drawn, notes), is_paced=False)
+        self._display.show(self._frame(drawn, notes, asked), is_paced=False)
         self._moment = replace(self._moment, shown=drawn.shown)
+
+    def places(
+        self, agent_id: int, observation: Observation
+    ) -> Mapping[EntityID, tuple[float, float]]:
+        """Where entities are on the board, by id; empty if there is none."""
+        return self._frames.places(self._turn(agent_id, observation))
+
+    def _turn(self, agent_id: int, observation: Observation) -> Turn:
+        status = self._moment.status[agent_id]
+        return Turn(agent_id, status.num_actions, status.score + observation.reward, observation)
 
     def ask(self, agent_id: int, observation: Observation, notes: Sequence[str]) -> str | None:
         """The line that a human types below the frame and the notes; None = the human leaves.
@@ -502,13 +544,21 @@ class TerminalView:
             self._moment.status[human].num_actions <= turn.step for human in self._humans
         )
 
-    def _frame(self, moment: Moment | None = None, notes: Sequence[str] = ()) -> RenderableType:
+    def _frame(
+        self,
+        moment: Moment | None = None,
+        notes: Sequence[str] = (),
+        asked: Asked | None = None,
+    ) -> RenderableType:
         height = None
         if self._console.is_terminal:
-            height = self._console.height - 2 - (_QUESTION_LINES if self._humans else 0)
+            lines = _QUESTION_LINES if asked is None else max(asked.num_lines, _QUESTION_LINES)
+            height = self._console.height - 2 - (lines if self._humans else 0)
         moment = self._moment if moment is None else moment
-        width = self._console.width
-        return self._frames.frame(moment, width, height, notes=notes, picture=self._own_picture)
+        size = self._console.width, height
+        return self._frames.frame(
+            moment, *size, notes=notes, picture=self._own_picture, asked=asked
+        )
 
     def _own_picture(self, columns: int, rows: int) -> Text | None:
         """The frame of an environment that draws itself as text; None if it does not."""

@@ -1,21 +1,24 @@
 """HumanAgent on a terminal: single keys, a screen left as it was, a mode that is restored."""
 
 import io
+import math
 import termios
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from entity_env import Categorical, Continuous, Game, Obs, Observation, SelectEntity, UsageError
 from entity_env.agents import Agent
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.move_clock import MoveClock
-from entity_env.agents.human.prompt import Choice, Prompt, TimeIsUp, UserQuit
+from entity_env.agents.human.prompt import Asked, Choice, Prompt, TimeIsUp, UserQuit
 from entity_env.authoring.action_type import ActionKey
+from entity_env.core.observation import EntityID
 from tests.helpers.terminals import Terminal
 
 Answer = TypeVar("Answer")
@@ -129,6 +132,127 @@ def test_numbers_are_typed(terminal: Terminal) -> None:
 
     assert answer(terminal, "-0.25\n", ask) == [[-0.25]]
     assert answer(terminal, CTRL_D, ask) is None
+
+
+# --------------------------------------------------------------------------- on a board
+
+
+@dataclass
+class Tower:
+    x: int
+
+
+@dataclass
+class Enemy:
+    x: float
+    y: float
+
+
+SHOOT = SelectEntity(Enemy)
+
+
+class BoardOf:
+    """Knows where enemies and towers are, and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def places(
+        self, agent_id: int, observation: Observation
+    ) -> Mapping[EntityID, tuple[float, float]]:
+        found: dict[EntityID, tuple[float, float]] = {}
+        for name, rows in observation.features.items():
+            for entity_id, row in zip(observation.ids[name], rows, strict=True):
+                found[entity_id] = (float(row[0]), float(row[1]) if len(row) > 1 else 0.0)
+        return found
+
+    def show(
+        self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
+    ) -> None:
+        if asked is not None:
+            self.asked.append(asked)
+
+
+def shots(
+    terminal: Terminal, keys: str, enemies: list[Enemy], *, num_towers: int = 3, steps: int = 1
+) -> tuple[list[Any], list[Asked]]:
+    """What the towers shoot at in each step, and all that was asked."""
+    board, answers = BoardOf(), []
+    towers = [Tower(x) for x in range(num_towers)]
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for _ in range(steps):
+            obs = Obs().actors(towers).entities(enemies)
+            answers.append(agent.act(obs, SHOOT))
+            if answers[-1] is None:
+                return
+        agent.game_over()
+
+    terminal.type(keys)
+    game = Game(play, entities=(Tower, Enemy), actions=(SHOOT,), name="shots")
+    game.run(HumanAgent(source=terminal.source, out=terminal.out, board=board))
+    assert terminal.is_restored
+    return answers, board.asked
+
+
+ENEMIES = [Enemy(5, 0), Enemy(1, 0), Enemy(1, 3), Enemy(8, 0)]
+
+
+def test_entities_on_a_board_are_selected_by_one_key_each(terminal: Terminal) -> None:
+    many = [Enemy(x, 0) for x in range(40)]
+    [targets], asked = shots(terminal, "1aB", many)
+    assert targets == [many[0], many[9], many[35]]
+    assert [each.actor for each in asked] == [0, 1, 2]
+    keys = list(asked[0].keys.values())
+    assert len({*keys}) == len(keys) == 40
+    assert not {"q", "Q", "."} & {*keys}
+    shown = terminal.shown()
+    assert "Enemy x=7 y=0" not in shown, "they are on the board"
+    assert "keys on the board" in shown
+
+
+def test_few_entities_on_a_board_are_in_the_menu_too(terminal: Terminal) -> None:
+    shots(terminal, "111", ENEMIES)
+    assert "1 Enemy x=5 y=0" in terminal.shown()
+
+
+def test_enter_selects_the_nearest_and_arrows_and_tab_move(terminal: Terminal) -> None:
+    [targets], asked = shots(terminal, f"\n{RIGHT}{RIGHT}\n{UP}\t\n", ENEMIES)
+    assert targets == [ENEMIES[1], ENEMIES[3], ENEMIES[3]]
+    focused = [each.focus for each in asked]
+    ids = [3, 4, 5, 6]  # after the towers
+    assert focused == [ids[1], ids[1], ids[0], ids[3], ids[1], ids[2], ids[3]]
+
+
+def test_enter_and_a_dot_repeat_what_each_actor_did_last(terminal: Terminal) -> None:
+    answers, _ = shots(terminal, "134\n..", ENEMIES, steps=3)
+    assert answers == [[ENEMIES[0], ENEMIES[2], ENEMIES[3]]] * 3
+    assert ". all as before" in terminal.shown()
+
+
+@given(data=st.data())
+@settings(max_examples=20)
+def test_every_entity_on_a_board_can_be_reached_without_its_key(data: st.DataObject) -> None:
+    """Also those that share a place, and those beyond the keys."""
+    places = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    enemies = [Enemy(x, y) for x, y in data.draw(st.lists(places, min_size=1, max_size=70))]
+    wanted = data.draw(st.integers(0, len(enemies) - 1))
+    with Terminal() as terminal:
+        # Tab goes round; the first in focus is one of the nearest.
+        near = min(range(len(enemies)), key=lambda i: math.dist((0, 0), astuple(enemies[i])))
+        keys = "\t" * ((wanted - near) % len(enemies)) + "\n"
+        [targets], _ = shots(terminal, keys, enemies, num_towers=1)
+    assert targets[0] is enemies[wanted]
+
+
+def test_the_menu_is_never_cut(terminal: Terminal) -> None:
+    words = [f"choice {i} " + "with many words " * 12 + f"end {i}" for i in range(30)]
+    terminal.type("7\n")
+    prompt = Prompt(terminal.source, terminal.out)
+    choices = [Choice(i, text, (str(i + 1),)) for i, text in enumerate(words)]
+    assert prompt.choose("Pick", choices) == 6
+    shown = " ".join(terminal.shown().split())
+    assert all(f"end {i}" in shown for i in range(30))
 
 
 class Player:

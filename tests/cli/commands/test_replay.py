@@ -242,8 +242,13 @@ def test_what_an_agent_thinks_is_drawn(here: Path) -> None:
     stills = replay.animation(thinker=load_agent(agent)).stills  # type: ignore[arg-type]  # trained
     assert all(len(still.attention) == len(still.words) for still in stills if not still.end)
     assert {len(still.actors[0].bars) for still in stills if not still.end} == {4}
-    result = run("draw", GOLDEN / "snake.replay", "--out", "x.html", "--agent", agent)
-    assert result.exit_code == 0
+    for ending in ("html", "svg", "png", "gif"):
+        sizes = []
+        for words in ((), ("--agent", agent)):
+            result = run("draw", GOLDEN / "snake.replay", "--out", f"x.{ending}", *words)
+            assert result.exit_code == 0
+            sizes.append((here / f"x.{ending}").stat().st_size)
+        assert sizes[0] < sizes[1], f"thoughts are in a .{ending}"
     result = run("draw", GOLDEN / "snake.replay", "--out", "x.html", "--agent", "random")
     assert (result.exit_code, "a RandomAgent computes no probabilities" in result.output) == (
         2,

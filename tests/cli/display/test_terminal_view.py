@@ -11,13 +11,23 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from entity_env import Categorical, Episode, Game, Obs, Observation, Turn, UsageError
+from entity_env import (
+    Categorical,
+    Episode,
+    Game,
+    Obs,
+    Observation,
+    SelectEntity,
+    Turn,
+    UsageError,
+)
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
+from entity_env.agents.human.prompt import Asked
 from entity_env.authoring.local_run import Thoughts
 from entity_env.cli.display.console import LiveDisplay
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.load_game import load_game
-from entity_env.core.observation import Action, GlobalCategoricalAction
+from entity_env.core.observation import Action, EntityID, GlobalCategoricalAction
 from entity_env.games import GAMES
 from entity_env.views import Look, SeenObservation, find_look
 
@@ -361,6 +371,89 @@ def test_of_an_open_look_every_observation_is_drawn_and_nothing_is_held_back() -
     assert "seen by 0 for 1, ['a', 'you']" in text_of(console)
     assert "seen by 1 for 1, ['a', 'you']" in text_of(console)
     assert text_of(console).rstrip().endswith("\na note")
+
+
+@dataclass
+class Tower:
+    x: int
+    y: int
+
+
+@dataclass
+class Card:
+    rank: int
+
+
+TAKE = SelectEntity(Card)
+
+
+def take(agent: Agent, *, seed: int, width: int = 5, height: int = 1) -> None:
+    cards = [Card(rank) for rank in range(30, 34)]
+    towers = [Tower(0, 0), Tower(3, 0)]
+    if agent.act(Obs().actors(towers).entities(cards), TAKE) is not None:
+        agent.game_over()
+
+
+cards = Game(take, entities=(Tower, Card), actions=(TAKE,), name="cards")
+
+
+def shown_to_person(game: Game, asked: Asked, agent: Agent) -> str:
+    """What a person sees of the first question of a game."""
+    turns: list[Turn] = []
+    game.run(agent, watch=turns.append)
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    with TerminalView(game, console, humans=(0,)) as view:
+        view.show(0, turns[0].observation, asked=asked)
+        assert view.places(0, turns[0].observation) == {0: (0, 0), 1: (3, 0)}
+    return Text.from_ansi(text_of(console)).plain
+
+
+def test_what_the_menu_lists_is_not_drawn_a_second_time() -> None:
+    ids = frozenset({2, 3, 5})
+    shown = shown_to_person(cards, Asked(1, menu=ids, num_lines=4), RandomAgent(1))
+    assert "Card rank=32" in shown
+    assert not any(text in shown for text in ("30", "31", "33"))
+    assert all(text in shown_to_person(cards, Asked(1), RandomAgent(1)) for text in ("30", "33"))
+
+
+def test_the_actor_that_is_asked_is_marked_on_the_board() -> None:
+    assert "● · · ●<·" in shown_to_person(cards, Asked(1), RandomAgent(1))
+    keys: dict[EntityID, str] = {0: "a", 1: "b"}
+    assert "●a· · ●b·" in shown_to_person(cards, Asked(None, keys, 0), RandomAgent(1))
+
+
+def test_a_long_menu_leaves_the_frame_less_room() -> None:
+    observation = turns_of(sixty)[0].observation
+    heights = []
+    for num_lines in (2, 12):
+        console = Console(file=io.StringIO(), width=40, height=30, force_terminal=True)
+        with TerminalView(sixty, console, humans=(0,)) as view:
+            view.show(0, observation, asked=Asked(num_lines=num_lines))
+        heights.append(text_of(console).count("\n"))
+    assert heights[0] - heights[1] == 10
+
+
+def test_outside_of_a_terminal_a_person_sees_each_observation_once() -> None:
+    console = plain()
+    observation = turns_of(walk)[0].observation
+    with TerminalView(walk, console, humans=(0,)) as view:
+        view.show(0, observation, asked=Asked(0))
+        view.show(0, observation, asked=Asked(1))
+    assert text_of(console).count("episode 1") == 1
+
+
+def test_a_board_that_fits_is_whole_even_if_the_text_beside_it_is_narrow() -> None:
+    def play(agent: Agent, *, seed: int, width: int = 24, height: int = 9) -> None:
+        walkers = [Walker(2, 4), Walker(5, 4), Walker(8, 4), Walker(17.5, 3.2)]  # type: ignore[arg-type]  # as floats
+        if agent.act(Obs().entities(walkers), Move) is not None:
+            agent.game_over()
+
+    game = Game(play, entities=(Walker,), actions=(Move,), name="wide")
+    drawn = lines_of(frames_of(game), frames_of(game).moments(turns_of(game))[0], 80)
+    board = [line.split("│")[1] for line in drawn if "·" in line]
+    assert len(board) == 9
+    assert [i for i, cell in enumerate(board[4].split()) if cell == "●"] == [2, 5, 8]
+    assert [i for i, cell in enumerate(board[5].split()) if cell == "●"] == [18]
 
 
 def test_thoughts_are_drawn() -> None:

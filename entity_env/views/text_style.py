@@ -1,0 +1,240 @@
+"""How entities look in a terminal: a glyph of their own, and a color, for each type and member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.text import Text
+
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
+from entity_env.views.describe import describe_number
+from entity_env.views.drawing import GROUND
+from entity_env.views.look import Look, Style, is_tinted_by_enum, member_colors
+from entity_env.views.scene import one_line
+from entity_env.views.seen import SeenEntity, first_enum, member_of
+
+_GLYPHS: Final = "●■◆▲★○□◇△☆"
+_HOLLOW_GLYPHS: Final = "○□◇△☆"
+_SHAPES: Final = {"square": "■□", "diamond": "◆◇", "triangle": "▲△"}
+EMPTY: Final = "·"
+_COLORS: Final = (
+    "bright_green",
+    "bright_red",
+    "bright_yellow",
+    "bright_blue",
+    "bright_magenta",
+    "bright_cyan",
+)
+_HOLLOW: Final = ("hole", "gap", "slot", "spot", "plot")
+"""Entity types with these names are drawn hollow."""
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SPARE: Final = "0123456789&%$+=~^!?"
+"""Signs for members of Enums when all letters are taken."""
+FLAGGED: Final = "*"
+
+
+@dataclass(frozen=True)
+class EntityStyle:
+    """How entities of one type are drawn; `x`, `y`, `digit` and `tints` are columns of features."""
+
+    label: str
+    glyph: str
+    color: str
+    x: int | None
+    y: int | None
+    tints: Sequence[int] = ()
+    """Of the feature that chooses a colour: a number, or the members of a one-hot feature."""
+    members: Mapping[int, str] = field(default_factory=dict)
+    """Column and letter of each member of a one-hot feature; replaces the glyph."""
+    digit: int | None = None
+    """Of a number that replaces the glyph, if it has one digit."""
+    colors: Sequence[str] = _COLORS
+    """From which `tints` choose."""
+    flags: Sequence[int] = ()
+    """Columns of features that mark an entity where they are not 0."""
+    names: Sequence[str] = ()
+    """Of all features."""
+
+    @property
+    def has_place(self) -> bool:
+        """Whether the type has coordinates."""
+        return self.x is not None and self.y is not None
+
+    def place(self, entity: SeenEntity) -> tuple[float, float]:
+        """The coordinates of an entity."""
+        return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
+
+    def symbol(self, entity: SeenEntity) -> Text:
+        """One character in the colour of the entity, dim if it is hidden from the policy."""
+        features = entity.features
+        letters = [letter for i, letter in self.members.items() if features[i]]
+        if self.digit is not None and features[self.digit] in range(10):
+            letters = [describe_number(features[self.digit])]
+        color = self.color
+        if self.tints and (len(self.tints) == 1 or features[self.tints].any()):
+            tint = (
+                features[self.tints[0]] if len(self.tints) == 1 else features[self.tints].argmax()
+            )
+            color = self.colors[int(tint) % len(self.colors)]
+        weight = "bold" if entity.is_visible else "dim"
+        return Text(letters[0] if letters else self.glyph, style=f"{weight} {color}")
+
+    def is_flagged(self, entity: SeenEntity) -> bool:
+        """Whether one of the flags of an entity is set."""
+        return any(entity.features[column] for column in self.flags)
+
+    def legend(self, count: str) -> Text:
+        """The glyph, the name and the count; the letters of the members; the names of the flags."""
+        line = Text.assemble(self.label, (f" {count}", "dim"))
+        if not self.members:
+            line = Text.assemble((self.glyph, f"bold {self.color}"), " ", line)
+        for i, (column, letter) in enumerate(self.members.items()):
+            color = self.colors[i % len(self.colors)] if column in self.tints else self.color
+            member = one_line(member_of(self.names[column])[1])
+            line.append(f"  {letter} ", f"bold {color}").append(member)
+        for column in self.flags:
+            line.append(f"  {FLAGGED} ", "bold").append(one_line(self.names[column]))
+        return line
+
+
+def entity_styles(
+    obs_space: ObsSpace, look: Look | None = None, *, ascii_only: bool = False
+) -> dict[EntityName, EntityStyle]:
+    """The style of every type, by its look or its feature names.
+
+    No two types or members of their Enums have the same glyph, unless the look says so. The
+    glyphs follow from the space and the look alone.
+
+    Args:
+        obs_space: of the game.
+        look: of the game; None = without one.
+        ascii_only: use no other characters.
+    """
+    look = look or Look()
+    kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
+    if obs_space.global_features:
+        kinds = {GLOBAL_ENTITY: tuple(obs_space.global_features), **kinds}
+    places = {key: _coordinates(features, look.at) for key, features in kinds.items()}
+    styles = {key: look.style(key) or Style() for key in kinds}
+    glyphs = _Glyphs((style.glyph[:1] for style in styles.values()), ascii_only=ascii_only)
+    placed = {key: features for key, features in kinds.items() if places[key][0] is not None}
+    own = {key: glyphs.of_type(_label(key, look), styles[key]) for key in placed}
+    colors = _default_colors(placed, look)
+    found = {}
+    for key, features in kinds.items():
+        style = styles[key]
+        color, palette = colors.get(key, (_COLORS[0], None))
+        enum, members = first_enum(features)
+        letters = glyphs.letters(members.values()) if key in placed and not style.glyph else []
+        tint = "" if style.color.startswith("#") else style.color or "color"
+        found[key] = EntityStyle(
+            one_line(_label(key, look)),
+            own.get(key, "?"),
+            style.color if style.color.startswith("#") else color,
+            *places[key],
+            _columns(features, tint if palette is None else enum),
+            dict(zip(members, letters, strict=False)),
+            features.index(style.label) if style.label in features else None,
+            palette or _COLORS,
+            [features.index(name) for name in look.flags.get(key, ()) if name in features],
+            features,
+        )
+    return found
+
+
+def _label(key: EntityName, look: Look) -> str:
+    return look.global_name if key == GLOBAL_ENTITY else key
+
+
+def _is_ground(key: EntityName, look: Look) -> bool:
+    style = look.style(key)
+    return (style is not None and style.shape == "ground") or _label(key, look).lower() in GROUND
+
+
+def _default_colors(
+    placed: Mapping[EntityName, Sequence[str]], look: Look
+) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
+    """The color of each type; and those of the members of its first Enum field, if these choose."""
+    tinted = {
+        key: features
+        for key, features in placed.items()
+        if look.style(key) is None and not _is_ground(key, look) and is_tinted_by_enum(features)
+    }
+    own: dict[EntityName, int] = {}
+    num_colored = 0
+    for key in placed:
+        style = look.style(key)
+        is_dim = _is_ground(key, look) and not (style and style.color)
+        own[key] = -1 if is_dim else num_colored % len(_COLORS)
+        num_colored += not _is_ground(key, look)
+    members = member_colors(tinted, {own[key] for key in placed if key not in tinted}, len(_COLORS))
+    palettes = {key: [_COLORS[i] for i in indices] for key, indices in members.items()}
+    return {
+        key: ("bright_black" if index < 0 else _COLORS[index], palettes.get(key))
+        for key, index in own.items()
+    }
+
+
+def _columns(features: Sequence[str], name: str) -> list[int]:
+    """The column of a feature, or those of the members of a one-hot feature."""
+    if name in features:
+        return [features.index(name)]
+    return [i for i, each in enumerate(features) if name and member_of(each)[0] == name]
+
+
+def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int | None, int | None]:
+    """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
+    for i, name in enumerate(features):
+        prefix, dot, last = name.rpartition(".")
+        partner = f"{prefix}{dot}{at[1]}"
+        if last == at[0] and partner in features:
+            return i, features.index(partner)
+    return None, None
+
+
+class _Glyphs:
+    """Gives each glyph once.
+
+    Args:
+        taken: glyphs of the look.
+        ascii_only: use no other characters.
+    """
+
+    def __init__(self, taken: Iterable[str], *, ascii_only: bool) -> None:
+        self._taken = {EMPTY, ".", *taken}
+        self._ascii_only = ascii_only
+        self._letters: dict[str, str] = {}
+
+    def of_type(self, name: str, style: Style) -> str:
+        """The glyph of its style, else a shape; a letter of its name where only ASCII is used."""
+        if style.glyph and (style.glyph[0].isascii() or not self._ascii_only):
+            return style.glyph[0]
+        if style.shape == "ground" or name.lower() in GROUND:
+            return "." if self._ascii_only else EMPTY
+        shapes = _HOLLOW_GLYPHS if name.lower() in _HOLLOW else ""
+        shapes += _SHAPES.get(style.shape, "") + _GLYPHS
+        return self._first([*("" if self._ascii_only else shapes), *_signs_for(name)])
+
+    def letters(self, names: Iterable[str]) -> list[str]:
+        """An upper-case letter for each name: its first that is not taken, else another sign.
+
+        A name that had a letter before gets it in lower case, as the pieces of two players.
+        """
+        chosen = {}
+        for name in names:
+            before = self._letters.get(name, "").lower()
+            chosen[name] = self._first([*before, *_signs_for(name)])
+        self._letters = {**chosen, **self._letters}
+        return list(chosen.values())
+
+    def _first(self, wanted: Iterable[str]) -> str:
+        glyph = next((char for char in wanted if char not in self._taken), "?")
+        self._taken.add(glyph)
+        return glyph
+
+
+def _signs_for(name: str) -> list[str]:
+    own = [char for char in name.upper() if char.isalnum() and char.isascii()]
+    return [*own, *_LETTERS, *map(str.lower, own), *_LETTERS.lower(), *_SPARE]
