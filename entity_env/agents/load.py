@@ -107,18 +107,15 @@ def load_agent(
         return RandomAgent(seed)
     if isinstance(source, str) and source == "human":
         return HumanAgent()
-    if isinstance(source, str | os.PathLike) and is_bot_file(os.fspath(source)):
-        return load_bot(os.fspath(source))(0 if seed is None else seed)
-    is_path = isinstance(source, str | os.PathLike)
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    if is_bot_file(path):
+        return load_bot(path)(0 if seed is None else seed)
     kind = _numpy_agent()
     if backend == "torch":
-        kind = _torch_agent(str(source) if is_path else "the agent")
-    weights = _read(source)
-    if names:
-        weights = renamed(weights, names)
+        kind = _torch_agent(path or "the agent")
+    weights = renamed(_read(source), names) if names else _read(source)
     agent = kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
-    if isinstance(source, str | os.PathLike):
-        agent.path = os.fspath(source)
+    agent.path = path
     return agent
 
 

@@ -249,11 +249,11 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
 def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaError:
     """An error of the mask of an action for actors, with the actors that the observation gives it
     if these do not fit the mask."""
-    if not isinstance(kind, SelectEntity | Categorical):
-        return error
     mask = (obs.masks or {}).get(kind)
+    if mask is None or not isinstance(kind, SelectEntity | Categorical):
+        return error
     try:
-        shape = np.shape(() if mask is None else mask)
+        shape = np.shape(mask)
     except ValueError:  # rows of different lengths
         return error
     hint = ""

@@ -269,18 +269,20 @@ class Player:
         self._terminal.type(self._keys.get(self._step, ""))
         self._step += 1
 
-    def play(self, *actions: ActionKey, steps: int, episodes: int = 1) -> list[Any]:
+    def play(self, *actions: ActionKey, steps: int, episodes: int = 1, seats: int = 1) -> list[Any]:
         answers = []
 
-        def play(agent: Agent, *, seed: int) -> None:
-            for _ in range(steps):
+        def play(agents: Agent | list[Agent], *, seed: int) -> None:
+            agents = agents if isinstance(agents, list) else [agents]
+            for agent in agents * steps:
                 answers.append(agent.act(Obs().actors(UNITS[:1], *actions[:1]), *actions))
                 if answers[-1] is None:
                     return
-            agent.game_over()
+            for agent in agents:
+                agent.game_over()
 
-        game = Game(play, entities=(Unit,), actions=actions, name="clocked")
-        game.run(self._agent, episodes=episodes)
+        game = Game(play, entities=(Unit,), actions=actions, num_agents=seats, name="clocked")
+        game.run(*[self._agent] * seats, episodes=episodes)
         assert self._terminal.is_restored
         return answers
 
@@ -303,6 +305,11 @@ class TestAClock:
         player = Player(terminal, {0: RIGHT, 2: LEFT}, clock_s=0.01)
         moves = [each[0] for each in player.play(MOVES, steps=2, episodes=2)]
         assert moves == [Move.RIGHT, Move.RIGHT, Move.LEFT, Move.LEFT]
+
+    def test_every_seat_of_one_person_has_its_own_clock(self, terminal: Terminal) -> None:
+        player = Player(terminal, {0: RIGHT, 1: LEFT}, clock_s=0.01)
+        moves = [each[0] for each in player.play(MOVES, steps=2, seats=2)]
+        assert moves == [Move.RIGHT, Move.LEFT, Move.RIGHT, Move.LEFT]
 
     def test_q_leaves(self, terminal: Terminal) -> None:
         assert Player(terminal, {0: RIGHT, 1: "q"}, clock_s=9).play(MOVES, steps=3)[1:] == [None]
