@@ -13,7 +13,6 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from typing import Final, TypeAlias
@@ -30,7 +29,7 @@ from entity_env.authoring.entity_type import (
     without_none,
 )
 from entity_env.authoring.game import ends_program
-from entity_env.authoring.game_traceback import line_of_error, stack_of
+from entity_env.authoring.game_traceback import line_of_error, stack_of, suggestion_of
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs
@@ -106,7 +105,7 @@ class Violations:
     def raised(self, call: str, error: BaseException, problem: str = "", hint: str = "") -> None:
         """Adds an exception that a call raised, with its own text or this one."""
         self.cause = self.cause or error
-        own = f"{call} raised {type(error).__name__}: {error}{_suggestion(error)}"
+        own = f"{call} raised {type(error).__name__}: {error}{suggestion_of(error)}"
         self.add(f"{problem or own} ({line_of_error(error) or _origin(error)}){hint}")
 
     @contextmanager
@@ -223,15 +222,6 @@ def require_same(
 
 def _repeats(count: int) -> str:
     return {1: "", 2: " (and once more)"}.get(count, f" (and {count - 1} times more)")
-
-
-def _suggestion(error: BaseException) -> str:
-    """The attribute that an AttributeError may mean; Python says it only where nobody catches."""
-    if not isinstance(error, AttributeError) or error.obj is None or not error.name:
-        return ""
-    names = [name for name in dir(error.obj) if not name.startswith("_")]
-    close = get_close_matches(error.name, names, n=1)
-    return f": did you mean {close[0]!r}?" if close else ""
 
 
 def _brief(array: NDArray[np.generic]) -> str:

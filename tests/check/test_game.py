@@ -412,7 +412,7 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
         rf"returned None before \({__file__}:\d+ in raises_at_none\), as it does when the program "
         "closes the game: return then",
     ),
-    (mistypes, "has no attribute 'entity': did you mean 'entities'?"),
+    (mistypes, "has no attribute 'entity'. Did you mean: 'entities'?"),
     (does_nothing, "play returns again and again without calling act"),
     (never_ends, "no game_over within 50 steps: end the episode"),
     (ends_before_it_began, "game_over came before anything was asked in this episode"),

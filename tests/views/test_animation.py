@@ -126,15 +126,16 @@ def test_the_same_episode_is_the_same_page() -> None:
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_no_text_becomes_markup(hostile: str) -> None:
-    space = ObsSpace([hostile], {hostile: Entity([hostile, f"{hostile}2"])})
-    actions = {hostile: GlobalCategoricalActionSpace([hostile, "b"])}
+    name = hostile.replace("\0", "").replace("\ud800", "")  # names may not have these
+    space = ObsSpace([name], {name: Entity([name, f"{name}2"])})
+    actions = {name: GlobalCategoricalActionSpace([name, "b"])}
     observation = Observation(
         reward=0.0,
-        features={hostile: np.ones((2, 2))},
+        features={name: np.ones((2, 2))},
         global_features=[1.0],
-        actions={hostile: GlobalCategoricalActionMask()},
+        actions={name: GlobalCategoricalActionMask()},
     )
-    acted = {hostile: GlobalCategoricalAction(0, hostile, np.array([0.5, 0.5], np.float32))}
+    acted = {name: GlobalCategoricalAction(0, name, np.array([0.5, 0.5], np.float32))}
     end = Episode(1.0, 1, terminated=True, truncated=False, seed=0, metrics={hostile: 1.0})
     turns = [Turn(0, 0, 0.0, observation, acted), Turn(0, 1, 1.0, observation, {}, end)]
     pages = [
