@@ -405,11 +405,6 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
     )
 
 
-def ends_program(error: SystemExit) -> str:
-    """What is wrong where `play` ends the program that trains or checks its game."""
-    return f"play ended the program, sys.exit({error.code!r}): it must return instead"
-
-
 def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError) -> str:
     """What to change where `play` expects one agent and gets several, or the other way round; ""
     for any other error."""

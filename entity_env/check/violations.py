@@ -28,8 +28,12 @@ from entity_env.authoring.entity_type import (
     features_of_class,
     without_none,
 )
-from entity_env.authoring.game import ends_program
-from entity_env.authoring.game_traceback import line_of_error, stack_of, suggestion_of
+from entity_env.authoring.game_traceback import (
+    line_of_error,
+    reason_of,
+    stack_of,
+    suggestion_of,
+)
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs
@@ -118,7 +122,7 @@ class Violations:
         except Exception as error:
             self.raised(call, error, hint=hint(error))
         except SystemExit as error:
-            self.raised(call, error, ends_program(error))
+            self.raised(call, error, reason_of(error))
         except GameHangs as hang:
             self.hangs = True
             self.cause = hang

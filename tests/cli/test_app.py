@@ -230,7 +230,7 @@ checked = Game(play, entities=(Dot,), actions=(Move,))
     ("fault", "words"),
     [
         ("hangs", ["play hangs, no answer for 0.3 s", ", in play"]),
-        ("exits", ["play ended the program, sys.exit(0): it must return", ":20 in play"]),
+        ("exits", ["the game called sys.exit(0): return from play instead", ":20 in play"]),
         ("score", ["the score must be a number, got [1] (list)", ":15 in play"]),
         ("shown", ["step 1: an agent was shown 5 (int)", ":22 in play"]),
     ],
