@@ -392,8 +392,7 @@ def train(
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
     checkpoint and stop, with exit code 130, 143 or 129; --resume --out FOLDER continues. Curves go
-    to curves.jsonl, and to TensorBoard where it is installed. Processes of torchrun and of --ray
-    learn together.
+    to curves.jsonl, and TensorBoard if installed. Processes of torchrun and --ray learn together.
     """
     launched = Launched.found()
     ray.require_address()
@@ -430,8 +429,6 @@ def train(
         _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
     if code:
         raise SystemExit(code)
-    if result.is_interrupted:
-        raise click.Abort
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:
