@@ -6,12 +6,10 @@ program of yours: `entity-env capture-goal` records a goal, and `pixel --rom FIL
 game.
 """
 
-import _thread
 import shutil
 import statistics
 import sys
 from pathlib import Path
-from threading import Timer
 
 from rich.console import Console
 
@@ -31,16 +29,10 @@ def main(
     out: Path = Path("runs/demo-pixel"), steps: int | None = None, limit_s: float = 180
 ) -> None:
     shutil.rmtree(out, ignore_errors=True)  # of the last demo
-    options = {"seed": SEED, "num-threads": 1, "out": out}
+    options = {"seed": SEED, "num-threads": 1, "out": out, "max-time": f"{limit_s:g}"}
     if steps is not None:
         options["steps"] = steps
-    # What Ctrl-C does: the agent is saved as it is then.
-    timer = Timer(limit_s, _thread.interrupt_main)
-    timer.start()
-    try:
-        command("train", "pixel:maze", *(f"--{name}={value}" for name, value in options.items()))
-    finally:
-        timer.cancel()
+    command("train", "pixel:maze", *(f"--{name}={value}" for name, value in options.items()))
     print(f"\n{EVAL_EPISODES} episodes each; the shortest way takes {SHORTEST} steps:")
     print(f"  random agent   {describe(played(RandomAgent(seed=SEED)))}")
     print(f"  trained agent  {describe(played(load_agent(out, seed=SEED)))}", flush=True)

@@ -32,6 +32,7 @@ from entity_env.cli.options import default_workers
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
 from entity_env.games.azul import AzulTables
+from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
@@ -347,9 +348,10 @@ def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
             if isinstance(vec, VecEnv):
                 display.statistics = lambda: vec.statistics().describe(caller="learning")
             try:
-                return run.train(vec, display, launched, resume=run.resume), 0
+                result = run.train(vec, display, launched, resume=run.resume)
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
+    return result, INTERRUPTED if result.is_interrupted else 0
 
 
 def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
@@ -377,7 +379,7 @@ def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
                 )
             except StoppedBySignal as stop:
                 return stop.result, 128 + stop.signum
-    return result, 0
+    return result, INTERRUPTED if result.is_interrupted else 0
 
 
 def _learn(run: PlannedRun, num_learners: int, control: RunControl) -> TrainResult:

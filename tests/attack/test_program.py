@@ -72,7 +72,7 @@ def test_ctrl_c(name: str, attack: Attack, tmp_path: Path) -> None:
 
 def require_readable(folder: Path, where: str) -> None:
     """What the program has written is whole."""
-    left = {path.name for path in folder.iterdir()}
+    left = {path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")}
     assert left <= {"out", "out.replay", "out.gif"}, where
     if "out.replay" in left:
         words = ["verify", str(folder / "out.replay")]

@@ -30,7 +30,7 @@ def test_it_trains_compares_and_plays(
 def test_it_stops_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     demo_pixel.main(tmp_path / "demo", steps=10**9, limit_s=1)
     shown = capsys.readouterr().out
-    assert "saved at step" in shown
+    assert "stopped: max_train_time_s=1 is over" in shown
     assert "pixel:maze  episode 1" in shown
 
 

@@ -43,6 +43,7 @@ from entity_env.cli.options import (
 )
 from entity_env.core.space_json import differences
 from entity_env.errors import UsageError
+from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files
 from entity_env.replay.new_process import PlayLimits, turns_in_new_process
 
@@ -290,7 +291,7 @@ def clone(
         )
     _report(result, [game, *(word for each in settings for word in ("--set", each))], out)
     if result.is_interrupted:
-        raise click.Abort
+        raise SystemExit(INTERRUPTED)
 
 
 def _report(result: CloneResult, game_words: Sequence[str], out: Path) -> None:

@@ -35,6 +35,7 @@ from entity_env.cli.options import (
     set_option,
     transport_option,
 )
+from entity_env.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from entity_env.cluster.sweep import Sweep, SweepTrial
@@ -182,7 +183,7 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
             "continues",
             err=True,
         )
-        raise click.Abort
+        raise SystemExit(INTERRUPTED)
     if not num_over:
         raise SystemExit(_FAILED)
 

@@ -69,7 +69,6 @@ from entity_env.cli.training import (
 )
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games.azul import azul
-from entity_env.interrupts import INTERRUPTED
 from entity_env.vec.options import OnError
 from entity_env.views.chart import Series, text_chart
 
@@ -393,7 +392,7 @@ def train(
 
     Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
     checkpoint and stop, with exit code 130, 143 or 129; --resume --out FOLDER continues. Curves go
-    to curves.jsonl, and to TensorBoard if installed. Processes of torchrun or --ray learn together.
+    to curves.jsonl, and TensorBoard if installed. Processes of torchrun and --ray learn together.
     """
     launched = Launched.found()
     ray.require_address()
@@ -428,8 +427,8 @@ def train(
     if not launched.rank:
         set_words = [word for setting in settings for word in ("--set", setting)]
         _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
-    if code or result.is_interrupted:
-        raise SystemExit(code or INTERRUPTED)
+    if code:
+        raise SystemExit(code)
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:

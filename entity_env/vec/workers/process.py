@@ -175,7 +175,7 @@ class _Worker:
             event.notify()
 
     def _leave_fork(self) -> None:
-        """Ends a process that an environment forked and let go on, before it answers the parent.
+        """Ends a process that an environment forked, before it answers the parent.
 
         A `LocalBatch` ends such a process earlier, before it writes to the shared memory.
         """

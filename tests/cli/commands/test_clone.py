@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.agents.imitation import Dataset
-from entity_env.agents.ppo import MLPPolicy
+from entity_env.agents.ppo import MLPPolicy, TrainProgress
 from entity_env.agents.rogue_net import load_checkpoint
 from entity_env.cli import main
 from entity_env.cli.display.console import ProgressBar
@@ -95,8 +95,9 @@ def test_clone_and_what_it_says(here: Path, replays: Path) -> None:
 def test_control_c_keeps_the_best_and_has_its_own_exit_code(
     here: Path, replays: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(bar: ProgressBar, done: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(bar: ProgressBar, done: object = None) -> None:
+        if isinstance(done, TrainProgress):
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(ProgressBar, "count", interrupt)
     result = run("clone", "rock_paper_scissors", "games", "--epochs", 3, "--out", "run")
