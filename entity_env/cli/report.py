@@ -24,6 +24,7 @@ from entity_env.agents.ppo.tracking.runs import (
     replays_of,
 )
 from entity_env.cli.commands.replay import shown_replay
+from entity_env.cli.display.console import ProgressBar
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.load_game import nearest
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
@@ -316,18 +317,20 @@ def replay_pages(
         runs: of training.
         games, limits: as of `shown_replay`.
     """
+    found: list[tuple[int, Path]] = []
     pages, problems = {}, []
     for run in runs:
         try:
-            found = replays_of(run)
+            found += replays_of(run)
         except CheckpointError as error:
             problems.append(str(error))
-            continue
+    with ProgressBar(len(found), "drawing replays") as bar:
         for step, path in found:
             try:
                 pages[path] = _animation(path, step, games, limits).html()
             except (EntityEnvError, GameFailed, OSError) as error:
                 problems.append(f"{path} cannot be shown: {error}")
+            bar.count()
     return pages, problems
 
 

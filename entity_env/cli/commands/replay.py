@@ -274,7 +274,9 @@ def replay(
         _take_over(found, chosen, take_over, agents, load, out, look, seed, limits)
     else:
         played, drawn_by = game_and_look(found, look, game, settings)
-        _show(found, first, fps, turns_in_new_process(found, played, limits), drawn_by)
+        with _playing(found):
+            turns = turns_in_new_process(found, played, limits)
+        _show(found, first, fps, turns, drawn_by)
 
 
 def _show(
@@ -484,13 +486,21 @@ def draw(
     if thinker is not None and not isinstance(thinker, PolicyAgent):
         raise UsageError(f"{agent} computes no probabilities to be shown")
     played, drawn_by = game_and_look(replay, look, game, settings)
-    turns = turns_in_new_process(replay, played, limits)
+    with _playing(replay):
+        turns = turns_in_new_process(replay, played, limits)
     animation = replay.animation(played, drawn_by, thinker=thinker, turns=turns)
     if thinker is not None and out.suffix.lower() != ".html":  # a page shows thoughts itself
         animation = animation.with_thoughts()
     animation.write(out, at)
     size = out.stat().st_size / 1024
     echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
+
+
+def _playing(replay: Replay) -> AbstractContextManager[object]:
+    """Says on a terminal that a replay is being played again."""
+    if replay.has_observations:
+        return nullcontext()
+    return Console(stderr=True).status(one_line(f"playing {replay.name} again"))
 
 
 class ShownReplay(NamedTuple):
