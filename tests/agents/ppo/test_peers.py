@@ -43,11 +43,14 @@ from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import read_header
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.core.vec_obs import EntityBatch
+from entity_env.core.vec_obs import EntityBatch, VecEnvironment
 from tests import ROOT
 from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecXor
 
 T = TypeVar("T")
+
+_PATIENCE_S = 100
+"""How long a rank may take on a busy machine. Nothing that works waits for the end of it."""
 
 CONFIG = PPOConfig(
     net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2, minibatch_size=10**6, update_epochs=2
@@ -68,9 +71,9 @@ class ThreadPeers:
     def gather(self, values: Tensor) -> list[Tensor]:
         """Copies."""
         self._shared[self.rank] = values.clone()
-        self._barrier.wait(20)
+        self._barrier.wait(_PATIENCE_S)
         gathered = [each.clone() for each in self._shared if each is not None]
-        self._barrier.wait(20)
+        self._barrier.wait(_PATIENCE_S)
         return gathered
 
 
@@ -100,8 +103,8 @@ def on_ranks(size: int, work: Callable[[Peers], T]) -> list[T]:
     return [results[rank] for rank in range(size)]
 
 
-def rollout_of(kind: type[VecXor | VecCherryPick | VecSigns], seed: int) -> tuple[Policy, Rollout]:
-    vec = kind()
+def rollout_of(make_env: Callable[[], VecEnvironment], seed: int) -> tuple[Policy, Rollout]:
+    vec = make_env()
     learner = new_learner(vec, replace(CONFIG, seed=seed))
     obs = vec.reset(seed=seed)
     learner.net.update_statistics(obs)
@@ -259,15 +262,17 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from tests.agents.ppo.small_envs import VecXor, VecSigns
 gc.freeze()  # training does so once a run, after half a second of collection
 rank, out = int(os.environ["RANK"]), Path(sys.argv[1])
-dist.init_process_group("gloo", timeout=timedelta(seconds=40))
+dist.init_process_group("gloo", timeout=timedelta(hours=1))
 config = PPOConfig(total_steps=512, net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2,
-                   minibatch_size=64, peer_timeout_s=30)
+                   minibatch_size=64, peer_timeout_s=3600)
+errors = []  # kept, as by a program that ends with one
 
 def tell(name, work):
     try:
         told = work()
     except BaseException as error:
         told = [type(error).__name__, str(error)]
+        errors.append(error)
     print(json.dumps([name, told]), flush=True)
 
 def facts(result):
@@ -299,13 +304,13 @@ def start_ranks(
 
 
 def told_by(
-    processes: list[subprocess.Popen[str]], timeout_s: float = 50
+    processes: list[subprocess.Popen[str]],
 ) -> list[dict[str, list[object]]]:
     """What each rank printed, by name."""
     told = []
     try:
         for process in processes:
-            output, _ = process.communicate(timeout=timeout_s)
+            output, _ = process.communicate(timeout=_PATIENCE_S)
             told.append(dict(json.loads(line) for line in output.splitlines()))
     finally:
         for process in processes:
@@ -320,8 +325,11 @@ def slowly(progress):
         (out / f"ready{rank}").touch()
     time.sleep(0.02)
 
-endless = replace(config, total_steps=10**9, peer_timeout_s=3)
+endless = replace(config, total_steps=10**9, peer_timeout_s=float(sys.argv[2]))
 tell("endless", lambda: facts(train(VecXor(), endless, out=out / "endless", on_update=slowly)))
+dist.destroy_process_group()
+names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+tell("threads", lambda: [name for name in names if "gloo" in name])
 """
 
 
@@ -330,7 +338,7 @@ def told_after(
 ) -> list[dict[str, list[object]]]:
     """What each of two ranks printed; the second gets a signal in `_ENDLESS`.
 
-    It stops the first: at once if it was killed, after the time limit if it hangs; Ctrl-C ends
+    It stops the first: at once if it was killed, after `peer_timeout_s` if it hangs; Ctrl-C ends
     both with one save.
     """
     try:
@@ -338,9 +346,7 @@ def told_after(
             assert all(process.poll() is None for process in processes)
             time.sleep(0.05)
         processes[1].send_signal(how)
-        begin = time.monotonic()
-        processes[0].wait(40)
-        took = time.monotonic() - begin
+        processes[0].wait(_PATIENCE_S)
         place = f"rank 1 of 2 ({socket.gethostname()}, process {processes[1].pid})"
         if how == signal.SIGSTOP:
             processes[1].kill()
@@ -355,7 +361,7 @@ def told_after(
     else:
         word = "its process ended" if how == signal.SIGKILL else "does not answer"
         assert first["endless"] == ["WorkerError", f"{place}: {word}"]
-    assert took < 30
+    assert first["threads"] == []  # one that outlives its group can abort a process that exits
     return [first, second]
 
 
@@ -388,7 +394,7 @@ tell("spaces", lambda: facts(train(VecSigns() if rank else VecXor(), config)))
 tell("out", lambda: facts(train(VecXor(), config, out=out / f"own{rank}")))
 tell("again", lambda: facts(train(VecXor(), config)))
 """
-    processes = start_ranks(code + _ENDLESS, str(tmp_path))
+    processes = start_ranks(code + _ENDLESS, str(tmp_path), "3600")
     first, second = told_after(signal.SIGKILL, processes, tmp_path)
     rows = VecXor().num_rows
     for name in ("run", "resumed", "stops", "again"):
@@ -413,11 +419,13 @@ tell("again", lambda: facts(train(VecXor(), config)))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGINT])
 def test_a_rank_that_hangs_or_is_interrupted_stops_the_others(
     how: signal.Signals, tmp_path: Path
 ) -> None:
-    told_after(how, start_ranks(_ENDLESS, str(tmp_path)), tmp_path)
+    limit_s = "10" if how == signal.SIGSTOP else "3600"
+    told_after(how, start_ranks(_ENDLESS, str(tmp_path), limit_s), tmp_path)
 
 
 @pytest.mark.slow
