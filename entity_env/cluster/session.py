@@ -26,6 +26,7 @@ _CONNECT_S: Final = 5.0
 _REQUEST_S: Final = 15  # Ray waits 60 s for a node on this machine
 _VERSIONS_S: Final = 60.0
 _REMOVE_S: Final = 5.0
+_END_S: Final = 5.0
 _HTTP2_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _HTTP2_SETTINGS: Final = 4
 _FORMS: Final = "expected auto, local, HOST:PORT or ray://HOST:PORT"
@@ -120,7 +121,9 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
         folder = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have 107 characters
         stack.callback(_remove, folder)
         options |= {"include_dashboard": False, "_temp_dir": folder}
-    stack.callback(ray.shutdown)
+        stack.callback(end_cluster, ray, folder)
+    else:
+        stack.callback(ray.shutdown)
     try:
         with _blocked_signals() if address is None else contextlib.nullcontext():
             ray.init(address="local" if address is None else address, **options)
@@ -143,6 +146,28 @@ def _blocked_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_cluster(ray: Any, folder: str) -> None:  # noqa: ANN401
+    """Ends a cluster that was started here; afterwards, all of its processes have exited.
+
+    Ray gives its daemon one second, then kills it and leaves the workers to notice that.
+    """
+    import psutil  # comes with Ray
+
+    processes = []
+    for daemon in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has just exited
+            if any(folder in word for word in daemon.cmdline()):
+                processes += [daemon, *daemon.children(recursive=True)]
+    try:
+        ray.shutdown()
+        psutil.wait_procs(processes, timeout=_END_S)
+    finally:  # also if Ctrl-C interrupts Ray
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(processes, timeout=_END_S)
 
 
 def _remove(folder: str) -> None:

@@ -246,13 +246,11 @@ def test_ctrl_c_stops_the_learners_with_a_checkpoint(tmp_path: Path) -> None:
             lines.append(line)
             if line.startswith("update"):
                 break
-        begun = time.monotonic()
         os.killpg(program.pid, signal.SIGINT)  # as a terminal does
         lines += program.stdout.readlines()
         assert program.wait() == 0, "".join(lines)
         killer.cancel()
         killer.join()
-    assert time.monotonic() - begun < 20
     step, total = json.loads((tmp_path / "checkpoint.json").read_text())
     assert lines[-1].strip() == str(Counted(step, total, restarts=0, was_stopped=True))
     others = [line for line in lines[:-1] if not line.startswith("update")]

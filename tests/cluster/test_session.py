@@ -1,14 +1,16 @@
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from entity_env.cluster.session import connect
+from entity_env.cluster.session import connect, end_cluster
 from entity_env.errors import MissingExtraError, UsageError
 
 
@@ -113,3 +115,29 @@ def test_a_cluster_here_leaves_no_file_and_no_connection(
     assert not ray.is_initialized()
     assert list(tmp_path.iterdir()) == []
     assert set(Path(tempfile.gettempdir()).glob("ray-*")) <= before
+
+
+_DAEMON = """
+import subprocess, sys
+worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(worker.pid, flush=True)
+worker.wait()
+"""
+
+
+def test_an_interrupted_end_of_a_cluster_leaves_no_process(tmp_path: Path) -> None:
+    """Ray kills its daemon alone, whose workers can take seconds to notice."""
+    pytest.importorskip("ray")
+    import psutil  # comes with Ray
+
+    def shutdown() -> None:
+        raise KeyboardInterrupt
+
+    command = [sys.executable, "-c", _DAEMON, f"--session-dir={tmp_path}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        worker = psutil.Process(int(daemon.stdout.readline()))
+        with pytest.raises(KeyboardInterrupt):
+            end_cluster(SimpleNamespace(shutdown=shutdown), str(tmp_path))
+        assert not psutil.pid_exists(daemon.pid)
+        assert not worker.is_running()

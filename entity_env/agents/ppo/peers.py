@@ -16,6 +16,10 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+
+# Optimizers import it later. If a process group exists by then, its default arguments keep it, and
+# its threads live until the interpreter ends: one that still needs it aborts the process.
+import torch.distributed.nn
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
@@ -137,6 +141,7 @@ class TorchPeers:
 
     def _lost(self, cause: RuntimeError) -> WorkerError:
         """The error that names the ranks which ended or do not answer."""
+        cause.__traceback__ = None  # frames of torch, which would keep the group and its threads
         try:
             found = self._missing()
         except RuntimeError:

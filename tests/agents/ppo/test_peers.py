@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, replace
 from operator import itemgetter
 from pathlib import Path
@@ -43,11 +44,16 @@ from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import read_header
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.core.vec_obs import EntityBatch
+from entity_env.agents.rogue_net.torch_net.tensors import torch_only
+from entity_env.cli.load_game import load_game, make_training_env
+from entity_env.core.vec_obs import EntityBatch, VecEnvironment
 from tests import ROOT
 from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecXor
 
 T = TypeVar("T")
+
+_PATIENCE_S = 100
+"""How long a rank may take on a busy machine. Nothing that works waits for the end of it."""
 
 CONFIG = PPOConfig(
     net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2, minibatch_size=10**6, update_epochs=2
@@ -68,9 +74,9 @@ class ThreadPeers:
     def gather(self, values: Tensor) -> list[Tensor]:
         """Copies."""
         self._shared[self.rank] = values.clone()
-        self._barrier.wait(20)
+        self._barrier.wait(_PATIENCE_S)
         gathered = [each.clone() for each in self._shared if each is not None]
-        self._barrier.wait(20)
+        self._barrier.wait(_PATIENCE_S)
         return gathered
 
 
@@ -100,8 +106,8 @@ def on_ranks(size: int, work: Callable[[Peers], T]) -> list[T]:
     return [results[rank] for rank in range(size)]
 
 
-def rollout_of(kind: type[VecXor | VecCherryPick | VecSigns], seed: int) -> tuple[Policy, Rollout]:
-    vec = kind()
+def rollout_of(make_env: Callable[[], VecEnvironment], seed: int) -> tuple[Policy, Rollout]:
+    vec = make_env()
     learner = new_learner(vec, replace(CONFIG, seed=seed))
     obs = vec.reset(seed=seed)
     learner.net.update_statistics(obs)
@@ -155,6 +161,58 @@ def test_ranks_learn_what_one_process_learns_from_all(
         assert distance(ranks[0][0], other) == 0
         assert theirs == ranks[0][1]
         np.testing.assert_allclose(theirs, figures, rtol=1e-3, atol=1e-4)
+
+
+@contextmanager
+def in_float64(net: Policy) -> Iterator[None]:
+    """Computes in float64, with arrays of float32."""
+    from_numpy = torch.from_numpy
+
+    def widened(array: NDArray[np.generic]) -> Tensor:
+        tensor = from_numpy(array)
+        return tensor.double() if tensor.is_floating_point() else tensor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "from_numpy", widened)
+        net.double()
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("weights", [(1, 4), (2, 3)], ids=str)
+@pytest.mark.parametrize("game", ["snake", "multi_snake", "azul"])
+def test_unequal_shares_learn_what_one_process_learns(game: str, weights: tuple[int, int]) -> None:
+    """In float32, the gradients of one step are equal; in float64, the weights after many are.
+
+    Rounding moves a ratio or a value over the edge of its clip range, which changes the gradient:
+    after several steps in float32, weights differ by up to 1e-3.
+    """
+    net, rollout = rollout_of(lambda: make_training_env(load_game(game), 10), 1)
+    owner = np.arange(len(rollout.b_inds)) % sum(weights) >= weights[0]
+
+    def difference(config: PPOConfig, values_of: Callable[[Policy], Iterable[Tensor]]) -> float:
+        """Between each of two ranks and one process."""
+
+        def work(peers: Peers) -> Policy:
+            share = replace(rollout, b_inds=rollout.b_inds[owner == peers.rank])
+            with torch_only():
+                return learnt(net, share, config, peers)[0]
+
+        with torch_only():
+            alone = [*values_of(learnt(net, rollout, config)[0])]
+        pairs = [zip(alone, values_of(rank), strict=True) for rank in on_ranks(2, work)]
+        return max(float((x - y).detach().abs().max()) for pair in pairs for x, y in pair)
+
+    one_step = replace(CONFIG, update_epochs=1)
+    assert (
+        difference(one_step, lambda net: (p.grad for p in net.parameters() if p.grad is not None))
+        < 1e-6
+    )
+    with in_float64(net):
+        assert difference(replace(CONFIG, update_epochs=4), Policy.parameters) < 1e-12
 
 
 def test_the_number_of_minibatches_is_that_of_all_decisions() -> None:
@@ -259,15 +317,17 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from tests.agents.ppo.small_envs import VecXor, VecSigns
 gc.freeze()  # training does so once a run, after half a second of collection
 rank, out = int(os.environ["RANK"]), Path(sys.argv[1])
-dist.init_process_group("gloo", timeout=timedelta(seconds=40))
+dist.init_process_group("gloo", timeout=timedelta(hours=1))
 config = PPOConfig(total_steps=512, net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2,
-                   minibatch_size=64, peer_timeout_s=30)
+                   minibatch_size=64, peer_timeout_s=3600)
+errors = []  # kept, as by a program that ends with one
 
 def tell(name, work):
     try:
         told = work()
     except BaseException as error:
         told = [type(error).__name__, str(error)]
+        errors.append(error)
     print(json.dumps([name, told]), flush=True)
 
 def facts(result):
@@ -299,13 +359,13 @@ def start_ranks(
 
 
 def told_by(
-    processes: list[subprocess.Popen[str]], timeout_s: float = 50
+    processes: list[subprocess.Popen[str]],
 ) -> list[dict[str, list[object]]]:
     """What each rank printed, by name."""
     told = []
     try:
         for process in processes:
-            output, _ = process.communicate(timeout=timeout_s)
+            output, _ = process.communicate(timeout=_PATIENCE_S)
             told.append(dict(json.loads(line) for line in output.splitlines()))
     finally:
         for process in processes:
@@ -320,8 +380,11 @@ def slowly(progress):
         (out / f"ready{rank}").touch()
     time.sleep(0.02)
 
-endless = replace(config, total_steps=10**9, peer_timeout_s=3)
+endless = replace(config, total_steps=10**9, peer_timeout_s=float(sys.argv[2]))
 tell("endless", lambda: facts(train(VecXor(), endless, out=out / "endless", on_update=slowly)))
+dist.destroy_process_group()
+names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+tell("threads", lambda: [name for name in names if "gloo" in name])
 """
 
 
@@ -330,7 +393,7 @@ def told_after(
 ) -> list[dict[str, list[object]]]:
     """What each of two ranks printed; the second gets a signal in `_ENDLESS`.
 
-    It stops the first: at once if it was killed, after the time limit if it hangs; Ctrl-C ends
+    It stops the first: at once if it was killed, after `peer_timeout_s` if it hangs; Ctrl-C ends
     both with one save.
     """
     try:
@@ -338,9 +401,7 @@ def told_after(
             assert all(process.poll() is None for process in processes)
             time.sleep(0.05)
         processes[1].send_signal(how)
-        begin = time.monotonic()
-        processes[0].wait(40)
-        took = time.monotonic() - begin
+        processes[0].wait(_PATIENCE_S)
         place = f"rank 1 of 2 ({socket.gethostname()}, process {processes[1].pid})"
         if how == signal.SIGSTOP:
             processes[1].kill()
@@ -355,7 +416,7 @@ def told_after(
     else:
         word = "its process ended" if how == signal.SIGKILL else "does not answer"
         assert first["endless"] == ["WorkerError", f"{place}: {word}"]
-    assert took < 30
+    assert first["threads"] == []  # one that outlives its group can abort a process that exits
     return [first, second]
 
 
@@ -388,7 +449,7 @@ tell("spaces", lambda: facts(train(VecSigns() if rank else VecXor(), config)))
 tell("out", lambda: facts(train(VecXor(), config, out=out / f"own{rank}")))
 tell("again", lambda: facts(train(VecXor(), config)))
 """
-    processes = start_ranks(code + _ENDLESS, str(tmp_path))
+    processes = start_ranks(code + _ENDLESS, str(tmp_path), "3600")
     first, second = told_after(signal.SIGKILL, processes, tmp_path)
     rows = VecXor().num_rows
     for name in ("run", "resumed", "stops", "again"):
@@ -413,11 +474,13 @@ tell("again", lambda: facts(train(VecXor(), config)))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGINT])
 def test_a_rank_that_hangs_or_is_interrupted_stops_the_others(
     how: signal.Signals, tmp_path: Path
 ) -> None:
-    told_after(how, start_ranks(_ENDLESS, str(tmp_path)), tmp_path)
+    limit_s = "10" if how == signal.SIGSTOP else "3600"
+    told_after(how, start_ranks(_ENDLESS, str(tmp_path), limit_s), tmp_path)
 
 
 @pytest.mark.slow

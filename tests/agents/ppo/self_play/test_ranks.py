@@ -57,7 +57,7 @@ tell("fails", lambda: facts(train(VecXor(), config, callbacks=[Fails()])))
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_two_ranks_play_against_opponents_and_stop_together(tmp_path: Path) -> None:
-    first, second = told_by(start_ranks(CODE, str(tmp_path)), timeout_s=100)
+    first, second = told_by(start_ranks(CODE, str(tmp_path)))
     before = 0
     for name in ("new", "resumed"):
         (facts, reason, steps), (other_facts, other_reason, other_steps) = first[name], second[name]
