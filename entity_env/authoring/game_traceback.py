@@ -198,17 +198,24 @@ def suggestion_of(error: BaseException) -> str:
 
     Python 3.11 suggests names only for uncaught errors, when it prints them.
     """
-    if not isinstance(error, AttributeError | NameError) or not isinstance(error.name, str):
+    if not (is_a(error, AttributeError) or is_a(error, NameError)):
         return ""
-    if isinstance(error, AttributeError):
-        known = dir(error.obj)
-    else:
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        known = [*frames[-1].f_locals, *frames[-1].f_globals, *dir(builtins)] if frames else []
-    is_public = not error.name.startswith("_")
+    try:
+        wanted, known = error.name or "", _known_names(error)
+    except BaseException as failure:  # of the object, or of the exception's class
+        _require_failure(failure)
+        return ""
+    is_public = not wanted.startswith("_")
     known = [each for each in known if not (is_public and each.startswith("_"))]
-    close = difflib.get_close_matches(error.name, known, n=1)
+    close = difflib.get_close_matches(wanted, known, n=1)
     return f". Did you mean: {close[0]!r}?" if close else ""
+
+
+def _known_names(error: AttributeError | NameError) -> list[str]:
+    if isinstance(error, AttributeError):
+        return dir(error.obj)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [*frames[-1].f_locals, *frames[-1].f_globals, *dir(builtins)] if frames else []
 
 
 def text_of(error: BaseException) -> str:

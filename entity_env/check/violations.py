@@ -33,6 +33,7 @@ from entity_env.authoring.game_traceback import (
     reason_of,
     stack_of,
     suggestion_of,
+    summary_of,
 )
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
@@ -109,7 +110,7 @@ class Violations:
     def raised(self, call: str, error: BaseException, problem: str = "", hint: str = "") -> None:
         """Adds an exception that a call raised, with its own text or this one."""
         self.cause = self.cause or error
-        own = f"{call} raised {type(error).__name__}: {error}{suggestion_of(error)}"
+        own = f"{call} raised {summary_of(error)}{suggestion_of(error)}"
         self.add(f"{problem or own} ({line_of_error(error) or _origin(error)}){hint}")
 
     @contextmanager
@@ -257,7 +258,7 @@ def observation_violations(
             )
         return found or list(_refusals(observation, obs_space, action_space))
     except Exception as error:  # its content can raise anything
-        return [f"the observation cannot be read: {type(error).__name__}: {error}"]
+        return [f"the observation cannot be read: {summary_of(error)}"]
 
 
 def _violations(
