@@ -38,7 +38,7 @@ def check_game(
     step_timeout_s: float | None = 30.0,
     new_process: bool = True,
     max_time_s: float | None = 60.0,
-    on_step: Callable[[str], None] = lambda stage: None,
+    on_step: Callable[[str], None] | None = None,
 ) -> int:
     """Checks the contract of a game, with random legal actions.
 
@@ -78,6 +78,7 @@ def check_game(
     game.require_settings()
     violations = Violations(game.name)
     timeout = StepTimeout(step_timeout_s)
+    on_step = on_step or (lambda stage: None)
     plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, on_step)
     outer = OuterState(game)
     with nothing_left_behind(violations), timeout:
