@@ -76,8 +76,7 @@ def check_game(
         UsageError: a setting without a default has no value.
     """
     game.require_settings()
-    violations = Violations(game.name)
-    timeout = StepTimeout(step_timeout_s)
+    violations, timeout = Violations(game.name), StepTimeout(step_timeout_s)
     on_step = on_step or (lambda stage: None)
     plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, on_step)
     outer = OuterState(game)
