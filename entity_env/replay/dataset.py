@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,11 @@ from entity_env.core.space_json import Spaces
 from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import schema_divergence
 from entity_env.replay.file import SUFFIX
+from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_process
 from entity_env.replay.replay import Replay
+
+_AT_ONCE: Final = 32
+"""Replays that are held in memory, and played again in one process."""
 
 
 def replay_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -46,7 +52,7 @@ def dataset_of(
     winners: bool = False,
     min_reward: float | None = None,
     on_replay: Callable[[Replay], None] | None = None,
-    turns: Callable[[Replay, Game | None], list[Turn]] = Replay.turns,
+    limits: PlayLimits | None = None,
 ) -> Dataset:
     """The decisions of agents in replays.
 
@@ -61,7 +67,8 @@ def dataset_of(
         winners, min_reward: as of `Dataset.filter`. An episode that has not ended counts with what
             it earned so far.
         on_replay: called after each.
-        turns: returns the turns of a replay; `turns_in_new_process` has limits.
+        limits: of replays that have to be played again, for `_AT_ONCE` of them together in a new
+            process; None = they are played in this process.
 
     Raises:
         UsageError: replays of other spaces, none of these agents, or no decisions.
@@ -69,10 +76,10 @@ def dataset_of(
     """
     recorder = DatasetRecorder()
     choice = _Choice(agents)
-    for replay in _loaded(replays):
+    for replay, spaces, turns in _played(_loaded(replays), game, limits):
         num_before = recorder.num_decisions
         try:
-            recorder.add_episode(*_turns(replay, game, turns), replay.name)
+            recorder.add_episode(spaces, turns, replay.name)
         except SchemaError as error:
             raise ReplayError(f"{replay.name}: {error}") from error
         choice.add(replay, recorder.num_decisions - num_before)
@@ -90,20 +97,46 @@ def _loaded(replays: Iterable[Replay | str | Path]) -> Iterator[Replay]:
             yield from map(Replay.load, replay_files([each]))
 
 
-def _turns(
-    replay: Replay,
+def _played(
+    replays: Iterator[Replay],
     game: Game | Callable[[Replay], Game] | None,
-    turns: Callable[[Replay, Game | None], list[Turn]],
-) -> tuple[Spaces, list[Turn]]:
-    """The spaces and the turns of a replay."""
-    if isinstance(game, Game):  # which also says of which entities there is exactly one
-        spaces = game.obs_space(), game.action_space()
-        if found := schema_divergence(replay.spaces, spaces):
-            raise UsageError(f"{replay.name} is of another game than {game.name}: {found}")
-        return spaces, turns(replay, game)
-    needs_game = game is not None and not replay.has_observations
-    played = game(replay) if game is not None and needs_game else None
-    return replay.spaces, turns(replay, played)
+    limits: PlayLimits | None,
+) -> Iterator[tuple[Replay, Spaces, list[Turn]]]:
+    """Replays with their spaces and turns; those of one game are played together."""
+    while some := list(islice(replays, _AT_ONCE)):
+        spaces = [_spaces_of(replay, game) for replay in some]
+        played: dict[int, list[Turn]] = {}
+        groups: dict[object, list[int]] = {}
+        for i, replay in enumerate(some if limits is not None else ()):
+            header = replay.header
+            if not replay.has_observations:
+                key = header.game, header.source, repr(sorted(header.settings.items()))
+                groups.setdefault(key, []).append(i)
+        for group in groups.values():
+            own = _game_of(some[group[0]], game) or some[group[0]].find_game()
+            turns = turns_in_new_process([some[i] for i in group], own, limits or PLAY_LIMITS)
+            played |= zip(group, turns, strict=True)
+        for i, replay in enumerate(some):
+            found = played[i] if i in played else replay.turns(_game_of(replay, game))
+            yield replay, spaces[i], found
+
+
+def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Spaces:
+    """The spaces of a given game, which also say of which entities there is exactly one, else those
+    of a replay."""
+    if not isinstance(game, Game):
+        return replay.spaces
+    spaces = game.obs_space(), game.action_space()
+    if found := schema_divergence(replay.spaces, spaces):
+        raise UsageError(f"{replay.name} is of another game than {game.name}: {found}")
+    return spaces
+
+
+def _game_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Game | None:
+    """The game that plays a replay again; None if it need not be played, or names its game."""
+    if game is None or isinstance(game, Game):
+        return game
+    return None if replay.has_observations else game(replay)
 
 
 class _Choice:

@@ -74,18 +74,15 @@ def verify_in_new_process(
 
 
 def turns_in_new_process(
-    replay: Replay, game: Game | None, limits: PlayLimits = PLAY_LIMITS
-) -> list[Turn]:
-    """`Replay.turns`, in a new process with limits if the game has to be played for it.
+    replays: Sequence[Replay], game: Game, limits: PlayLimits = PLAY_LIMITS
+) -> list[list[Turn]]:
+    """`Replay.turns` of several replays of a game, which is played in a new process with limits.
 
     Raises:
         ReplayError: as of `Replay.turns` and `verify_in_new_process`.
     """
-    if replay.has_observations:
-        return replay.turns(game)
-    game = game or replay.find_game()
-    [turns] = _in_new_process(game, Replay.turns, [replay], limits)
-    return turns  # type: ignore[no-any-return]  # pickled
+    found: list[list[Turn]] = _in_new_process(game, Replay.turns, replays, limits)
+    return found
 
 
 def _in_new_process(

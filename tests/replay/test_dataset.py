@@ -1,15 +1,18 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from entity_env import UsageError
+from entity_env import Game, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.agents.imitation import DatasetRecorder
+from entity_env.authoring.local_run import Turn
 from entity_env.errors import ReplayError
 from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
 from entity_env.replay import Replay, ReplayWriter, dataset_of, record
 from entity_env.replay.dataset import replay_files
+from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_process
 from tests import ROOT
 from tests.agents.imitation.decisions import Follower, assert_same_dataset, dots, dots_dataset
 
@@ -117,3 +120,22 @@ def test_a_dataset_of_a_recorder_is_the_same() -> None:
     replays = [record(dots, Follower(), seed=1)]
     one = dots_dataset(1, seed=1)
     assert_same_dataset(dataset_of(replays, dots), one)
+
+
+def test_replays_of_one_game_are_played_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In new processes with limits, the decisions are those of this process."""
+    agents = [RandomAgent(seed) for seed in range(3)]
+    replays = [
+        record(snake, agent, seed=1, see=False, board_size=size)
+        for agent, size in zip(agents, (4, 5, 4), strict=True)
+    ]
+    replays.append(record(snake, RandomAgent(3), seed=2))
+    counts: list[int] = []
+
+    def counted(some: Sequence[Replay], game: Game, limits: PlayLimits) -> list[list[Turn]]:
+        counts.append(len(some))
+        return turns_in_new_process(some, game, limits)
+
+    monkeypatch.setattr("entity_env.replay.dataset.turns_in_new_process", counted)
+    assert_same_dataset(dataset_of(replays, limits=PLAY_LIMITS), dataset_of(replays))
+    assert counts == [2, 1]

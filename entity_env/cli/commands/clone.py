@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,7 +45,7 @@ from entity_env.core.space_json import differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files
-from entity_env.replay.new_process import PlayLimits, turns_in_new_process
+from entity_env.replay.new_process import PlayLimits
 
 if TYPE_CHECKING:
     from entity_env.agents.imitation import CloneResult
@@ -100,7 +100,7 @@ class _Source(NamedTuple):
                 winners=self.winners,
                 min_reward=self.min_reward,
                 on_replay=bar.count,
-                turns=partial(turns_in_new_process, limits=self.limits),
+                limits=self.limits,
             )
 
     def _played(self, game: Game) -> Dataset:

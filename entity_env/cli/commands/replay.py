@@ -274,9 +274,7 @@ def replay(
         _take_over(found, chosen, take_over, agents, load, out, look, seed, limits)
     else:
         played, drawn_by = game_and_look(found, look, game, settings)
-        with _playing(found):
-            turns = turns_in_new_process(found, played, limits)
-        _show(found, first, fps, turns, drawn_by)
+        _show(found, first, fps, _turns(found, played, limits), drawn_by)
 
 
 def _show(
@@ -486,8 +484,7 @@ def draw(
     if thinker is not None and not isinstance(thinker, PolicyAgent):
         raise UsageError(f"{agent} computes no probabilities to be shown")
     played, drawn_by = game_and_look(replay, look, game, settings)
-    with _playing(replay):
-        turns = turns_in_new_process(replay, played, limits)
+    turns = _turns(replay, played, limits)
     animation = replay.animation(played, drawn_by, thinker=thinker, turns=turns)
     if thinker is not None and out.suffix.lower() != ".html":  # a page shows thoughts itself
         animation = animation.with_thoughts()
@@ -496,11 +493,16 @@ def draw(
     echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
 
 
-def _playing(replay: Replay) -> AbstractContextManager[object]:
-    """Says on a terminal that a replay is being played again."""
+def _turns(
+    replay: Replay, game: Game | None, limits: PlayLimits, *, is_shown: bool = True
+) -> list[Turn]:
+    """The turns of a replay, which is played again if need be; says so on a terminal if shown."""
     if replay.has_observations:
-        return nullcontext()
-    return Console(stderr=True).status(one_line(f"playing {replay.name} again"))
+        return replay.turns(game)
+    shown = Console(stderr=True).status(one_line(f"playing {replay.name} again"))
+    with shown if is_shown else nullcontext():
+        [turns] = turns_in_new_process([replay], game or replay.find_game(), limits)
+    return turns
 
 
 class ShownReplay(NamedTuple):
@@ -534,7 +536,7 @@ def shown_replay(path: Path, games: Sequence[str], limits: PlayLimits) -> ShownR
     except (EntityEnvError, GameFailed):
         if not replay.has_observations:
             raise
-    return ShownReplay(replay, game, look, turns_in_new_process(replay, game, limits))
+    return ShownReplay(replay, game, look, _turns(replay, game, limits, is_shown=False))
 
 
 def game_and_look(
