@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -92,7 +93,9 @@ def _digest(value: object) -> bytes:
     """A hash of a variable's content; empty if it cannot be pickled, or is large."""
     sink = _HashingFile()
     try:
-        pickle.Pickler(sink, protocol=5).dump(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of iterators of itertools
+            pickle.Pickler(sink, protocol=5).dump(value)
     except Exception:  # of a class of the game
         return b""
     return sink.hash.digest()

@@ -29,7 +29,7 @@ _CELL_PIXELS: Final = 28
 """Of a unit of the game, at most."""
 _SMOOTHING: Final = 4
 _MAX_CACHED: Final = 4096
-_GIF_COLORS: Final = 48
+_GIF_COLORS: Final = 128
 _SAMPLES: Final = 8
 """Pictures from which the colours of a GIF are taken."""
 
@@ -42,7 +42,7 @@ class Painter:
     Args:
         size: width and height, in units of the game.
         ground: shapes below all others.
-        smooth: antialiased; else with few colours.
+        smooth: antialiased; else with few colors, except for texts.
         pixels: width and height of the images, with a margin where their shape differs; None = by
             the size, at most 480.
 
@@ -157,7 +157,6 @@ class Painter:
         half = min(half, 2 * max(self.pixels))
         mask = Image.new("L", (2 * half, math.ceil(2 * size) + 2))
         draw = ImageDraw.Draw(mask)
-        draw.fontmode = "L" if self._samples > 1 else "1"
         anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
         place = (half, mask.height / 2 + BASELINE * size)
         draw.text(place, shape.text, rgba(shape.fill)[3], font=font, anchor=anchor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final
 
 import numpy as np
@@ -243,9 +243,39 @@ def listed(
 ) -> Iterator[Text]:
     """The entities without coordinates and the global features.
 
-    A table for each type with a title and a row for each entity, in columns side by side; equal
-    entities share a row. One entity, and those of a table that is too wide, have a line each.
+    A table for each type with a title and a row for each entity; equal entities share a row, and
+    tables stand side by side if the width allows it. One entity, and those of a table that is too
+    wide, have a line each.
     """
+    shelf: list[list[Text]] = []
+    for table in _tables(entities, styles, width, ascii_only=ascii_only):
+        sizes = [max(line.cell_len for line in each) for each in (*shelf, table)]
+        is_full = sum(sizes) + len(shelf) * len(_BLOCK_GAP) > width
+        if shelf and (is_full or 1 in (len(table), len(shelf[-1]))):
+            yield from _side_by_side(shelf)
+            shelf = []
+        shelf.append(table)
+    yield from _side_by_side(shelf)
+
+
+def _side_by_side(tables: Sequence[Sequence[Text]]) -> Iterator[Text]:
+    sizes = [max(line.cell_len for line in table) for table in tables]
+    for lines in zip_longest(*tables, fillvalue=Text()):
+        whole = Text()
+        for line, size in zip(lines, sizes, strict=True):
+            whole.append_text(line).pad_right(size - line.cell_len + len(_BLOCK_GAP))
+        whole.rstrip()
+        yield whole
+
+
+def _tables(
+    entities: Sequence[SeenEntity],
+    styles: Mapping[EntityName, EntityStyle],
+    width: int,
+    *,
+    ascii_only: bool,
+) -> Iterator[list[Text]]:
+    """The lines of each table, and of each entity that has a line."""
     times = "x" if ascii_only else "×"
     tables = entity_tables(
         entity
@@ -268,11 +298,12 @@ def listed(
         if len(rows) == 1 or len(lines[0]) + max(map(len, ends)) + _TABLE_GAP > width:
             for row, end in zip(rows, ends, strict=True):
                 words = " ".join(f"{name}={text}" for name, text in row.cells.items())
-                yield Text("  ".join(filter(None, (f"{label} {words}".rstrip(), end))))
+                yield [Text("  ".join(filter(None, (f"{label} {words}".rstrip(), end))))]
             continue
-        yield Text.assemble((label, "bold"), (f" {times}{sum(row.count for row in rows)}", "dim"))
+        title = Text.assemble((label, "bold"), (f" {times}{sum(row.count for row in rows)}", "dim"))
         ended = ["  ".join(filter(None, pair)) for pair in zip(lines, ends, strict=True)]
-        yield from _in_blocks(_cells({name: name for name in columns}, columns), ended, width)
+        names = _cells({name: name for name in columns}, columns)
+        yield [title, *_in_blocks(names, ended, width)]
 
 
 def _cells(cells: Mapping[str, str], columns: Mapping[str, int]) -> str:

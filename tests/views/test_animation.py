@@ -40,6 +40,8 @@ from entity_env.core.spaces import (
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake, treasure_hunt
 from entity_env.views import Look, find_look
 from entity_env.views.animation import Animation, Bar
+from entity_env.views.pictures import Painter
+from entity_env.views.scene import Scene
 from tests import ROOT
 
 PLAYER = ROOT / "entity_env/views/player.html"
@@ -415,3 +417,13 @@ def test_films_show_one_side_unless_all_is_known_to_all(tmp_path: Path) -> None:
     )
     assert spoken_of.viewer is None
     assert animation_of(rock_paper_scissors, [t for t in turns if t.agent_id == 1]).viewer is None
+
+
+def test_texts_of_a_gif_are_those_of_a_still() -> None:
+    """Without antialiasing, small letters lose strokes."""
+    pytest.importorskip("PIL")
+    scene = Scene(40, 10)
+    scene.text(20.3, 5.1, "round 3 card", size=1)
+    painters = [Painter((40, 10), smooth=smooth) for smooth in (False, True)]
+    plain, smooth = (painter.image(scene.shapes) for painter in painters)
+    assert plain.tobytes() == smooth.tobytes()

@@ -559,3 +559,20 @@ def test_selected_entities_have_the_words_of_the_look() -> None:
 def test_without_thoughts_there_are_no_bars() -> None:
     turn = Turn(0, 0, 0.0, Observation(reward=0, terminated=False, features={}))
     assert list(thoughts_of(turn, SPACE, ACTIONS)) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (40, ["Mine ×2   Theirs ×2", "card      seat", "   3         1", "   5         2"]),
+        (12, ["Mine ×2", "card", "   3", "   5", "Theirs ×2", "seat", "   1", "   2"]),
+    ],
+)
+def test_tables_stand_side_by_side_where_they_fit(width: int, expected: list[str]) -> None:
+    space = ObsSpace(entities={"Mine": Entity(["card"]), "Theirs": Entity(["seat"])})
+    rows = [("Mine", "card", 3), ("Mine", "card", 5), ("Theirs", "seat", 1), ("Theirs", "seat", 2)]
+    shown = [
+        SeenEntity(i, name, np.array([value]), True, (feature,), i)
+        for i, (name, feature, value) in enumerate(rows)
+    ]
+    assert [line.plain for line in listed(shown, entity_styles(space), width)] == expected

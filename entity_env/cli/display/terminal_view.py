@@ -236,7 +236,7 @@ class Frames:
         num_lines = len(head) + len(words)
         drawn = self._drawn(moment, width, MAX_ROWS if room is None else room - num_lines, picture)
         if drawn is None and not self._has_board:
-            return Group(*self._cut(head, width), *words, *below)
+            return Group(*_shortened([*self._cut(head, width), *words], room), *below)
         if drawn is None:
             columns, rows = moment.grid.size
             has_room = room is None or rows <= room - num_lines - 3
@@ -403,6 +403,15 @@ class Frames:
             return iter(())
         spaces = self._obs_space, self._action_space
         return thoughts_of(moment.turn, *spaces, self._look, ascii_only=self._ascii_only)
+
+
+def _shortened(lines: list[Text], room: int | None) -> list[Text]:
+    """As many lines as there is room for; the last one says how many are left out."""
+    if room is None or len(lines) <= room:
+        return lines
+    num_shown = max(0, room - 1)
+    left = f"({len(lines) - num_shown} more lines: enlarge the window)"
+    return [*lines[:num_shown], Text(left, "dim")]
 
 
 class TerminalView:

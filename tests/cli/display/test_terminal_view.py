@@ -25,7 +25,13 @@ from entity_env.agents import Agent, PolicyAgent, RandomAgent
 from entity_env.agents.human.prompt import Asked
 from entity_env.authoring.local_run import Thoughts
 from entity_env.cli.display.console import LiveDisplay
-from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
+from entity_env.cli.display.terminal_view import (
+    Frames,
+    Moment,
+    TerminalView,
+    _shortened,
+    shown_names,
+)
 from entity_env.cli.load_game import load_game
 from entity_env.core.observation import Action, EntityID, GlobalCategoricalAction
 from entity_env.games import GAMES
@@ -477,3 +483,14 @@ def test_a_person_is_asked_below_the_frame() -> None:
         assert view.ask(1, seen, ["what else?"]) is None
     assert frame.endswith("what?\n\nYour move: \n")
     assert text_of(console) == f"{frame}what else?\nYour move: \n"
+
+
+def test_tables_without_room_say_how_much_is_missing() -> None:
+    """The first lines, with the score, stay on the screen."""
+    lines = [Text(str(i)) for i in range(9)]
+    assert _shortened(lines, None) == _shortened(lines, 9) == lines
+    assert [line.plain for line in _shortened(lines, 3)] == [
+        "0",
+        "1",
+        "(7 more lines: enlarge the window)",
+    ]
