@@ -10,6 +10,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.check.direct_play import CheckPlan, DirectPlay
 from entity_env.check.likely_mistakes import (
+    aliased_members,
     missing_choices,
     odd_scores,
     slow_steps,
@@ -136,6 +137,7 @@ def _warn(violations: Violations, game: Game, first: DirectPlay, outer: OuterSta
     slow = slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut)
     found = [
         *unseen_attributes(game.schema),
+        *aliased_members(game.schema),
         *odd_scores(first.scores, first.num_whole_episodes),
         slow,
         outer.draw,

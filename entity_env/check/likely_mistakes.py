@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import typing
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from enum import Enum
+from enum import Enum, Flag
 from itertools import groupby, pairwise
 from statistics import median
 from typing import Final
 
 import numpy as np
 
+from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.schema import Schema
 from entity_env.check.direct_play import Score
 
@@ -77,6 +79,22 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
                         f"entity {cls.__name__}: {name} = {value!r} has no annotation, so it is no "
                         f"field and agents do not see it: write {name}: {kind} = {value!r}, or "
                         f"{name}: ClassVar[{kind}] if that is meant{_place_of(base)}"
+                    )
+
+
+def aliased_members(schema: Schema) -> Iterator[str]:
+    """Members of Enums of entity fields that are other names of one member."""
+    declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
+    for cls in (kind.cls for kind in declared):
+        for field, kind in declared_fields(cls).items():
+            for enum in (kind, *typing.get_args(kind)):  # of an optional one
+                if isinstance(enum, type) and issubclass(enum, Enum) and not issubclass(enum, Flag):
+                    yield from (
+                        f"entity {cls.__name__}: {name} of {field} has the value of {member.name}, "
+                        f"{member.value!r}, so they are one member of {enum.__name__} and agents "
+                        f"cannot tell them apart: give each its own value{_place_of(enum)}"
+                        for name, member in enum.__members__.items()
+                        if name != member.name
                     )
 
 

@@ -41,6 +41,7 @@ from entity_env.errors import (
     CheckpointError,
     EntityEnvError,
     UsageError,
+    shown,
 )
 from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.azul import AzulTables, azul
@@ -90,12 +91,18 @@ def game_code(name: str) -> Name | None:
     """The code that a game's name runs, as `remember` records it; None for a game of this package.
 
     A file or package, or the name of an environment or of an installed module.
+
+    Raises:
+        UsageError: no file can have this name.
     """
     if name in NAMED:
         return None
     if _is_environment(name):
         return name
-    place, _ = _split_name(name)
+    try:
+        place, _ = _split_name(name)
+    except OSError as error:  # the name is too long
+        raise UsageError(f"no game {shown(name)}: {error.strerror}") from error
     return place if isinstance(place, Path) else file_below(place) or place
 
 

@@ -309,6 +309,9 @@ def _require_named(
     refused, naming = [], set()
     for option, source, text in given.of_files():
         name = _named_by(option, kinds.get(option, click.STRING), text)
+        if isinstance(name, Path) and not os.path.exists(name):
+            where = shlex.join(_typed(option, "path/to/FILE.py"))
+            raise UsageError(f"{source}: {option}: no file {shown(text)} here: name it, {where}")
         if name is not None:
             naming.add(source)
             if not (was_named(Path(source)) or was_named(name)):

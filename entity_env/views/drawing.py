@@ -255,7 +255,7 @@ class Drawing:
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
         """The rows of the tables, the global features first."""
-        drawn = [entity for entity in self._drawn(seen) if self._place(entity) is None]
+        drawn = [e for e in self._drawn(seen) if len(e.features) and self._place(e) is None]
         asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
         drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))
         return entity_tables(drawn)

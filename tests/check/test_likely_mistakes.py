@@ -17,6 +17,7 @@ from entity_env import Categorical, ContractError, Game, Obs, Schema, SelectEnti
 from entity_env.agents import Agent
 from entity_env.check.direct_play import Score
 from entity_env.check.likely_mistakes import (
+    aliased_members,
     missing_choices,
     odd_scores,
     slow_steps,
@@ -124,6 +125,24 @@ def test_numbers_without_annotation(cls: type) -> None:
 
 def test_attributes_of_other_classes_are_theirs() -> None:
     assert not list(unseen_attributes(Schema((Derived, Food, Rock), (Move,))))
+
+
+class Kind(Enum):
+    BOW = 2
+    CANNON = 2
+
+
+@dataclass
+class Armed:
+    kind: Kind
+    spare: Kind | None = None
+
+
+def test_members_of_fields_with_one_value() -> None:
+    kind, spare = aliased_members(Schema((Armed, Food), (Move,)))
+    assert "entity Armed: CANNON of kind has the value of BOW, 2, so they are one member" in kind
+    assert f"{__file__}:" in kind
+    assert "CANNON of spare" in spare
 
 
 def scored(*episodes: Sequence[float]) -> list[list[Score]]:

@@ -183,7 +183,7 @@ class TestReplays:
     def test_what_was_seen_is_drawn_without_the_game(self, stranger: Path) -> None:
         result = run("draw", stranger / "replays" / "step-0.replay", "--out", "r.html")
         assert result.exit_code == 0, result.output
-        assert "drawn without its game: " in result.stderr
+        assert "drawn without its game, so without its look" in result.stderr
         assert Path("r.html").exists()
 
     def test_named_on_this_command_line_it_runs(self, stranger: Path) -> None:
@@ -320,6 +320,12 @@ class TestSettings:
         assert "are used only if you have named them here before" in result.stderr
         assert words in result.stderr
         assert result.stderr.count("\n") == 1
+
+    def test_code_that_is_not_here_has_to_be_found(self, stranger: Path) -> None:
+        about = {"format": "entity_env.run", "game": "mine.py", "options": {}}
+        (stranger / "run.json").write_text(json.dumps(about))
+        result = run("train", "--resume", "--out", "stranger", *SMALL)
+        assert "game: no file 'mine.py' here: name it, path/to/FILE.py" in result.stderr
 
     def test_opponents_of_a_run_are_named(self, stranger: Path) -> None:
         about = {"format": "entity_env.run", "game": "tic_tac_toe", "options": {}}

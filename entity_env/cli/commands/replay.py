@@ -548,7 +548,8 @@ def game_and_look(
     except ReplayError as error:
         if not replay.has_observations or game is not None:
             raise
-        echo(f"drawn without its game: {one_line(error)}", err=True)
+        note = f"drawn without its game, so without its look and the size of its board: {error}"
+        echo(one_line(note), err=True)
         return None, Look() if look is None else named_look(look)
     return chosen, find_look(replay.with_settings_of(chosen), look)
 
