@@ -454,7 +454,11 @@ def verify(
     type=click.Path(path_type=Path, dir_okay=False),
     help="File to write; its ending is the format: .html .svg .png .gif .webp .mp4",
 )
-@click.option("--at", type=WholeRange(min=0), help="Draw this picture alone: .png or .svg.")
+@click.option(
+    "--at",
+    type=WholeRange(min=0),
+    help="Draw this picture alone, as .png or .svg.  [default: .png draws the middle one]",
+)
 @click.option(
     "--agent",
     metavar="AGENT",
