@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hypothesis import example, given, strategies as st
+from rich.control import strip_control_codes
 from rich.table import Table
 from rich.text import Text
 
@@ -156,6 +157,7 @@ def test_frames_for_a_terminal_have_no_controls_but_styles(name: str) -> None:
 
 
 @given(text=TEXTS)
+@example("\b")
 def test_a_console_prints_styles_and_no_other_controls(text: str) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=60)
@@ -163,7 +165,7 @@ def test_a_console_prints_styles_and_no_other_controls(text: str) -> None:
     table.add_row(Text(text, "bold"))
     console.print(Text(text, "red"), text, table, sep=text, markup=False)
     printed = out.getvalue()
-    assert "\x1b[31m" in printed or not text.strip()
+    assert "\x1b[31m" in printed or not strip_control_codes(text).strip()  # rich drops some
     assert not odd_characters(STYLES.sub("", printed))
 
 
