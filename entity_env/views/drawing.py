@@ -429,10 +429,10 @@ def _end_of(row: EntityRow) -> str:
 
 
 def _asked_in(seen: SeenObservation) -> set[int]:
-    """Indices of the entities that act or can be selected."""
+    """Indices of the entities that act or can be selected; none after the end of an episode."""
     observation = seen.observation
     found: set[int] = set()
-    for name, mask in observation.actions.items():
+    for name, mask in () if observation.done else observation.actions.items():
         found.update(map(int, observation.actor_indices(name, seen.obs_space)))
         if isinstance(mask, SelectEntityActionMask):
             found.update(map(int, observation.actee_indices(name, seen.obs_space)))
