@@ -387,6 +387,13 @@ def raises_at_none(agent: Agent, *, seed: int) -> None:
     agent.game_over()
 
 
+def asks_on_after_the_end(agent: Agent, *, seed: int) -> None:
+    agent.act(Obs().globals(WORLD), Move)
+    agent.game_over()
+    while agent.act(Obs().globals(WORLD), Move) is not None:
+        pass
+
+
 def mistypes(agent: Agent, *, seed: int) -> None:
     untyped(Obs()).entity([])
 
@@ -405,6 +412,11 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
         asks_after_the_end,
         rf"act after game_over began another episode at {__file__}:\d+ in ask, which play left "
         r"without game_over: return after game_over, or end that episode, too \(.* in asks_after",
+    ),
+    (
+        asks_on_after_the_end,
+        r"no game_over within \d+ steps of an episode that act after game_over began at "
+        rf"{__file__}:\d+ in asks_on_after_the_end: end the episode",
     ),
     (
         raises_at_none,
