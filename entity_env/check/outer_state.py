@@ -154,20 +154,26 @@ def _of_module(
     module = str(names.get("__name__", ""))
     where = Path(str(names.get("__file__") or module)).name
     for name, value in list(names.items()):
-        if name.startswith("__"):
-            continue
-        if isinstance(value, ModuleType):
-            file = Path(getattr(value, "__file__", None) or "")
-            if folder in (file.parent, file.parent.parent):  # a module or package beside the game
-                yield from _of_module(vars(value), folder, seen)
-        elif isinstance(value, type):
-            if value.__module__ == module:
-                yield from _of_class(value, f"{name} in {where}")
-        elif isinstance(value, FunctionType):
-            if value.__module__ == module:
-                yield from _of_function(value, f"{name} in {where}")
-        elif not callable(value):  # compiled functions take long to be pickled
-            yield f"{name!r} in {where}", value
+        if not name.startswith("__"):
+            with suppress(Exception):  # which a proxy may raise for any attribute
+                yield from _of_name(name, value, module, where, folder, seen)
+
+
+def _of_name(
+    name: str, value: object, module: str, where: str, folder: Path | None, seen: set[int]
+) -> Iterator[tuple[str, object]]:
+    if isinstance(value, ModuleType):
+        file = Path(getattr(value, "__file__", None) or "")
+        if folder in (file.parent, file.parent.parent):  # a module or package beside the game
+            yield from _of_module(vars(value), folder, seen)
+    elif isinstance(value, type):
+        if value.__module__ == module:
+            yield from _of_class(value, f"{name} in {where}")
+    elif isinstance(value, FunctionType):
+        if value.__module__ == module:
+            yield from _of_function(value, f"{name} in {where}")
+    elif not callable(value):  # compiled functions take long to be pickled
+        yield f"{name!r} in {where}", value
 
 
 def _of_class(cls: type, where: str) -> Iterator[tuple[str, object]]:
