@@ -264,7 +264,7 @@ def test_check_warns_of_a_score_that_never_changes(
     file = tmp_path / "checked_game.py"
     file.write_text(CHECKED)
     assert run("check", str(file), "--set", "fault=constant").exit_code == 0
-    assert "checked_game: the score did not change in 3 episodes" in caplog.text
+    assert "checked_game: the score did not change in 100 episodes" in caplog.text
     caplog.clear()
     assert run("check", "rock_paper_scissors").exit_code == 0
     assert caplog.text == ""
