@@ -56,8 +56,7 @@ def check_game(
 
     If there is nothing of that kind, the same episodes must come from two copies that play in turn,
     suspended as in training; and recorded ones from their `Episode.seed` alone, also in another
-    process with another `PYTHONHASHSEED`. Differences name agent, step, entity and feature, and
-    what decides besides the seed, where that is known.
+    process with another `PYTHONHASHSEED`. Differences name agent, step, entity, feature and cause.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: a score that
     never changes, looks like the reward of a step, or changes by a million; integers that float32
@@ -82,18 +81,18 @@ def check_game(
     """
     game.require_settings()
     violations, timeout = Violations(game.name), StepTimeout(step_timeout_s)
-    on_step = on_step or (lambda stage: None)
-    plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, on_step)
+    show = on_step or (lambda stage: None)
+    plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, show)
     outer = OuterState(game)
     with nothing_left_behind(violations), timeout:
         first = _play_here(plan, outer, max_time_s)
-        longest = first if len(violations) else _look_for_rewards(first, max_time_s)
+        most = first if len(violations) else _look_for_rewards(first, max_time_s)
     if not len(violations):
         add_irreproducible(first.repeatable, outer.known_cause, new_process=new_process)
     violations.place = violations.line = ""
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
-    _warn(violations, first, longest, outer)
+    _warn(violations, first, most, outer)
     return first.num_whole_episodes
 
 
@@ -150,16 +149,14 @@ def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay
     return more if more.num_whole_episodes > first.num_whole_episodes else first
 
 
-def _warn(
-    violations: Violations, first: DirectPlay, longest: DirectPlay, outer: OuterState
-) -> None:
+def _warn(violations: Violations, first: DirectPlay, most: DirectPlay, outer: OuterState) -> None:
     """Logs the likely mistakes."""
     schema = first.repeatable.game.schema
     slow = slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut)
     found = [
         *unseen_attributes(schema),
         *aliased_members(schema),
-        *odd_scores(longest.scores, longest.num_whole_episodes),
+        *odd_scores(most.scores, most.num_whole_episodes),
         slow,
         outer.draw,
     ]
