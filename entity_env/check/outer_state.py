@@ -152,23 +152,28 @@ def _of_module(
     for name, value in list(names.items()):
         if name.startswith("__"):
             continue
-        if isinstance(value, ModuleType):
-            file = Path(getattr(value, "__file__", None) or "")
-            if folder in (file.parent, file.parent.parent):  # a module or package beside the game
-                yield from _of_module(vars(value), folder, seen)
-        elif isinstance(value, type):
-            if value.__module__ == module:
-                yield from _of_class(value, f"{name} in {where}")
-        elif isinstance(value, FunctionType):
-            if value.__module__ == module:
-                yield from _of_function(value, f"{name} in {where}")
-        elif not callable(value):  # compiled functions take long to be pickled
-            yield f"{name!r} in {where}", value
+        with suppress(Exception):  # of a metaclass or proxy of the game
+            if isinstance(value, ModuleType):
+                file = Path(getattr(value, "__file__", None) or "")
+                if folder in (
+                    file.parent,
+                    file.parent.parent,
+                ):  # a module or package beside the game
+                    yield from _of_module(vars(value), folder, seen)
+            elif isinstance(value, type):
+                if value.__module__ == module:
+                    yield from _of_class(value, f"{name} in {where}")
+            elif isinstance(value, FunctionType):
+                if value.__module__ == module:
+                    yield from _of_function(value, f"{name} in {where}")
+            elif not callable(value):  # compiled functions take long to be pickled
+                yield f"{name!r} in {where}", value
 
 
 def _of_class(cls: type, where: str) -> Iterator[tuple[str, object]]:
     for name, value in list(vars(cls).items()):
-        if not (name.startswith("__") or callable(value) or hasattr(value, "__get__")):
+        is_method = callable(value) or hasattr(type(value), "__get__")
+        if not (name.startswith("__") or is_method):
             yield f"{name!r} of {where}", value
 
 
