@@ -262,7 +262,9 @@ class HoldingInSlot(ScriptedAgent):
         Holding(SimpleNamespace(bot=Drawing(1)), lambda held: held.bot.rng.random()),
         Holding(Random(1).uniform, lambda held: held(0, 1)),
         Holding(np.random.RandomState(1), lambda held: held.random()),
-        Holding(torch.Generator().manual_seed(1), lambda held: torch.rand((), generator=held)),
+        Holding(
+            torch.Generator().manual_seed(1), lambda held: torch.rand((), generator=held).item()
+        ),
     ],
 )
 def test_seats_of_one_object_share_its_random_generator(agent: Agent) -> None:
