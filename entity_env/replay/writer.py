@@ -18,6 +18,7 @@ import numpy as np
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import is_a
 from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
@@ -153,7 +154,7 @@ class ReplayWriter:
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        text = failure_of(error) if isinstance(error, Exception) else ""
+        text = failure_of(error) if error is not None and is_a(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 

@@ -58,7 +58,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
-from entity_env.authoring.game_traceback import text_of
+from entity_env.authoring.game_traceback import is_a, text_of
 from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
@@ -186,7 +186,7 @@ def _train(
             except BaseException as error:
                 run.save_after(error)
                 run.end(error)
-                if not isinstance(error, Exception) or not interrupt.ends_program:
+                if not is_a(error, Exception) or not interrupt.ends_program:
                     raise
                 cause = error  # of that signal, likely: a terminal, a worker that is gone, too
     result = run.result(interrupt.signum)
