@@ -7,7 +7,7 @@ and to train by self-play::
         train(vec)
 
 From us to PettingZoo: `GameParallelEnv` is any game, in which agents act at the same time or in
-turn; `GameAECEnv` is a game for several agents that asks one at a time; `AzulAECEnv` is Azul with
+turn; `GameAECEnv` is any game, agent after agent; `AzulAECEnv` is Azul with
 its 300 action ids and a `FeatureExtractor`::
 
     env = AzulAECEnv(num_players=3)
