@@ -38,7 +38,7 @@ def test_they_are_what_episodes_report(name: str, autoreset: Autoreset, num_work
                     assert seeds_of(vec)[episode.env_id] == episode.seed
                 assert shown[episode.env_id] == episode.seed
                 num_ended += 1
-            over = ~obs.is_ready.reshape(3, -1).any(axis=1)
+            over = ~np.any(obs.is_ready.reshape(3, -1), axis=1)
             if autoreset == "disabled" and over.any():
                 obs = vec.reset_envs(over)
             shown = seeds_of(vec)

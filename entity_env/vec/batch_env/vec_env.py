@@ -82,8 +82,9 @@ class BatchVecEnv(VecEnv):
         )
         self._local = self._backend if isinstance(self._backend, BatchInProcess) else None
 
-    def episode_seeds(self, env_ids: Iterable[int] | None = None) -> None:
+    def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
         """None: an episode of a batch is known by the seed of its sequence and its number."""
+        return None
 
     def _new_runs(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None
