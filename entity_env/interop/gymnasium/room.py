@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from entity_env.agents import random_actions
 from entity_env.core.spaces import GLOBAL_ENTITY
-from entity_env.core.validation import require_choice
 from entity_env.core.vec_obs import VecObs
 from entity_env.episodes.episode_env import ResettableVec
 from entity_env.errors import SchemaError
@@ -80,15 +79,12 @@ def measured(
 
     A type whose number does not vary gets none, and so no mask. The caller resets `vec` afterwards.
     """
-    for setting, room in (("max_entities", max_entities), ("max_actors", max_actors)):
-        if isinstance(room, str):
-            require_choice(setting, room, ["auto"])
     entities, actors = max_entities or {}, max_actors or {}
-    if isinstance(entities, str) or isinstance(actors, str):
+    if entities == "auto" or actors == "auto":
         counts = play_at_random(vec, num_episodes=8, num_steps=128)
-        if isinstance(entities, str):
+        if entities == "auto":
             entities = _room(counts.entities)
-        if isinstance(actors, str):
+        if actors == "auto":
             actors = _room(counts.actors)
     return entities, actors
 

@@ -218,10 +218,10 @@ class Uncopyable:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         name = type(self).__name__
         raise UsageError(
-            f"a {name} cannot be copied or pickled: its game is suspended in the middle of play, "
-            "on a stack of its own, which Python cannot copy. To branch off, make another one, "
-            "reset it with the same seed and repeat the actions; to send it to a process, send a "
-            f"function that makes it, such as functools.partial({name}, ...)"
+            f"this {name} cannot be copied or pickled: its game is suspended in the middle of "
+            "play, on a stack of its own, which Python cannot copy. To branch off, make another "
+            "one, reset it with the same seed and repeat the actions; to have one in another "
+            f"process, send a function that makes it, lambda: {name}(...)"
         )
 
 
