@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from entity_env import SchemaError
 from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.sizes import SIZES
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv, game_ids
+from tests import ROOT
 from tests.interop.named_games import NAMED, each_of, needs
 
 ROOM_IS_NEEDED = "say how many there can be"
@@ -52,6 +54,17 @@ def test_an_id_makes_one_and_many_alike(name: str) -> None:
     assert infos["episode_seed"][0] == info["episode_seed"]
     env.close()
     envs.close()
+
+
+def test_the_page_of_games_lists_ids_and_sizes() -> None:
+    ids = game_ids()
+    rows = [
+        f"| `{name}` | {f'`{ids[name]}`' if name in ids else '–'} | "
+        f"{f'`{json.dumps(size.max_entities)}`' if size.max_entities else '–'} |"
+        for name, size in SIZES.items()
+    ]
+    page = (ROOT / "docs" / "games.md").read_text("utf-8")
+    assert "\n".join(["|---|---|---|", *rows, ""]) in page
 
 
 def test_settings_of_the_game_and_of_the_environment() -> None:
