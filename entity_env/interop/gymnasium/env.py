@@ -100,10 +100,7 @@ def make_vector_env(
         make_batch: Callable[..., BatchEnv] = source
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
     stepped = with_settings(source, settings)  # type: ignore[arg-type]  # no class of batches
-    if "auto" in (max_entities, max_actors):  # as a GameEnv measures them
-        with VecEnv(stepped, 1, autoreset="disabled") as one:
-            require_one_agent(one.num_agents)
-            max_entities, max_actors = measured(one, max_entities, max_actors)
+    max_entities, max_actors = _measured(stepped, max_entities, max_actors)
     if max_episode_steps is not None:
         stepped = _limited(stepped, max_episode_steps)
     autoreset = next(name for name, value in MODES.items() if value == mode)
@@ -119,6 +116,17 @@ def make_vector_env(
     except BaseException:
         vec.close()
         raise
+
+
+def _measured(
+    source: Playable, max_entities: Room | None, max_actors: Room | None
+) -> tuple[Room | None, Room | None]:
+    """Both, with numbers instead of "auto", the same as those of a `GameEnv`."""
+    if "auto" not in (max_entities, max_actors):
+        return max_entities, max_actors
+    with VecEnv(source, 1, autoreset="disabled") as vec:
+        require_one_agent(vec.num_agents)
+        return measured(vec, max_entities, max_actors)
 
 
 def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:

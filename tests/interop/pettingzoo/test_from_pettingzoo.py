@@ -32,8 +32,8 @@ from entity_env.games import tic_tac_toe
 from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
 from entity_env.interop.pettingzoo import GameAECEnv, from_pettingzoo
 from entity_env.vec import VecEnv
-from tests.interop.counting_envs import GymCount
-from tests.interop.test_gymnasium_entities import PARTS, Skirmish
+from tests.interop.gymnasium.counting_envs import GymCount
+from tests.interop.gymnasium.test_gymnasium_entities import PARTS, Skirmish
 
 Told: TypeAlias = list[tuple[list[float], float]]
 """What an agent saw, and what it had earned since it last saw something."""

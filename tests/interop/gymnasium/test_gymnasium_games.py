@@ -48,7 +48,7 @@ from entity_env.vec import VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import Batch, plain_batch
 from tests.helpers.tiny_games import chaos
-from tests.interop.counting_envs import CountEnv
+from tests.interop.gymnasium.counting_envs import CountEnv
 
 ROOM: Final[Mapping[str, dict[str, Any]]] = {
     "snake": {"max_entities": {"Segment": 99}},
