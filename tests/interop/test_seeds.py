@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from entity_env import Game, Obs
-from entity_env.agents import Agent, RandomAgent
+from entity_env.agents import Agent, RandomAgent, TrainAgentEnv
 from entity_env.authoring.local_run import Turn
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import rock_paper_scissors, snake
@@ -114,6 +116,22 @@ def test_a_limit_does_not_change_what_a_seed_means(limited_id: str) -> None:
         assert ours[i][0] == plain[i][0] == first
         assert ours[i][:6] == plain[i][:6]
     assert starts_of(TimeLimit(GameEnv(tells), 3))[0][:8] == ours[0][:8]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [CartPole, from_gymnasium("CartPole-v1"), partial(TrainAgentEnv, tells)],
+    ids=["batch", "imported", "environment"],
+)
+def test_nor_does_it_for_other_sources(source: Any) -> None:  # noqa: ANN401 - of any kind
+    plain, limited = (make_vector_env(source, 3, max_episode_steps=limit) for limit in (None, 2))
+    for _ in range(2):
+        shown, infos = plain.reset(seed=6)
+        assert data_equivalence((shown, infos), limited.reset(seed=6), exact=True)
+        if isinstance(shown, dict) and "Seed" in shown:
+            assert [seed_in(rows) for rows in shown["Seed"]] == infos["episode_seed"].tolist()
+    plain.close()
+    limited.close()
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -101,8 +101,7 @@ def make_vector_env(
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
     stepped = with_settings(source, settings)  # type: ignore[arg-type]  # no class of batches
     max_entities, max_actors = _measured(stepped, max_entities, max_actors)
-    if max_episode_steps is not None:
-        stepped = _limited(stepped, max_episode_steps)
+    stepped = _limited(stepped, max_episode_steps)
     autoreset = next(name for name, value in MODES.items() if value == mode)
     vec = VecEnv(stepped, num_envs, num_workers, autoreset=autoreset)
     try:
@@ -139,7 +138,9 @@ def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
     return partial(source, **settings)
 
 
-def _limited(source: Playable, max_episode_steps: int) -> Playable:
+def _limited(source: Playable, max_episode_steps: int | None) -> Playable:
+    if max_episode_steps is None:
+        return source
     if isinstance(source, Game):
         require_one_agent(source.num_agents)
         source = partial(TrainAgentEnv, source)
