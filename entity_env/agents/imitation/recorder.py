@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions
+from entity_env.core.observation import Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import Spaces, differences
@@ -38,8 +40,10 @@ class DatasetRecorder:
     def __init__(self, watch: Watch | None = None) -> None:
         self._watch = watch
         self._spaces: Spaces | None = None
-        self._batcher: ObservationBatcher | None = None
-        self._batches: list[EntityBatch] = []
+        self._obs: _Collected | None = None
+        self._final: _Collected | None = None
+        self._final_rows: list[int] = []
+        """Numbers of the decisions that the final observations follow."""
         self._chosen: dict[str, list[Any]] = {}
         """Per action the values of every actor, decision after decision."""
         self._rows: dict[str, list[Any]] = {
@@ -90,7 +94,7 @@ class DatasetRecorder:
     def _begin(self, spaces: Spaces, name: str) -> None:
         if self._spaces is None:
             self._spaces = spaces
-            self._batcher = ObservationBatcher(*spaces, "decision {}".format)
+            self._obs, self._final = _Collected(spaces), _Collected(spaces, is_final=True)
             self._chosen = {action: [] for action in spaces[1]}
         names = {"expected_name": "what was recorded before", "got_name": name}
         if found := differences(self._spaces, spaces, **names):
@@ -103,7 +107,7 @@ class DatasetRecorder:
             self._watch(turn)
 
     def _add(self, turn: Turn) -> None:
-        if self._spaces is None or self._batcher is None:
+        if self._spaces is None or self._obs is None or self._final is None:
             raise ProtocolError("a DatasetRecorder watches Game.run: game.run(agent, watch=...)")
         rows, observation, agent_id = self._rows, turn.observation, turn.agent_id
         before = self._open.get(agent_id)
@@ -115,31 +119,21 @@ class DatasetRecorder:
                 del self._open[agent_id]
                 rows["terminated"][before] = turn.episode.terminated
                 rows["truncated"][before] = turn.episode.truncated
+                self._final.add(observation)
+                self._final_rows.append(before)
             self._num_ended[agent_id] = number_of + 1
             return
         asked = [each for each in questions(observation, *self._spaces) if len(each.actors)]
         if not asked:  # nobody decides
             return
         chosen = {each.name: each.chosen(turn.actions.get(each.name)) for each in asked}
-        self._batcher.add(observation)
+        self._obs.add(observation)
         for name, values in chosen.items():
             self._chosen[name] += values
         self._open[agent_id] = len(rows["reward"])
         values_of = (self._first + number_of, agent_id, turn.step, 0.0, False, False)
         for column, value in zip(rows.values(), values_of, strict=True):
             column.append(value)
-        if self._batcher.num_rows >= _AT_ONCE:
-            self._flush(self._batcher)
-
-    def _flush(self, batcher: ObservationBatcher) -> None:
-        """Puts the observations that wait into arrays."""
-        if not batcher.num_rows:
-            return
-        none = np.zeros(batcher.num_rows, dtype=np.int64)
-        flags = none.astype(np.bool_)
-        obs = batcher.finish(none.astype(np.float32), flags, flags, none, none)
-        self._batches.append(obs.map_arrays(RaggedArray.copy))
-        batcher.clear()
 
     def dataset(self) -> Dataset:
         """The decisions so far; an episode that still runs counts as truncated.
@@ -147,10 +141,11 @@ class DatasetRecorder:
         Raises:
             UsageError: there are none, or a reward or an action that does not fit float32.
         """
-        if self._spaces is None or self._batcher is None or not self.num_decisions:
+        if not self.num_decisions or not (self._spaces and self._obs and self._final):
             raise UsageError("no decisions were recorded")
-        self._flush(self._batcher)
-        obs = concat_entities(self._batches)
+        obs = self._obs.batch()
+        of_row = np.full(self.num_decisions, len(self._final_rows), dtype=np.int64)
+        of_row[self._final_rows] = np.arange(len(self._final_rows))
         rows = self._rows
         truncated = np.array(rows["truncated"], dtype=np.bool_)
         truncated[list(self._open.values())] = True
@@ -161,7 +156,10 @@ class DatasetRecorder:
             _floats(rows["reward"], "reward"),
             np.array(rows["terminated"], dtype=np.bool_),
             truncated & ~np.array(rows["terminated"], dtype=np.bool_),
-            *(np.array(rows[name], dtype=np.int64) for name in ("episode", "agent_id", "step")),
+            episode=np.array(rows["episode"], dtype=np.int64),
+            agent_id=np.array(rows["agent_id"], dtype=np.int64),
+            step=np.array(rows["step"], dtype=np.int64),
+            final=self._final.batch(with_empty=True).map_arrays(itemgetter(of_row)),
         )
 
     def _actions(self, name: str, space: ActionSpace, obs: EntityBatch) -> RaggedArray[Any]:
@@ -170,6 +168,41 @@ class DatasetRecorder:
             numbers = _floats(values, f"action {name!r}").reshape(len(values), len(space))
             return RaggedArray(numbers, lengths)
         return RaggedArray(np.array(values, dtype=np.int64), lengths)
+
+
+class _Collected:
+    """Observations, in arrays soon after they are added."""
+
+    def __init__(self, spaces: Spaces, *, is_final: bool = False) -> None:
+        where = f"{'final observation' if is_final else 'decision'} {{}}".format
+        self._batcher = ObservationBatcher(*spaces, where, is_final=is_final)
+        self._batches: list[EntityBatch] = []
+
+    def add(self, observation: Observation) -> None:
+        self._batcher.add(observation, ask=bool(observation.actions))
+        if self._batcher.num_rows >= _AT_ONCE:
+            self._flush()
+
+    def batch(self, *, with_empty: bool = False) -> EntityBatch:
+        """All of them, and an empty one at the end if asked for."""
+        self._flush()
+        if not with_empty:
+            return concat_entities(self._batches)
+        self._batcher.end_row()
+        return concat_entities([*self._batches, self._arrays()])
+
+    def _flush(self) -> None:
+        if self._batcher.num_rows:
+            self._batches.append(self._arrays())
+
+    def _arrays(self) -> EntityBatch:
+        """Arrays of the observations that wait, which are none afterwards."""
+        none = np.zeros(self._batcher.num_rows, dtype=np.int64)
+        flags = none.astype(np.bool_)
+        obs = self._batcher.finish(none.astype(np.float32), flags, flags, none, none)
+        batch = obs.map_arrays(RaggedArray.copy)
+        self._batcher.clear()
+        return batch
 
 
 def _floats(values: list[Any], what: str) -> NDArray[np.float32]:

@@ -335,7 +335,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         self._read_seeds(obs.done | self._autoreset_envs)
         infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
         flags = obs.terminated.copy(), obs.truncated.copy()
-        if obs.final is not None:
+        if obs.final is not None and self.autoreset_mode == AutoresetMode.SAME_STEP:
             self._add_finals(infos, obs.final, *flags, ended_seed)
         return shown, obs.reward.astype(np.float64), *flags, infos
 
