@@ -1,4 +1,4 @@
-"""`identity_of`: which rules a game has: source, digest, version, package and commit."""
+"""`identity_of`: which rules a game has, by digest of the source, version, package and commit."""
 
 from __future__ import annotations
 
@@ -43,6 +43,18 @@ def identity_of(game: Game) -> dict[str, str | int]:
             found["sha256"] = code_digest(path)
         found |= {"package": _distribution_of(module, path), "git": _commit_of(path)}
     return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def about_game(game: Game) -> dict[str, object]:
+    """What files of runs and datasets say of a game: name, settings, agents and identity."""
+    defaults = {name: each.default for name, each in game.parameters.items()}
+    known = {name: each for name, each in defaults.items() if each is not inspect.Parameter.empty}
+    return {
+        "settings": {**known, **game.settings},
+        "num_agents": game.num_agents,
+        "game_name": game.name,
+        "identity": identity_of(game),
+    }
 
 
 def changed_rules(before: object, now: Identity) -> str:

@@ -48,7 +48,7 @@ from entity_env.agents.ppo.tracking.progress import (
     WriteCurves,
 )
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.runs import curve_writer, write_run
+from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
@@ -58,7 +58,9 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import text_of
+from entity_env.authoring.identity import about_game
 from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
@@ -156,7 +158,8 @@ def _train(
             run.resume(resume_path)
         elif written is not None:
             require_new_run(written)
-        with run.writer(written, about) as write_curves, freeze_gc() as freeze, run.kernels:
+        computing = run.kernels.running(run.learner.step)
+        with run.writer(written, about) as write_curves, freeze_gc() as freeze, computing:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
@@ -231,6 +234,8 @@ class _Run(TrainState):
         self.num_rows = vec.num_rows
         self.history = RunHistory()
         self._progress = TrainProgress(step=0, total=config.total_steps)
+        self._described = TrainingRun(Path())
+        """What `run.json` says."""
         self._recorded: dict[str, float] = {}
         """By callbacks, since the last point of the curves."""
         self._has_ended = False
@@ -312,6 +317,9 @@ class _Run(TrainState):
             return
         self._has_ended = True
         self.error = error
+        if not self.peers.rank:
+            compiled = {"compiled_from_step": self._compiled_from_step()}
+            end_run(self.out, self._described, self.learner.step, compiled)
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -324,6 +332,11 @@ class _Run(TrainState):
                     self.error.add_note(f"{name} failed, too: {text_of(failure)}")
         if error is None and self.error is not None:
             raise self.error
+
+    def _compiled_from_step(self) -> int | None:
+        """The step of the whole run from which compiled code ran; None = it never ran."""
+        earlier = self._described.about.get("compiled_from_step")
+        return earlier if isinstance(earlier, int) else self.kernels.from_step
 
     def result(self, signum: int | None) -> TrainResult:
         """What `train` returns."""
@@ -353,13 +366,21 @@ class _Run(TrainState):
         self._progress = self._figures(Losses(), self.config.at(self.learner.step))
 
     def about(self, given: Mapping[str, object]) -> dict[str, object]:
-        """What `run.json` says about the environments."""
-        net = self.learner.net
-        found = {"entities": list(net.obs_space.entities), "actions": list(net.action_space)}
+        """What `run.json` says about the game, the environments, and what computes."""
+        net, game = self.learner.net, getattr(self.vec, "game", None)
+        found: dict[str, object] = {
+            "entities": list(net.obs_space.entities),
+            "actions": list(net.action_space),
+        }
+        if isinstance(game, Game) and "identity" not in given:
+            found |= about_game(game)
         return {
             **found,
+            "num_envs": getattr(self.vec, "num_envs", self.vec.num_rows),
             "num_rows": self.vec.num_rows,
             "num_ranks": self.peers.size,
+            "num_workers": getattr(self.vec, "num_workers", 0),
+            "num_threads": torch.get_num_threads(),
             **net.origin,
             **given,
         }
@@ -369,8 +390,8 @@ class _Run(TrainState):
     ) -> AbstractContextManager[WriteCurves]:
         """Writes `run.json`; returns what writes the curves."""
         step = self.learner.step
-        described = write_run(out, self.config, step, self.about(given))
-        return curve_writer(out, step, self.recorders, described)
+        self._described = write_run(out, self.config, step, self.about(given))
+        return curve_writer(out, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
         """Resets the environments."""
@@ -421,7 +442,7 @@ class _Run(TrainState):
         self.speed.add(learner.step)
         self._progress = self._figures(losses, now)
         self.history.add(self._progress)
-        if self.kernels.advance(learner.net, rollout, now):
+        if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:

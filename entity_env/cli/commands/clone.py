@@ -17,9 +17,10 @@ import numpy as np
 from entity_env.agents.imitation import Dataset, DatasetRecorder
 from entity_env.agents.imitation.dataset_file import is_dataset_file
 from entity_env.authoring.game import Game
+from entity_env.authoring.identity import about_game
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.commands.replay import game_of
-from entity_env.cli.commands.train import about_game, preset_of, require_text, require_unused
+from entity_env.cli.commands.train import preset_of, require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
