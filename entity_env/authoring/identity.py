@@ -24,6 +24,7 @@ _OWN_GAMES: Final = f"{_PACKAGE}.games"
 _GIT_TIMEOUT_S: Final = 5.0
 _NUM_DIGITS: Final = 12
 """Of a digest that people compare."""
+_MAX_SHOWN: Final = 64
 _NAMES: Final = {"sha256": "source digest", "version": "version"}
 """What two games of the same rules have in common."""
 
@@ -70,8 +71,9 @@ def changed_rules(before: object, now: Identity) -> str:
         if name in before and name in now and before[name] != now[name]
     ]
     for name in ("package", "git"):
-        if differing and before.get(name, "") != now.get(name, ""):
-            differing.append(f"{before.get(name) or 'none'}, now {now.get(name) or 'none'}")
+        old, new = (_short(each.get(name) or "none", _MAX_SHOWN) for each in (before, now))
+        if differing and old != new:
+            differing.append(f"{old}, now {new}")
     return "; ".join(differing)
 
 
@@ -103,9 +105,9 @@ def _below(file: Path) -> str:
         return file.name
 
 
-def _short(value: object) -> str:
-    """A digest or a version of a file, in one line."""
-    return " ".join(str(value).split())[:_NUM_DIGITS]
+def _short(value: object, length: int = _NUM_DIGITS) -> str:
+    """What a file says, in one line."""
+    return " ".join(str(value)[:_MAX_SHOWN].split())[:length]
 
 
 def _module_of(game: Game) -> ModuleType | None:

@@ -37,6 +37,7 @@ from entity_env.cli.load_game import (
     NAMED,
     has_self_play,
     load_game,
+    tell_of_changes,
 )
 from entity_env.cli.opponents import take_opponents, told
 from entity_env.cli.options import (
@@ -421,6 +422,9 @@ def train(
     num_envs = own.num_envs if num_envs is None else num_envs
     _require_more_steps(out, steps if resume else None)
     resume = resume or launched.has_checkpoint(out)
+    earlier = out if resume else origin.path
+    if earlier is not None and not launched.rank:
+        tell_of_changes(chosen, [earlier])
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
     num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
     begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}

@@ -1,18 +1,24 @@
-"""`compare_runs`: whether a run repeats another one bit by bit, and what differs around them."""
+"""`compare_runs`: whether a run repeats another one bit by bit; runs of changed games."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from entity_env.agents.ppo.tracking.runs import TrainingRun
+from entity_env.agents.ppo.tracking.runs import TrainingRun, read_about
 from entity_env.agents.rogue_net.checkpoints.folder import MODEL, find_checkpoint, read_header
+from entity_env.authoring.game import Game
+from entity_env.authoring.identity import changed_rules, identity_of
 from entity_env.core.files import file_digest
-from entity_env.errors import CheckpointError, shown
+from entity_env.errors import CheckpointError, UsageError, shown
 
 _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
 """Curves that differ from one run to the next."""
+_NOT_COMPARABLE: Final = "scores are not comparable"
+_MAX_LISTED: Final = 5
 _EVALUATED: Final = "evaluation/"
 """Of curves of evaluations, which are fewer where they would take too long."""
 _OF_THE_MACHINE: Final = ("cpu", "num_cpus", "platform")
@@ -73,6 +79,45 @@ def compare_runs(before: TrainingRun, after: TrainingRun) -> Comparison:
     )
 
 
+def since_run(path: Path, game: Game) -> str:
+    """How a game has changed since the run in a folder, in one line; "" if that is not known.
+
+    Args:
+        path: of the run, or of a checkpoint in it.
+        game: that is played now.
+    """
+    about: Mapping[str, object] = {}
+    with suppress(UsageError, OSError, ValueError):  # no path, or no run of ours
+        about = read_about(path) or read_about(path.parent)
+    name, identity = str(about.get("game_name")), about.get("identity")
+    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # of `against` with its bots
+        return ""
+    words = changed_rules(identity, identity_of(game))
+    changed = f"the game has changed since the run {path}: {words}; {_NOT_COMPARABLE}"
+    return changed if words else ""
+
+
+def mixed_rules(runs: Sequence[TrainingRun]) -> list[str]:
+    """For every game of which runs have different rules one line, which says how they differ."""
+    lines, by_game = [], dict[str, list[TrainingRun]]()
+    for run in sorted(runs, key=lambda run: str(run.about.get("began"))):
+        if isinstance(run.about.get("identity"), dict):
+            by_game.setdefault(str(run.about.get("game_name")), []).append(run)
+    for name, group in by_game.items():
+        first, identity = group[0], _table(group[0], "identity")
+        found = {run.name: changed_rules(identity, _table(run, "identity")) for run in group}
+        if others := {run: words for run, words in found.items() if words}:
+            words = f"{name}: the game of {_listed(others)} is not that of {first.name}"
+            lines.append(f"{words}: {next(iter(others.values()))}; {_NOT_COMPARABLE}")
+    return lines
+
+
+def _listed(names: Collection[str]) -> str:
+    shown_names = ", ".join(list(names)[:_MAX_LISTED])
+    more = len(names) - _MAX_LISTED
+    return f"{shown_names} and {more} more" if more > 0 else shown_names
+
+
 def _points(run: TrainingRun) -> dict[tuple[int, str], float]:
     """Every value of the curves, by step and name."""
     return {
@@ -114,7 +159,7 @@ def _causes(before: TrainingRun, after: TrainingRun) -> Iterator[str]:
         yield f"{before.name} was resumed, and its environments began new episodes then"
 
 
-def _table(run: TrainingRun, key: str) -> Mapping[str, object]:
+def _table(run: TrainingRun, key: str) -> Mapping[str, Any]:
     found = run.about.get(key)
     return found if isinstance(found, dict) else {}
 
