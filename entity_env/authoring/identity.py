@@ -47,15 +47,20 @@ def identity_of(game: Game) -> dict[str, str | int]:
 
 
 def about_game(game: Game) -> dict[str, object]:
-    """What files of runs and datasets say of a game: name, settings, agents and identity."""
-    defaults = {name: each.default for name, each in game.parameters.items()}
-    known = {name: each for name, each in defaults.items() if each is not inspect.Parameter.empty}
+    """What `run.json` says of a game: settings, number of agents, name and identity."""
     return {
-        "settings": {**known, **game.settings},
+        "settings": all_settings(game),
         "num_agents": game.num_agents,
         "game_name": game.name,
         "identity": identity_of(game),
     }
+
+
+def all_settings(game: Game) -> dict[str, object]:
+    """The settings of a game, defaults included; without those that have no value."""
+    defaults = {name: each.default for name, each in game.parameters.items()}
+    known = {name: each for name, each in defaults.items() if each is not inspect.Parameter.empty}
+    return {**known, **game.settings}
 
 
 def changed_rules(before: object, now: Identity) -> str:

@@ -48,7 +48,8 @@ class ReplayHeader:
         schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
         run: the seed of the run, and the index of the episode and its environment in it, if known.
         made_with: versions of the packages and of Python.
-        agents: name of each, and SHA-256 of its file, if it has one; empty if they are not known.
+        agents: `name` of each, and `sha` of its network or bot, if it has one: the first 16 digits
+            of the SHA-256; empty if they are not known.
         parent: of a branch: `sha` of the other replay, and `at`, how many decisions are from it.
         game_version: version of the game, as its author gave it; None if there is none.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from entity_env.agents.load import agent_identity
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import source_of
@@ -44,6 +44,7 @@ from entity_env.replay.file import (
 from entity_env.replay.replay import Replay
 
 _EPISODE: Final = "{episode}"
+_DIGEST_DIGITS: Final = 16
 _DIGITS: Final = 4
 """Of probabilities and values, which are there to be looked at."""
 
@@ -320,14 +321,9 @@ def versions() -> dict[str, str]:
 
 
 def _agent(names: Sequence[str], agent: Agent) -> dict[str, str]:
-    if not names:
-        return {"name": type(agent).__name__}
-    path = Path(names[0])
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
-    except OSError:
-        digest = ""
-    return {"name": names[0], **({"sha": digest} if digest else {})}
+    name = names[0] if names else type(agent).__name__
+    digest = agent_identity(agent, name).get("sha256", "")[:_DIGEST_DIGITS]
+    return {"name": name, **({"sha": digest} if digest else {})}
 
 
 def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> dict[str, Json]:

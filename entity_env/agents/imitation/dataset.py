@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -34,6 +36,7 @@ from entity_env.core.vec_obs import (
 )
 from entity_env.errors import SchemaError, UsageError
 
+_MAX_RECORDINGS: Final = 1000
 Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
 
 _FLAT: Final = {
@@ -44,6 +47,7 @@ _FLAT: Final = {
     "terminated": np.bool_,
     "truncated": np.bool_,
 }
+_FLAT_OPTIONAL: Final = {"seed": np.uint64}
 _TOLERANCE: Final = 1e-5
 """Of sums of float32 rewards, relative to 1 and to the largest."""
 
@@ -75,6 +79,11 @@ class Dataset:
         episode: `(num_decisions,)` int64, the same for all agents of an episode.
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's decisions before in this episode.
+        seed: `(num_decisions,)` uint64, `Episode.seed` of the episode; None where it is not known
+            of all, as in files of earlier releases.
+        recordings: what was recorded, one entry per game, agents and run, as JSON: `game`, its
+            name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`; `seed` of
+            the run. Empty where it is not known.
     """
 
     obs_space: ObsSpace
@@ -87,6 +96,8 @@ class Dataset:
     episode: NDArray[np.int64]
     agent_id: NDArray[np.int64]
     step: NDArray[np.int64]
+    seed: NDArray[np.uint64] | None = None
+    recordings: Sequence[Mapping[str, object]] = ()
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -220,7 +231,7 @@ class Dataset:
             self,
             obs=self.obs.map_arrays(itemgetter(index)),
             actions={name: values[index] for name, values in self.actions.items()},
-            **{name: getattr(self, name)[index] for name in _FLAT},
+            **{name: values[index] for name, values in self._flat_columns().items()},
         )
 
     @staticmethod
@@ -242,9 +253,13 @@ class Dataset:
             numbers, index = np.unique(each.episode, return_inverse=True)
             episodes.append(before + index.reshape(-1))
             before += len(numbers)
+        parts = [each._flat_columns() for each in datasets]
         flat: dict[str, Any] = {
-            name: np.concatenate([getattr(each, name) for each in datasets]) for name in _FLAT
+            name: np.concatenate([part[name] for part in parts])
+            for name in parts[0]
+            if all(name in part for part in parts)
         }
+        recordings = distinct_recordings(each for part in datasets for each in part.recordings)
         return replace(
             first,
             obs=concat_entities([each.obs for each in datasets]),
@@ -252,7 +267,8 @@ class Dataset:
                 name: RaggedArray.concat([each.actions[name] for each in datasets])
                 for name in first.action_space
             },
-            **{**flat, "episode": np.concatenate(episodes)},
+            **{"seed": None, **flat, "episode": np.concatenate(episodes)},
+            recordings=recordings,
         )
 
     # ------------------------------------------------------------------ files
@@ -260,9 +276,10 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Writes a file: `NAME.npz`, or `NAME.parquet`, one row per decision.
 
-        Both hold the columns that `columns` returns, and as JSON the format, its version and the
-        spaces. In an npz, a ragged column `x` is two arrays, `x.values` and `x.lengths`; in a
-        parquet file, a list in every row. A dataset of that name is replaced, whole or not at all.
+        Both hold the columns that `columns` returns, and as JSON the format, its version, the
+        spaces, `recordings` and the release of entity_env. In an npz, a ragged column `x` is two
+        arrays, `x.values` and `x.lengths`; in a parquet file, a list in every row. A dataset of
+        that name is replaced, whole or not at all.
 
         Raises:
             UsageError: another ending, another file of that name, a folder that cannot be
@@ -288,11 +305,12 @@ class Dataset:
     def columns(self) -> dict[str, Column]:
         """All arrays by name.
 
-        `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`; ragged are
+        `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, `seed`; ragged are
         `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`, `actees/ACTION`, `mask/ACTION` and
-        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden.
+        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden,
+        and `seed` only where it is known.
         """
-        found: dict[str, Column] = {name: getattr(self, name) for name in _FLAT}
+        found: dict[str, Column] = {**self._flat_columns()}
         found |= {f"features/{name}": each for name, each in self.obs.features.items()}
         found |= {f"visible/{name}": each for name, each in self.obs.visible.items()}
         for name, mask in self.obs.action_masks.items():
@@ -303,14 +321,24 @@ class Dataset:
             found[f"chosen/{name}"] = self.actions[name]
         return found
 
+    def _flat_columns(self) -> dict[str, Any]:
+        """The columns that are not ragged, by name."""
+        found = {name: getattr(self, name) for name in (*_FLAT, *_FLAT_OPTIONAL)}
+        return {name: values for name, values in found.items() if values is not None}
+
     @classmethod
-    def from_columns(cls, spaces: Spaces, columns: Mapping[str, Column]) -> Dataset:
+    def from_columns(
+        cls,
+        spaces: Spaces,
+        columns: Mapping[str, Column],
+        recordings: Sequence[Mapping[str, object]] = (),
+    ) -> Dataset:
         """The dataset with these columns, after a check of all of them.
 
         Raises:
             SchemaError: a column that is missing or does not fit the spaces and the others.
         """
-        flat: Any = {name: _flat(columns, name) for name in _FLAT}
+        flat: Any = {name: _flat(columns, name, dtype) for name, dtype in flat_columns(columns)}
         num_rows = len(flat["reward"])
         if any(len(values) != num_rows for values in flat.values()):
             raise SchemaError("columns differ in their number of decisions")
@@ -336,7 +364,8 @@ class Dataset:
         masks = {name: _mask(name, space, ragged, counts) for name, space in spaces[1].items()}
         actions = {name: ragged[f"chosen/{name}"] for name in spaces[1]}
         checked_vec_actions(actions, masks, spaces[1], "decision {}".format)
-        return cls(*spaces, EntityBatch(features, visible, masks), actions, **flat)
+        obs = EntityBatch(features, visible, masks)
+        return cls(*spaces, obs, actions, **flat, recordings=recordings)
 
 
 def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
@@ -359,9 +388,19 @@ def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
     return found
 
 
-def flat_columns() -> Iterator[tuple[str, type[np.generic]]]:
-    """Name and dtype of the columns that are not ragged."""
-    return iter(_FLAT.items())
+def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
+    """Name and dtype of the columns that are not ragged: all that a dataset needs, and those of
+    the others that are present."""
+    yield from _FLAT.items()
+    yield from (each for each in _FLAT_OPTIONAL.items() if each[0] in present)
+
+
+def distinct_recordings(
+    recordings: Iterable[Mapping[str, object]],
+) -> tuple[Mapping[str, object], ...]:
+    """Different entries of `Dataset.recordings`, in their order; the first 1,000 of them."""
+    texts = {json.dumps(each, sort_keys=True, default=str): each for each in recordings}
+    return tuple(islice(texts.values(), _MAX_RECORDINGS))
 
 
 def _require_discount(gamma: float) -> None:
@@ -369,10 +408,10 @@ def _require_discount(gamma: float) -> None:
         raise UsageError(f"gamma, the discount, must be a number from 0 to 1, got {gamma!r}")
 
 
-def _flat(columns: Mapping[str, Column], name: str) -> NDArray[Any]:
+def _flat(columns: Mapping[str, Column], name: str, dtype: type[np.generic]) -> NDArray[Any]:
     values = columns.get(name)
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != _FLAT[name]:
-        raise SchemaError(f"column {name!r} needs one {np.dtype(_FLAT[name])} per decision")
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != dtype:
+        raise SchemaError(f"column {name!r} needs one {np.dtype(dtype)} per decision")
     if name == "reward" and not np.isfinite(values).all():
         raise SchemaError("column 'reward' has a number that is not finite")
     return values

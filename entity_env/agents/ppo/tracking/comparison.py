@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from entity_env.agents.ppo.tracking.runs import TrainingRun, read_about
-from entity_env.agents.rogue_net.checkpoints.folder import MODEL, find_checkpoint, read_header
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, network_digest
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import changed_rules, identity_of
-from entity_env.core.files import file_digest
 from entity_env.errors import CheckpointError, UsageError, shown
 
 _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
@@ -131,14 +130,10 @@ def _points(run: TrainingRun) -> dict[tuple[int, str], float]:
 def _digest_of(run: TrainingRun) -> str:
     """SHA-256 of the last network; "" if there is none."""
     try:
-        folder = find_checkpoint(run.path)
+        find_checkpoint(run.path)
     except CheckpointError:
         return ""
-    path = read_header(folder).place_of(folder, MODEL) or folder / MODEL
-    try:
-        return file_digest(path)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    return network_digest(run.path)
 
 
 def _causes(before: TrainingRun, after: TrainingRun) -> Iterator[str]:
