@@ -122,7 +122,7 @@ def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]
 def tell_of_changes(game: Game, agents: Iterable[str | Path]) -> None:
     """Prints a line for every agent whose run was of another source or version of the game."""
     for agent in dict.fromkeys(agents):
-        if line := since_run(Path(agent), game):
+        if agent and (line := since_run(Path(agent), game)):
             echo(line, err=True)
 
 

@@ -47,6 +47,7 @@ from entity_env.agents.ppo.tracking.progress import (
     TrainResult,
     WriteCurves,
 )
+from entity_env.agents.ppo.tracking.provenance import about_training
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
 from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
 from entity_env.agents.ppo.update import learn
@@ -58,9 +59,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
-from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import text_of
-from entity_env.authoring.identity import about_game
 from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
@@ -365,32 +364,13 @@ class _Run(TrainState):
         self._episodes_before = self.learner.num_episodes
         self._progress = self._figures(Losses(), self.config.at(self.learner.step))
 
-    def about(self, given: Mapping[str, object]) -> dict[str, object]:
-        """What `run.json` says about the game, the environments, and what computes."""
-        net, game = self.learner.net, getattr(self.vec, "game", None)
-        found: dict[str, object] = {
-            "entities": list(net.obs_space.entities),
-            "actions": list(net.action_space),
-        }
-        if isinstance(game, Game) and "identity" not in given:
-            found |= about_game(game)
-        return {
-            **found,
-            "num_envs": getattr(self.vec, "num_envs", self.vec.num_rows),
-            "num_rows": self.vec.num_rows,
-            "num_ranks": self.peers.size,
-            "num_workers": getattr(self.vec, "num_workers", 0),
-            "num_threads": torch.get_num_threads(),
-            **net.origin,
-            **given,
-        }
-
     def writer(
         self, out: Path | None, given: Mapping[str, object]
     ) -> AbstractContextManager[WriteCurves]:
         """Writes `run.json`; returns what writes the curves."""
-        step = self.learner.step
-        self._described = write_run(out, self.config, step, self.about(given))
+        step, net = self.learner.step, self.learner.net
+        about = about_training(self.vec, net, self.peers.size, given)
+        self._described = write_run(out, self.config, step, about)
         return curve_writer(out, step, self.recorders, self._described)
 
     def begin(self) -> Collector:

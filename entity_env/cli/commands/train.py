@@ -380,7 +380,12 @@ def _packed(
     "Without shares half of the environments, divided equally.  "
     f"[default: {_OPPONENTS}]",
 )
-@click.option("--until", type=WholeRange(min=1), hidden=True)
+@click.option(
+    "--until",
+    type=WholeRange(min=1),
+    metavar="STEP",
+    help="End after the update that reaches this step; what changes over the run follows --steps.",
+)
 @evaluation_options
 @_training_options
 @set_option
@@ -422,9 +427,8 @@ def train(
     num_envs = own.num_envs if num_envs is None else num_envs
     _require_more_steps(out, steps if resume else None)
     resume = resume or launched.has_checkpoint(out)
-    earlier = out if resume else origin.path
-    if earlier is not None and not launched.rank:
-        tell_of_changes(chosen, [earlier])
+    if not launched.rank:
+        tell_of_changes(chosen, [out if resume else origin.path or ""])
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
     num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
     begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
@@ -446,12 +450,24 @@ def train(
         *(about | about_game(chosen), kept, tuple(record), watching, pooled, origin, evaluation),
         until=until,
     )
+    _train_and_report(run, launched, ray, [game, *_repeated("--set", settings)])
+
+
+def _train_and_report(
+    run: PlannedRun, launched: Launched, ray: RayOptions, game_words: Sequence[str]
+) -> None:
+    """Trains, prints the result on rank 0, and exits where the run did not end by itself."""
     result, code = train_here(run, launched) if ray.address is None else train_on_ray(run, ray)
     if not launched.rank:
-        set_words = [word for setting in settings for word in ("--set", setting)]
-        _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
+        words = shlex.join([*game_words, "--agent", str(run.out)])
+        _report(result, words, run.out, Console())
     if code:
         raise SystemExit(code)
+
+
+def _repeated(option: str, values: Sequence[str]) -> list[str]:
+    """An option for each of its values, as it is typed."""
+    return [word for value in values for word in (option, value)]
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import SCHEDULED, Schedule
 from entity_env.agents.ppo.tracking.progress import TrainProgress, WriteCurves
-from entity_env.agents.ppo.tracking.provenance import machine, versions
+from entity_env.agents.ppo.tracking.provenance import machine, package_versions
 from entity_env.agents.ppo.tracking.recorders import Recorder, Recording, TensorBoardRecorder
 from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
 from entity_env.agents.ratings import Z95
@@ -93,7 +93,7 @@ def write_run(
         "seed": config.seed,
         "began": before.get("began") if step else now,
         "resumed": [*(resumed if isinstance(resumed, list) else ()), [now, step]] if step else [],
-        "versions": versions(),
+        "versions": package_versions(),
         "machine": machine(),
         "config": config.to_json(),
     }

@@ -10,6 +10,7 @@ import pytest
 from entity_env.agents.ppo.tracking.comparison import compare_runs
 from entity_env.agents.ppo.tracking.runs import TrainingRun, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.core.files import file_digest
 from entity_env.errors import CheckpointError
 
 ABOUT: dict[str, Any] = {
@@ -47,12 +48,10 @@ def without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
             raise CheckpointError("none")
         return path / SUBFOLDER
 
-    class Header:
-        def place_of(self, folder: Path, name: str) -> Path:
-            return folder / name
-
     monkeypatch.setattr(f"{where}.find_checkpoint", find)
-    monkeypatch.setattr(f"{where}.read_header", lambda folder: Header())
+    monkeypatch.setattr(
+        f"{where}.network_digest", lambda path: file_digest(find(path) / "model.safetensors")
+    )
 
 
 def test_speed_and_host_may_differ(tmp_path: Path) -> None:
