@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +11,10 @@ import click
 
 from entity_env.agents.ppo.tracking.comparison import Comparison, compare_runs
 from entity_env.agents.ppo.tracking.runs import RUN_FILE, TrainingRun, read_run
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli.commands.train import train
 from entity_env.cli.display.console import echo
-from entity_env.errors import UsageError
+from entity_env.errors import CheckpointError, UsageError
 
 _MAX_SHOWN: Final = 5
 _NUM_DIGITS: Final = 16
@@ -42,10 +44,11 @@ def reproduce(context: click.Context, run: Path, words: Sequence[str], out: Path
     """
     before = _read(run)
     out = run.with_name(f"{run.name}-again") if out is None else out
-    arguments = [*_typed(before), "--out", str(out), *words]
+    step = _step_of(before)
+    arguments = [*_typed(before, step), "--out", str(out), *words]
     with train.make_context("train", arguments, parent=context) as inner:
         train.invoke(inner)
-    found = compare_runs(before, read_run(out))
+    found = compare_runs(before, read_run(out), step)
     echo("\n".join(_lines(found, before.name, out.name)))
     context.exit(0 if found.is_equal else _DIFFERENT)
 
@@ -66,18 +69,27 @@ def _read(run: Path) -> TrainingRun:
     return found
 
 
-def _typed(run: TrainingRun) -> Iterator[str]:
-    """Options of `train` that repeat a run; later ones take precedence."""
-    yield from ("--config", str(run.path / RUN_FILE), "--until", str(run.step))
+def _step_of(run: TrainingRun) -> int:
+    """The step of the last checkpoint; curves of a run that was killed go on after it."""
+    with suppress(CheckpointError):
+        step = read_header(find_checkpoint(run.path)).training.get("step")
+        if type(step) is int and step > 0:
+            return step
+    return run.step
+
+
+def _typed(run: TrainingRun, step: int) -> Iterator[str]:
+    """Options of `train` that repeat a run up to a step; later ones take precedence."""
+    yield from ("--config", str(run.path / RUN_FILE), "--until", str(step))
     yield from ("--set-train", "max_train_time_s=none")
     about = run.about
-    threads, step = about.get("num_threads"), about.get("compiled_from_step", "")
+    threads, compiled = about.get("num_threads"), about.get("compiled_from_step", "")
     if type(threads) is int:
         yield from ("--num-threads", str(threads))
-    if step is None:
+    if compiled is None:
         yield from ("--compile", "never")
-    elif type(step) is int:
-        yield from ("--compile", str(step) if step else "wait")
+    elif type(compiled) is int:
+        yield from ("--compile", str(compiled) if compiled else "wait")
 
 
 def _lines(found: Comparison, old: str, new: str) -> Iterator[str]:

@@ -60,6 +60,13 @@ def test_a_run_that_ended_early_is_repeated_up_to_there() -> None:
     assert read_about(Path("a-again"))["config"] == read_about(Path("a"))["config"]
 
 
+def test_a_run_that_was_killed_is_compared_up_to_its_checkpoint() -> None:
+    done("train", "snake", *SMALL, "--steps=192", "--until=128", "--out=a")
+    with open("a/curves.jsonl", "a") as file:  # of an update that no checkpoint has
+        file.write('{"step": 192, "losses/policy": 1}\n')
+    assert "curves at 2 steps" in done("reproduce", "a").stdout
+
+
 def test_a_run_that_was_compiled_in_the_middle_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,6 +117,24 @@ def test_code_of_a_stranger_is_not_run(here: Path) -> None:
     assert not (here / "a-again").exists()
     assert run("reproduce", "a", "theirs.py").exit_code == 0
     assert (here / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"num_threads": 10**30},
+        {"compiled_from_step": -5},
+        {"compiled_from_step": 10**30},
+        {"num_threads": [], "compiled_from_step": {}, "machine": 1, "versions": [], "identity": 2},
+    ],
+)
+def test_what_a_file_says_is_not_trusted(about: dict[str, object]) -> None:
+    done("train", "snake", *SMALL, "--steps=64", "--out=a")
+    text = Path("a/run.json").read_text()
+    Path("a/run.json").write_text(json.dumps({**json.loads(text), **about}))
+    result = run("reproduce", "a")
+    assert result.exit_code in (0, 2)
+    assert result.exit_code == 0 or result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

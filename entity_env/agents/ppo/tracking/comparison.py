@@ -52,13 +52,18 @@ class Comparison:
         return self.first_step is None and self.digests[0] == self.digests[1]
 
 
-def compare_runs(before: TrainingRun, after: TrainingRun) -> Comparison:
+def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
     """Compares the curves and the networks of two runs; of evaluations those that both have.
+
+    Args:
+        before: the run.
+        after: its repetition.
+        until: last step of the curves that is compared; None = all are.
 
     Raises:
         CheckpointError: a checkpoint cannot be read.
     """
-    first, second = _points(before), _points(after)
+    first, second = _points(before, until), _points(after, until)
     steps = sorted({step for step, _ in (*first, *second)})
     both = first.keys() & second.keys()
     names = {key for key in first.keys() | second.keys() if not key[1].startswith(_EVALUATED)}
@@ -117,13 +122,14 @@ def _listed(names: Collection[str]) -> str:
     return f"{shown_names} and {more} more" if more > 0 else shown_names
 
 
-def _points(run: TrainingRun) -> dict[tuple[int, str], float]:
+def _points(run: TrainingRun, until: int | None) -> dict[tuple[int, str], float]:
     """Every value of the curves, by step and name."""
     return {
         (step, name): value
         for name, curve in run.curves.items()
         if name not in _OF_THE_CLOCK
         for step, value in zip(curve.steps.tolist(), curve.values.tolist(), strict=True)
+        if until is None or step <= until
     }
 
 
