@@ -140,7 +140,7 @@ class Agent(ABC):
         Args:
             obs: the final observation and score; None keeps the last score.
             truncated: the episode was cut off (a time limit): its state still has a value, so pass
-                the observation.
+                the observation, with the actors and masks that `act` would get.
         """
 
     def close(self) -> None:

@@ -1,16 +1,21 @@
-"""`load_module`, `import_named`: modules that a user named, by file, folder or dotted name."""
+"""`load_module`, `import_named`: modules that a user named, by file, folder or dotted name;
+`to_pickle`: what they define, for other processes."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import io
+import pickle
 import sys
-from collections.abc import Iterable
+from collections import ChainMap
+from collections.abc import Callable, Iterable
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, Final
 
 from entity_env.errors import UsageError
 
@@ -84,6 +89,42 @@ def import_named(name: str) -> ModuleType:
         raise UsageError(where) from error
 
 
+def to_pickle(value: object) -> bytes:
+    """Bytes from which `pickle.loads` makes an object in another process, by cloudpickle: what is
+    defined in `__main__`, in a function or in a module that no process can import is sent by value.
+
+    Code keeps the name of its file, so that tracebacks of other processes show its lines:
+    cloudpickle 3.1.3 writes `<dynamic-code>` instead.
+
+    Raises:
+        pickle.PicklingError, TypeError, AttributeError, ValueError: the object cannot be pickled.
+    """
+    with io.BytesIO() as file:
+        _pickler_class()(file).dump(value)
+        return file.getvalue()
+
+
+@functools.cache
+def _pickler_class() -> type[pickle.Pickler]:
+    import cloudpickle  # takes 10 ms
+
+    reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+
+    def reduce_named(code: CodeType) -> tuple[Callable[..., CodeType], tuple[object, ...]]:
+        return _make_code, (code.co_filename, *reduce_code(code))
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+        dispatch_table: ClassVar = ChainMap(
+            {CodeType: reduce_named}, cloudpickle.Pickler.dispatch_table
+        )
+
+    return Pickler
+
+
+def _make_code(file: str, make: Callable[..., CodeType], args: tuple[Any, ...]) -> CodeType:
+    return make(*args).replace(co_filename=file)
+
+
 def split_file_name(text: str) -> tuple[Path, str | None] | None:
     """File and name of `FILE.py:NAME`; the name is None for `FILE.py`; None = it names no file."""
     file, has_name, name = text.rpartition(".py:")
@@ -123,7 +164,7 @@ def file_below(name: str) -> Path | None:
         return None
     for first in range(len(parts)):
         path = Path(*parts[first:])
-        for file in (path.with_name(f"{path.name}.py"), path / _INIT):
+        for file in (path / _INIT, path.with_name(f"{path.name}.py")):  # as Python's imports
             if file.is_file() and (not first or _place_of(file.resolve())[0] == name):
                 return file
     return None

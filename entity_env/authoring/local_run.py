@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
-from entity_env.authoring.obs import Obs, class_of, class_of_globals, obs_problem
+from entity_env.authoring.obs import (
+    Obs,
+    actions_at_truncation,
+    class_of,
+    class_of_globals,
+    obs_problem,
+)
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.authoring.to_observation import to_observation
@@ -117,6 +123,8 @@ class AgentRun:
         self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
         self._timeout = StepTimeout(None) if timeout is None else timeout
+        self._asked: tuple[ActionType[Any], ...] = ()
+        """The actions that were asked for last."""
         self._first_score: float | None = None
         self._last_score = 0.0
         self._num_ignored = 0
@@ -172,6 +180,7 @@ class AgentRun:
         if self._first_score is None:
             self._first_score = self._last_score = obs.score
         reward, self._last_score = obs.score - self._last_score, obs.score
+        self._asked = tuple(kinds)
         return to_observation(obs, kinds, schema, reward=reward)
 
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
@@ -202,11 +211,11 @@ class AgentRun:
         _require_sound(final)
         if self._first_score is None:  # never asked in this episode: it earned nothing
             self._first_score = self._last_score = final.score
-        schema = self.schema_of(final, ())
+        offered = actions_at_truncation(final, self._asked) if truncated else ()
         observation = to_observation(
             final,
-            (),
-            schema,
+            offered,
+            self.schema_of(final, offered),
             reward=final.score - self._last_score,
             terminated=not truncated,
             truncated=truncated,

@@ -240,6 +240,23 @@ def obs_problem(obs: object) -> str:
     return ""
 
 
+def actions_at_truncation(
+    obs: Obs, asked: tuple[ActionType[Any], ...]
+) -> tuple[ActionType[Any], ...]:
+    """The actions that the last observation of a truncated episode still offers.
+
+    These are the actions that were asked last, or those of its masks and actors if it names others.
+    Actions for actors are left out if it has none, and all of them if it shows nothing.
+    """
+    if obs.is_blank:
+        return ()
+    named = tuple(dict.fromkeys(obs.actions_named))
+    offered = asked if set(named) <= set(asked) else named
+    if obs.actor_groups is None:
+        return tuple(kind for kind in offered if isinstance(kind, GlobalCategorical))
+    return offered
+
+
 def num_actors(kind: ActionType[Any], obs: Obs) -> int:
     """Number of entities that perform an action."""
     groups = obs.actor_groups or ()

@@ -49,9 +49,10 @@ class ActionBuffer:
     `first` on, counted over the whole batch.
     """
 
-    def __init__(self, name: ActionName) -> None:
+    def __init__(self, name: ActionName, *, may_block: bool = False) -> None:
         self.name = name
         self.num_actors = 0
+        self._may_block = may_block
         self._groups: list[int] = []
         """Row, type, first and count of each group, one after another."""
         self._whole: list[tuple[int, range, Sequence[int]]] = []
@@ -148,8 +149,8 @@ class ActionBuffer:
 class _MaskedBuffer(ActionBuffer):
     is_global = False
 
-    def __init__(self, name: ActionName, num_choices: int) -> None:
-        super().__init__(name)
+    def __init__(self, name: ActionName, num_choices: int, *, may_block: bool = False) -> None:
+        super().__init__(name, may_block=may_block)
         self.num_choices = num_choices
         self._masks: list[tuple[int, NDArray[np.bool_]]] = []
 
@@ -161,7 +162,13 @@ class _MaskedBuffer(ActionBuffer):
         """Sets the mask of the `num_actors` actors that were added last."""
         if mask is None:
             return
-        allowed = as_mask(mask, (num_actors, self.num_choices), self.name, is_global=self.is_global)
+        allowed = as_mask(
+            mask,
+            (num_actors, self.num_choices),
+            self.name,
+            may_block=self._may_block,
+            is_global=self.is_global,
+        )
         self._masks.append((self.num_actors - num_actors, allowed))
 
     def write(
@@ -182,8 +189,8 @@ class GlobalCategoricalBuffer(_MaskedBuffer):
 
     is_global = True
 
-    def __init__(self, name: ActionName, num_choices: int) -> None:
-        super().__init__(name, num_choices)
+    def __init__(self, name: ActionName, num_choices: int, *, may_block: bool = False) -> None:
+        super().__init__(name, num_choices, may_block=may_block)
         self._rows: list[int] = []
 
     def clear(self) -> None:
@@ -224,8 +231,8 @@ class ContinuousBuffer(ActionBuffer):
 class SelectEntityBuffer(ActionBuffer):
     """A `SelectEntityActionSpace`: one selected entity per actor."""
 
-    def __init__(self, name: ActionName) -> None:
-        super().__init__(name)
+    def __init__(self, name: ActionName, *, may_block: bool = False) -> None:
+        super().__init__(name, may_block=may_block)
         self._actees = ActionBuffer(name)
         self._masks: list[tuple[int, NDArray[np.bool_]]] = []
 
@@ -244,13 +251,14 @@ class SelectEntityBuffer(ActionBuffer):
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
         """Sets the mask of an observation, `(num_actors, num_actees)`; None allows everything."""
-        if num_actors and not num_actees:
+        if num_actors and not num_actees and not self._may_block:
             raise SchemaError(
                 f"action {self.name!r}: {num_actors} actors have no legal choice, since no entity "
                 "can be selected: ask only when there is one"
             )
         if mask is not None:
-            self.add_allowed(row, as_mask(mask, (num_actors, num_actees), self.name))
+            shape = num_actors, num_actees
+            self.add_allowed(row, as_mask(mask, shape, self.name, may_block=self._may_block))
 
     def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
         """Sets a mask that is checked already."""
@@ -272,14 +280,21 @@ class SelectEntityBuffer(ActionBuffer):
             allowed[starts[row] : starts[row] + len(mask)] = mask
 
 
-def action_buffer(name: ActionName, space: ActionSpace) -> ActionBuffer:
-    """The buffer for an action of this space."""
+def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = False) -> ActionBuffer:
+    """The buffer for an action of this space.
+
+    Args:
+        name: of the action.
+        space: of the action.
+        may_block: masks may leave an actor no choice, as in last observations; otherwise that is a
+            `SchemaError`.
+    """
     match space:
         case GlobalCategoricalActionSpace():
-            return GlobalCategoricalBuffer(name, len(space))
+            return GlobalCategoricalBuffer(name, len(space), may_block=may_block)
         case CategoricalActionSpace():
-            return CategoricalBuffer(name, len(space))
+            return CategoricalBuffer(name, len(space), may_block=may_block)
         case SelectEntityActionSpace():
-            return SelectEntityBuffer(name)
+            return SelectEntityBuffer(name, may_block=may_block)
         case ContinuousActionSpace():
             return ContinuousBuffer(name)

@@ -143,7 +143,8 @@ class EntityBuffer:
 class Batcher:
     """Base class: collects observations, one row each, into one `VecObs`.
 
-    `where` names the observation of an index ("env 3"), for errors.
+    `where` names the observation of an index ("env 3"), for errors. If the observations are final,
+    masks may leave an actor no choice.
     """
 
     def __init__(
@@ -151,6 +152,8 @@ class Batcher:
         obs_space: ObsSpace,
         action_space: Mapping[ActionName, ActionSpace],
         where: Callable[[int], str] = "observation {}".format,
+        *,
+        is_final: bool = False,
     ) -> None:
         self.obs_space = obs_space
         self.where = where
@@ -164,7 +167,8 @@ class Batcher:
         self._has_strides = strides.count(1) < len(strides)
         self.buffers = {name: EntityBuffer(name, fs, where) for name, fs in features.items()}
         self.actions: dict[ActionName, ActionBuffer] = {
-            name: action_buffer(name, space) for name, space in action_space.items()
+            name: action_buffer(name, space, may_block=is_final)
+            for name, space in action_space.items()
         }
         self._row_ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
         self._memory = LocalMemory()

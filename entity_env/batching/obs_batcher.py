@@ -74,9 +74,13 @@ class ObsBatcher(Batcher):
     """Collects the `Obs` of games of one schema; entities are read when they are added."""
 
     def __init__(
-        self, schema: Schema, where: Callable[[int], str] = "observation {}".format
+        self,
+        schema: Schema,
+        where: Callable[[int], str] = "observation {}".format,
+        *,
+        is_final: bool = False,
     ) -> None:
-        super().__init__(schema.obs_space(), schema.action_space(), where)
+        super().__init__(schema.obs_space(), schema.action_space(), where, is_final=is_final)
         self.schema = schema
         buffers = self.buffers
         columns = [_Column(kind, buffers[kind.name], i) for i, kind in enumerate(schema.entities)]
@@ -132,7 +136,7 @@ class ObsBatcher(Batcher):
             done = min(done + num_single, len(shown))
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        """Adds one observation that asks for these actions; none for a final one."""
+        """Adds one observation that asks for these actions, or that offers them at its end."""
         if not actions and obs.is_blank:
             if obs.metrics is not None:
                 self.add_metrics(obs.metrics)

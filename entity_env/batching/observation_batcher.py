@@ -102,8 +102,10 @@ class ObservationBatcher(Batcher):
         action_space: Mapping[ActionName, ActionSpace],
         where: Callable[[int], str] = "observation {}".format,
         adapter: Adapter = OURS,
+        *,
+        is_final: bool = False,
     ) -> None:
-        super().__init__(obs_space, action_space, where)
+        super().__init__(obs_space, action_space, where, is_final=is_final)
         self._adapter = adapter
         self.asked: dict[ActionName, list[Asked]] = {name: [] for name in action_space}
         """Per action its actors and actees of each observation; `clear` makes a new dict."""

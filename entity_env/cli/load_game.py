@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
@@ -25,6 +26,7 @@ from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
+from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import (
     file_below,
     import_named,
@@ -84,6 +86,8 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
             game = (NAMED[name] if name in NAMED else _found_game(name)).with_settings(**parsed)
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
+    if code is not None and (home := _home_of(game)) is not None:
+        remember(home if isinstance(code, str) else Path(sys.modules[home].__file__ or home))
     for each in setting_names(game, parsed).values():
         remember(each)
     return game
@@ -105,7 +109,17 @@ def game_code(name: str) -> Name | None:
         place, _ = _split_name(name)
     except OSError as error:  # the name is too long
         raise UsageError(f"no game {shown(name)}: {error.strerror}") from error
-    return place if isinstance(place, Path) else file_below(place) or place
+    if isinstance(place, Path) or (file := file_below(place)) is not None:
+        return place if isinstance(place, Path) else file
+    # A package without this module, or one that is compiled: it would hide an installed one.
+    top = place.partition(".")[0]
+    return place if PathFinder.find_spec(top, [str(Path.cwd())]) is None else Path(top)
+
+
+def _home_of(game: Game) -> str | None:
+    """The module that defines a game, to which its replays refer; None if there is none."""
+    place = place_of(game)
+    return None if place is None else place[0]
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
@@ -193,7 +207,7 @@ def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
 
 def _games_in(module: ModuleType) -> Mapping[str, Game]:
     """The games of a file or package; imported ones only if it defines none."""
-    games = {name: value for name, value in vars(module).items() if isinstance(value, Game)}
+    games = {name: value for name, value in vars(module).items() if issubclass(type(value), Game)}
     inside = f"{module.__name__}."
     own = {name: g for name, g in games.items() if f"{g.play.__module__}.".startswith(inside)}
     return own or games

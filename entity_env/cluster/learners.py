@@ -22,6 +22,7 @@ import cloudpickle
 from entity_env.agents.ppo.config import RESTARTS
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.authoring.game_traceback import summary_of, trace_of
+from entity_env.authoring.load_module import to_pickle
 from entity_env.cluster.session import WORKER_ENV, Portable, connect, import_ray
 from entity_env.errors import EntityEnvError, MissingExtraError, UsageError, WorkerError
 
@@ -103,9 +104,7 @@ def run_learners(
                 f"{num_learners} learners need a GPU each, but the Ray cluster has {num_gpus}"
             )
         with _storage(Path(out)) as storage:
-            setup = _Setup(
-                cloudpickle.dumps(Portable(train)), num_learners, storage, use_gpu, timeout_s
-            )
+            setup = _Setup(to_pickle(Portable(train)), num_learners, storage, use_gpu, timeout_s)
             on_update = on_update or (lambda _: None)
             data = _run_groups(setup, on_update, max_failures, interrupt)
     result: T = cloudpickle.loads(data)
@@ -241,7 +240,7 @@ def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
 
     def report(update: object) -> None:
         if rank == 0:
-            board.post.remote("update", rank, cloudpickle.dumps(update))
+            board.post.remote("update", rank, to_pickle(update))
 
     threading.Thread(target=watch, daemon=True, name="watch").start()
     os.environ[RESTARTS] = str(restarts)
@@ -250,7 +249,7 @@ def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
             train = cloudpickle.loads(payload).value
             result = train(RunControl(rank, restarts, report, stopped.is_set))
         if rank == 0:
-            ray.get(board.post.remote("finished", rank, cloudpickle.dumps(result)))
+            ray.get(board.post.remote("finished", rank, to_pickle(result)))
     except BaseException as error:
         ray.get(board.post.remote("failed", rank, _pickled(error)))
         if not _ends_run(error):
@@ -285,11 +284,10 @@ def _pickled(error: BaseException) -> bytes:
     """The error, or a `WorkerError` that describes it."""
     if isinstance(error, EntityEnvError):
         with contextlib.suppress(Exception):
-            known: bytes = cloudpickle.dumps(error)
+            known = to_pickle(error)
             cloudpickle.loads(known)
             return known
-    data: bytes = cloudpickle.dumps((summary_of(error), trace_of(error)))
-    return data
+    return to_pickle((summary_of(error), trace_of(error)))
 
 
 @dataclass

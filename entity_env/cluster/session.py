@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import cloudpickle
 
+from entity_env.authoring.load_module import to_pickle
 from entity_env.errors import MissingExtraError, UsageError, shown
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Portable(Generic[T]):
         self.value = value
 
     def __reduce__(self) -> tuple[Callable[..., Portable[T]], tuple[list[str], str, bytes]]:
-        return _unpickled, (sys.path, os.getcwd(), cloudpickle.dumps(self.value))
+        return _unpickled, (sys.path, os.getcwd(), to_pickle(self.value))
 
 
 def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:

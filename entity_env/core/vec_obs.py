@@ -316,9 +316,12 @@ class VecObs(EntityBatch):
         truncated: `(num_rows,)` bool, the episode was cut.
         env_id: `(num_rows,)` int64.
         agent_id: `(num_rows,)` int64, all 0 in games for one agent.
-        final: with autoreset "same_step", the last observations of the episodes that ended in
-            this step, one row each, with their `env_id` and `agent_id`; else None. In
-            the other modes the row itself is the last observation.
+        final: the last observations of the episodes that ended in this step, one row each, with
+            their `env_id` and `agent_id`; None if no episode ended, or after a reset. Those of
+            truncated episodes have the actors and masks that the environment showed with them, so
+            that the values of their legal actions can be computed; those of terminated and of
+            failed episodes have no actors. With autoreset "next_step" and "disabled" the row
+            itself shows the same entities, without actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
     """
@@ -415,10 +418,11 @@ class VecObs(EntityBatch):
         )
 
     def with_final(self) -> VecObs:
-        """What the step led to: with autoreset "same_step" a new batch, else this one.
+        """What the step led to: this batch, or a new one if `final` is not None.
 
-        A row whose episode ended shows its last observation from `final`, in place of the first one
-        of the next episode, and has no actors. `final` of the result is None.
+        A row whose episode ended shows its last observation from `final`, with its actors and masks
+        if it was truncated, in place of the first observation of the next episode. `final` of the
+        result is None.
         """
         if self.final is None:
             return self

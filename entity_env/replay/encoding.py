@@ -78,9 +78,8 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
     """CRC-32 of all that an observation shows, in the order of the observation space.
 
     Of the reward, the flags, the global features, per type the number of entities and their
-    features, and of what hides them; per action its name, its actors and
-    actees, and its mask. 0 and -0 are
-    the same number.
+    features, and of what hides them; except in the last observation of an episode, per action its
+    name, its actors and actees, and its mask. 0 and -0 are the same number.
     """
     parts = [
         np.float64(observation.reward + 0.0).tobytes(),
@@ -97,7 +96,7 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
             if name in visible:
                 hidden = np.flatnonzero(~np.asarray(visible[name], dtype=np.bool_))
                 parts.append(hidden.tobytes())
-    for name, mask in observation.actions.items():
+    for name, mask in () if observation.done else observation.actions.items():
         parts.append(name.encode("utf-8", "backslashreplace"))
         if not isinstance(mask, GlobalCategoricalActionMask):
             parts.append(observation.actor_indices(name, obs_space).tobytes())

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.identity import place_of
-from entity_env.authoring.load_module import execute_file
+from entity_env.authoring.load_module import execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
@@ -89,14 +89,12 @@ def _in_new_process(
     game: Game, method: Callable[..., Any], replays: Sequence[Replay], limits: PlayLimits
 ) -> list[Any]:
     """What a method of `Replay` returns for each of some replays of a game."""
-    import cloudpickle  # takes 10 ms
-
     try:
         # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
         contents = [(replay.to_bytes(), replay.name) for replay in replays]
         # Apart: the settings may be of classes of the module, which is loaded first.
-        rest = cloudpickle.dumps((None if place else game, game.settings, contents))
+        rest = to_pickle((None if place else game, game.settings, contents))
         job = pickle.dumps((place, rest, method.__name__, limits))
     except Exception as error:
         raise ReplayError(
@@ -135,7 +133,7 @@ def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
 
     A module that stands alone is loaded from its file: its name may be another one's there.
     """
-    import cloudpickle
+    import cloudpickle  # takes 10 ms
 
     place = place_of(game)
     top = "__main__" if place is None else place[0].partition(".")[0]

@@ -162,7 +162,7 @@ class Script:
 
     def _is_left_out(self, line: Decision | None, observation: Observation) -> bool:
         """Whether this is a decision without any actor, which a log of actions does not know."""
-        if self._has_checksums or not observation.actions:
+        if self._has_checksums or observation.done or not observation.actions:
             return False
         if line is not None and line.end is None and all(v == [] for v in line.actions.values()):
             return False

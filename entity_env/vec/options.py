@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import to_pickle
 from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.environment import Environment
 from entity_env.core.validation import checked_count, require_choice
@@ -56,16 +57,13 @@ class VecOptions:
 
     def pickled(self) -> bytes:
         """All of them for a worker, by value where the source is defined in `__main__`."""
-        import cloudpickle  # takes 10 ms
-
         try:
-            data: bytes = cloudpickle.dumps(self)
+            return to_pickle(self)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
             raise WorkerError(
                 f"what a VecEnv runs must be sent to its workers, and {self.source!r} cannot be "
                 f"pickled: {error}; make what it holds inside of play, or use num_workers=0"
             ) from error
-        return data
 
 
 def require_source(source: object) -> None:

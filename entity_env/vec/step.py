@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import Frame, FrameMemory, LocalMemory
 from entity_env.core.episode import AGENT, NO_EPISODES, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import require_running
 from entity_env.core.vec_obs import (
     EntityBatch,
@@ -58,7 +57,7 @@ class BatchStep:
         reward: `(num_rows,)` float32.
         terminated, truncated: `(num_rows,)` bool.
         is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
-        final: last observations of `ended`, in that order; None when the rows show them.
+        final: last observations of `ended`, in that order; None when there are none.
         ended: the episodes that ended.
         lost: the episodes that a failure ended; their last observation is the previous one.
         metrics: the games' named numbers.
@@ -85,12 +84,13 @@ class BatchStep:
         ended = self.ended + self.lost
         final = None
         if self.final is not None or lost:
-            parts = list(lost or ())
-            if self.final is not None:
-                parts.insert(0, EntityBatch(self.final.features, self.final.visible, {}))
-            final_of = self.lost if self.final is None else ended
+            no_actors = {name: _without_actors(mask) for name, mask in masks.items()}
+            parts = [replace(each, action_masks=no_actors) for each in lost or ()]
+            if (last := self.final) is not None:
+                parts.insert(0, EntityBatch(last.features, last.visible, last.action_masks))
+            final_of = self.lost if last is None else ended
             batch = parts[0] if len(parts) == 1 else concat_entities(parts)
-            final = _final_obs(batch, masks, final_of, env_id)
+            final = _final_obs(batch, final_of, env_id)
         return VecObs(
             features=dict(self.frame.features),
             visible=dict(self.frame.visible),
@@ -169,18 +169,12 @@ def lost_rows(
     return rows
 
 
-def _final_obs(
-    batch: EntityBatch,
-    masks: Mapping[ActionName, VecActionMask],
-    ended: FinishedEpisodes,
-    env_id: NDArray[np.int64],
-) -> VecObs:
-    """Last observations, which have no actors."""
-    empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(len(ended), dtype=np.int64))
+def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.int64]) -> VecObs:
+    """Last observations."""
     return VecObs(
         features=dict(batch.features),
         visible=dict(batch.visible),
-        action_masks={name: _without_actors(mask, empty) for name, mask in masks.items()},
+        action_masks=dict(batch.action_masks),
         reward=ended.last_reward,
         terminated=ended.terminated,
         truncated=ended.truncated,
@@ -190,7 +184,9 @@ def _final_obs(
     )
 
 
-def _without_actors(mask: VecActionMask, empty: RaggedArray[np.int64]) -> VecActionMask:
+def _without_actors(mask: VecActionMask) -> VecActionMask:
+    """The mask of one observation without actors."""
+    empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
     if isinstance(mask, VecSelectEntityActionMask):
         return VecSelectEntityActionMask(empty, empty)
     return type(mask)(empty)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import string
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from entity_env import UsageError
-from entity_env.authoring.load_module import file_below, import_named, load_module, where_tried
+from entity_env.authoring.load_module import (
+    file_below,
+    import_named,
+    load_module,
+    to_pickle,
+    where_tried,
+)
 
 
 @pytest.fixture
@@ -92,9 +100,28 @@ def test_a_name_that_is_taken_hides_nothing_and_is_sent_by_value(folder: Path) -
     assert load_module(Path("random.py")) is alone
     assert (sys.modules["random"], sys.modules["json"]) == before
     for module in (alone, inside):
-        data = cloudpickle.dumps(module.Move)
+        data = to_pickle(module.Move)
         del sys.modules[module.__name__]
-        assert cloudpickle.loads(data).__name__ == "Move"
+        assert pickle.loads(data).__name__ == "Move"
+
+
+def test_what_is_sent_by_value_fails_with_its_file_and_line(folder: Path) -> None:
+    write(folder, random="def outer():\n    return [1 / n for n in (1, 0)]\n")
+    outer = load_module(Path("random.py")).outer
+
+    def inner() -> list[float]:
+        found: list[float] = outer()
+        return found
+
+    data = to_pickle(inner)
+    del sys.modules["random_game"]
+    with pytest.raises(ZeroDivisionError) as caught:
+        pickle.loads(data)()
+    frames = traceback.extract_tb(caught.value.__traceback__)[1:]
+    places = [(frame.filename, frame.line) for frame in frames if frame.name != "<listcomp>"]
+    file = str(folder / "random.py")
+    assert places == [(__file__, "found: list[float] = outer()"), (file, frames[1].line)]
+    assert frames[-1] == (file, 2, frames[-1].name, "return [1 / n for n in (1, 0)]")
 
 
 def test_a_game_s_file_takes_the_place_of_one_that_was_loaded_before(folder: Path) -> None:

@@ -228,11 +228,16 @@ class TestReference:
         self, game: Game, autoreset: Autoreset
     ) -> None:
         for batch in reference(game, autoreset):
-            assert not batch.final
+            final = {(env, agent): row for env, agent, row in batch.final}
             for episode in batch.episodes:
                 row = batch.rows[episode.env_id * game.num_agents + episode.agent_id]
                 assert (row.terminated, row.truncated) == (episode.terminated, episode.truncated)
                 assert not row.asked
+                if final:  # not after a reset
+                    last = final.pop((episode.env_id, episode.agent_id))
+                    assert (last.features, last.hidden) == (row.features, row.hidden)
+                    assert row.truncated or not last.asked
+            assert not final
 
 
 def episodes_of(game: Game) -> list[Episode]:

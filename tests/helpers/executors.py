@@ -253,6 +253,8 @@ class ByHand:
                 self._rows[i] = [replace(row, reward=0.0) for row in self._rows[i]]
                 for observation in self._shown[i]:
                     self._count_metrics(observation)
+        if self._autoreset != "same_step":
+            self._final = []
         return self._batch()
 
     def act(self, choices: Choices) -> Batch:
@@ -273,11 +275,12 @@ class ByHand:
         answers: list[Any] = []
         for observation in self._shown[i]:
             given = {}
-            for question in questions(observation, *self._spaces):
+            is_asked = observation.actions and not observation.done
+            for question in questions(observation, *self._spaces) if is_asked else ():
                 count = len(question.actors)
                 given[question.name] = question.action(left[question.name][:count])
                 del left[question.name][:count]
-            answers.append(given if observation.actions else None)
+            answers.append(given if is_asked else None)
         return answers
 
     def _show(self, i: int, observations: list[Observation]) -> None:
@@ -293,16 +296,21 @@ class ByHand:
                 new = observation.terminated, observation.truncated
                 flags[agent_id] = old[0] or new[0], old[1] or new[1]
                 self._count_metrics(observation)
-                if observation.done and self._autoreset == "same_step":
+                if observation.done:
                     row = plain_row(observation, self._spaces)
                     self._final.append((i, agent_id, row))
-                    observations[agent_id] = Observation(reward=0.0)
+                    if self._autoreset == "same_step":
+                        observations[agent_id] = Observation(reward=0.0)
             if self._autoreset != "same_step" or not self._envs[i].is_over:
                 break
             observations = list(self._envs[i].reset_all())
         self._shown[i] = observations
         self._rows[i] = [
-            replace(plain_row(o, self._spaces, reward=r), terminated=f[0], truncated=f[1])
+            replace(
+                plain_row(o, self._spaces, reward=r, ask=not o.done),
+                terminated=f[0],
+                truncated=f[1],
+            )
             for o, r, f in zip(observations, reward, flags, strict=True)
         ]
 

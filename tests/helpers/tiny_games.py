@@ -162,7 +162,9 @@ def _end(agent: Agent, rng: Random, score: float) -> None:
         case 2:
             agent.game_over(_look(rng, score)[0])
         case _:
-            agent.game_over(_look(rng, score)[0], truncated=True)
+            obs, dogs = _look(rng, score)
+            _questions(rng, obs, dogs)  # masks some of it
+            agent.game_over(obs, truncated=True)
 
 
 def play_chaos(agent: Agent, *, seed: int, loops: bool = False) -> None:

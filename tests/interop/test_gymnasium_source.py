@@ -107,7 +107,9 @@ def test_next_step_asks_nothing_while_the_source_resets() -> None:
 def test_disabled_leaves_ends_to_the_caller() -> None:
     with GymnasiumVecEnv(counting(DISABLED), autoreset="disabled") as vec:
         obs = earn(vec, earn(vec, vec.reset(seed=1)))
-        assert (shown(obs), obs.final) == ([2, 2], None)
+        assert shown(obs) == [2, 2]
+        assert obs.final is not None
+        assert (shown(obs.final), obs.final.env_id.tolist()) == ([2], [0])
         assert obs.is_ready.tolist() == [False, True]
         for _ in range(2):
             with pytest.raises(

@@ -152,7 +152,7 @@ def test_environments_of_every_kind_in_every_mode(name: str, autoreset: Autorese
     assert not reference.waiting or name == "tic_tac_toe"
     assert whole(buffer) == reference.pairs[-100:]
     asked = buffer.select(np.arange(len(buffer))).next_obs
-    assert (asked.is_ready == ~asked.done).all()
+    assert (asked.is_ready == ~asked.terminated).all()
 
 
 @pytest.mark.parametrize("by_instruction", [False, pytest.param(True, marks=pytest.mark.slow)])

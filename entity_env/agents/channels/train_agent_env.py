@@ -13,7 +13,7 @@ from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import refuse_exit
-from entity_env.authoring.obs import Obs, answer_to, obs_problem
+from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
 from entity_env.authoring.to_observation import to_observation
 from entity_env.core.action_request import Question, questions
 from entity_env.core.environment import Environment
@@ -263,7 +263,7 @@ class _FinalObservations:
         """See `OnEnd`."""
         observation = to_observation(
             obs,
-            (),
+            actions_at_truncation(obs, agent.kinds) if episode.truncated else (),
             self.game.schema,
             reward=obs.score - agent.last_score if agent.is_playing else 0.0,
             terminated=episode.terminated,

@@ -48,6 +48,10 @@ _FLAT: Final = {
     "truncated": np.bool_,
 }
 _FLAT_OPTIONAL: Final = {"seed": np.uint64}
+_FINAL: Final = "final/"
+"""Prefix of the columns of final observations."""
+_PARTS: Final = "actors", "actees", "mask"
+"""Of an action mask."""
 _TOLERANCE: Final = 1e-5
 """Of sums of float32 rewards, relative to 1 and to the largest."""
 
@@ -84,6 +88,10 @@ class Dataset:
         recordings: what was recorded, one entry per game, agents and run, as JSON: `game`, its
             name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`; `seed` of
             the run. Empty where it is not known.
+        final: one row per decision: what the agent saw at the end of an episode that ended after
+            this decision, with actors and masks if it was truncated, as in `VecObs.final`. All
+            other rows are empty, those where the recording ended, too. None = a file of an earlier
+            version, without final observations.
     """
 
     obs_space: ObsSpace
@@ -96,6 +104,7 @@ class Dataset:
     episode: NDArray[np.int64]
     agent_id: NDArray[np.int64]
     step: NDArray[np.int64]
+    final: EntityBatch | None = None
     seed: NDArray[np.uint64] | None = None
     recordings: Sequence[Mapping[str, object]] = ()
 
@@ -230,6 +239,7 @@ class Dataset:
         return replace(
             self,
             obs=self.obs.map_arrays(itemgetter(index)),
+            final=None if self.final is None else self.final.map_arrays(itemgetter(index)),
             actions={name: values[index] for name, values in self.actions.items()},
             **{name: values[index] for name, values in self._flat_columns().items()},
         )
@@ -237,6 +247,8 @@ class Dataset:
     @staticmethod
     def concat(datasets: Sequence[Dataset]) -> Dataset:
         """The decisions of several datasets, with other numbers of episodes so that all differ.
+
+        The result has final observations if all of them do.
 
         Raises:
             SchemaError: there are none, or their spaces differ.
@@ -248,6 +260,7 @@ class Dataset:
             names = {"expected_name": "dataset 0", "got_name": f"dataset {i}"}
             if found := differences(first.spaces, other.spaces, **names):
                 raise SchemaError(f"datasets are of different spaces: {'; '.join(found)}")
+        finals = [each.final for each in datasets if each.final is not None]
         before, episodes = 0, []
         for each in datasets:
             numbers, index = np.unique(each.episode, return_inverse=True)
@@ -263,6 +276,7 @@ class Dataset:
         return replace(
             first,
             obs=concat_entities([each.obs for each in datasets]),
+            final=concat_entities(finals) if len(finals) == len(datasets) else None,
             actions={
                 name: RaggedArray.concat([each.actions[name] for each in datasets])
                 for name in first.action_space
@@ -307,18 +321,14 @@ class Dataset:
 
         `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, `seed`; ragged are
         `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`, `actees/ACTION`, `mask/ACTION` and
-        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden,
-        and `seed` only where it is known.
+        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden, and
+        `seed` only where it is known; and of final observations `final/features/ENTITY` and so on.
         """
         found: dict[str, Column] = {**self._flat_columns()}
-        found |= {f"features/{name}": each for name, each in self.obs.features.items()}
-        found |= {f"visible/{name}": each for name, each in self.obs.visible.items()}
-        for name, mask in self.obs.action_masks.items():
-            for part in ("actors", "actees", "mask"):
-                values = getattr(mask, part, None)
-                if values is not None:
-                    found[f"{part}/{name}"] = values
-            found[f"chosen/{name}"] = self.actions[name]
+        found |= _columns_of(self.obs)
+        found |= {f"chosen/{name}": values for name, values in self.actions.items()}
+        if self.final is not None:
+            found |= {f"{_FINAL}{name}": each for name, each in _columns_of(self.final).items()}
         return found
 
     def _flat_columns(self) -> dict[str, Any]:
@@ -351,25 +361,27 @@ class Dataset:
             for name, kind in ragged_columns(spaces).items()
             if name in columns or not kind.is_optional
         }
-        features = {name: ragged[f"features/{name}"] for name in entity_widths(*spaces)}
-        visible = {
-            name: ragged[f"visible/{name}"] for name in features if f"visible/{name}" in ragged
-        }
-        for name, flags in visible.items():
-            _require_lengths(f"visible/{name}", flags, features[name].lengths)
-        if GLOBAL_ENTITY in features:
-            ones = np.ones(num_rows, dtype=np.int64)
-            _require_lengths(f"features/{GLOBAL_ENTITY}", features[GLOBAL_ENTITY], ones)
-        counts = sum((each.lengths for each in features.values()), np.zeros(num_rows, np.int64))
-        masks = {name: _mask(name, space, ragged, counts) for name, space in spaces[1].items()}
+        obs = _batch(spaces, ragged, "", np.ones(num_rows, dtype=np.bool_))
         actions = {name: ragged[f"chosen/{name}"] for name in spaces[1]}
-        checked_vec_actions(actions, masks, spaces[1], "decision {}".format)
-        obs = EntityBatch(features, visible, masks)
-        return cls(*spaces, obs, actions, **flat, recordings=recordings)
+        checked_vec_actions(actions, obs.action_masks, spaces[1], "decision {}".format)
+        final = None
+        if any(name.startswith(_FINAL) for name in ragged):
+            final = _batch(spaces, ragged, _FINAL, flat["terminated"] | flat["truncated"])
+        return cls(*spaces, obs, actions, **flat, final=final, recordings=recordings)
 
 
 def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
     """The ragged columns that a dataset of these spaces may have."""
+    found = _columns_of_spaces(spaces)
+    final = {
+        f"{_FINAL}{name}": kind._replace(is_optional=True)
+        for name, kind in found.items()
+        if not name.startswith("chosen/")
+    }
+    return found | final
+
+
+def _columns_of_spaces(spaces: Spaces) -> dict[str, ColumnKind]:
     found: dict[str, ColumnKind] = {}
     for name, width in entity_widths(*spaces).items():
         found[f"features/{name}"] = ColumnKind(np.float32, width)
@@ -386,6 +398,57 @@ def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
         else:
             found[f"mask/{name}"] = ColumnKind(np.bool_, len(space), True)
     return found
+
+
+def _columns_of(batch: EntityBatch) -> dict[str, Column]:
+    """The arrays of observations, by the names of their columns."""
+    found: dict[str, Column] = {f"features/{name}": each for name, each in batch.features.items()}
+    found |= {f"visible/{name}": each for name, each in batch.visible.items()}
+    for name, mask in batch.action_masks.items():
+        for part in _PARTS:
+            values = getattr(mask, part, None)
+            if values is not None:
+                found[f"{part}/{name}"] = values
+    return found
+
+
+def _batch(
+    spaces: Spaces,
+    ragged: Mapping[str, RaggedArray[Any]],
+    prefix: str,
+    is_shown: NDArray[np.bool_],
+) -> EntityBatch:
+    """The observations in the columns with this prefix, after a check; empty where nothing was
+    shown."""
+    missing = [
+        name
+        for name, kind in _columns_of_spaces(spaces).items()
+        if not (kind.is_optional or name.startswith("chosen/") or prefix + name in ragged)
+    ]
+    if missing:
+        raise SchemaError(f"column {prefix + missing[0]!r} is missing")
+    features = {name: ragged[f"{prefix}features/{name}"] for name in entity_widths(*spaces)}
+    visible = {
+        name: ragged[f"{prefix}visible/{name}"]
+        for name in features
+        if f"{prefix}visible/{name}" in ragged
+    }
+    for name, flags in visible.items():
+        _require_lengths(f"{prefix}visible/{name}", flags, features[name].lengths)
+    counts = sum((each.lengths for each in features.values()), np.zeros(len(is_shown), np.int64))
+    if wrong := np.flatnonzero((counts > 0) & ~is_shown).tolist():
+        raise SchemaError(
+            f"columns {prefix}... have {counts[wrong[0]]} entities in decision {wrong[0]}, after "
+            "which the episode goes on"
+        )
+    if GLOBAL_ENTITY in features:
+        found = features[GLOBAL_ENTITY]
+        ones = is_shown.astype(np.int64)
+        if prefix:  # a final observation may show nothing but a score
+            ones = np.minimum(found.lengths, ones)
+        _require_lengths(f"{prefix}features/{GLOBAL_ENTITY}", found, ones)
+    masks = {name: _mask(name, space, ragged, counts, prefix) for name, space in spaces[1].items()}
+    return EntityBatch(features, visible, masks)
 
 
 def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
@@ -451,24 +514,26 @@ def _mask(
     space: ActionSpace,
     ragged: Mapping[str, RaggedArray[Any]],
     counts: NDArray[np.int64],
+    prefix: str,
 ) -> VecActionMask:
     """The actors and legal choices of an action; `counts` are the entities of each decision."""
-    actors, mask = ragged[f"actors/{name}"], ragged.get(f"mask/{name}")
-    _require_entities(f"actors/{name}", actors, counts)
+    of_actors, of_actees, of_mask = (f"{prefix}{part}/{name}" for part in _PARTS)
+    actors, mask = ragged[of_actors], ragged.get(of_mask)
+    _require_entities(of_actors, actors, counts)
     if isinstance(space, GlobalCategoricalActionSpace) and not np.array_equal(
         actors.values, counts[actors.row_index] - 1
     ):
-        raise SchemaError(f"column 'actors/{name}' has another actor than the last entity")
+        raise SchemaError(f"column {of_actors!r} has another actor than the last entity")
     if isinstance(space, ContinuousActionSpace):
         return VecContinuousActionMask(actors)
     if not isinstance(space, SelectEntityActionSpace):
         if mask is not None:
-            _require_lengths(f"mask/{name}", mask, actors.lengths)
+            _require_lengths(of_mask, mask, actors.lengths)
         return VecCategoricalActionMask(actors, mask)
-    actees = ragged[f"actees/{name}"]
-    _require_entities(f"actees/{name}", actees, counts)
+    actees = ragged[of_actees]
+    _require_entities(of_actees, actees, counts)
     if mask is not None:
-        _require_lengths(f"mask/{name}", mask, actors.lengths * actees.lengths)
+        _require_lengths(of_mask, mask, actors.lengths * actees.lengths)
     return VecSelectEntityActionMask(actors, actees, mask)
 
 

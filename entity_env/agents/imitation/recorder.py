@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from entity_env.authoring.identity import all_settings, identity_of
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions
+from entity_env.core.observation import Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import Spaces, differences
@@ -50,8 +52,10 @@ class DatasetRecorder:
         self._seeds: list[int | None] = []
         """Of the episode of each decision."""
         self._spaces: Spaces | None = None
-        self._batcher: ObservationBatcher | None = None
-        self._batches: list[EntityBatch] = []
+        self._obs: _Collected | None = None
+        self._final: _Collected | None = None
+        self._final_rows: list[int] = []
+        """Numbers of the decisions that the final observations follow."""
         self._chosen: dict[str, list[Any]] = {}
         """Per action the values of every actor, decision after decision."""
         self._rows: dict[str, list[Any]] = {
@@ -133,7 +137,7 @@ class DatasetRecorder:
     def _begin(self, spaces: Spaces, name: str) -> None:
         if self._spaces is None:
             self._spaces = spaces
-            self._batcher = ObservationBatcher(*spaces, "decision {}".format)
+            self._obs, self._final = _Collected(spaces), _Collected(spaces, is_final=True)
             self._chosen = {action: [] for action in spaces[1]}
         names = {"expected_name": "what was recorded before", "got_name": name}
         if found := differences(self._spaces, spaces, **names):
@@ -146,7 +150,7 @@ class DatasetRecorder:
             self._watch(turn)
 
     def _add(self, turn: Turn) -> None:
-        if self._spaces is None or self._batcher is None:
+        if self._spaces is None or self._obs is None or self._final is None:
             raise ProtocolError("a DatasetRecorder watches Game.run: game.run(agent, watch=...)")
         rows, observation, agent_id = self._rows, turn.observation, turn.agent_id
         before = self._open.get(agent_id)
@@ -158,13 +162,15 @@ class DatasetRecorder:
                 del self._open[agent_id]
                 rows["terminated"][before] = turn.episode.terminated
                 rows["truncated"][before] = turn.episode.truncated
+                self._final.add(observation)
+                self._final_rows.append(before)
             self._num_ended[agent_id] = number_of + 1
             return
         asked = [each for each in questions(observation, *self._spaces) if len(each.actors)]
         if not asked:  # nobody decides
             return
         chosen = {each.name: each.chosen(turn.actions.get(each.name)) for each in asked}
-        self._batcher.add(observation)
+        self._obs.add(observation)
         for name, values in chosen.items():
             self._chosen[name] += values
         self._open[agent_id] = len(rows["reward"])
@@ -172,18 +178,6 @@ class DatasetRecorder:
         values_of = (self._first + number_of, agent_id, turn.step, 0.0, False, False)
         for column, value in zip(rows.values(), values_of, strict=True):
             column.append(value)
-        if self._batcher.num_rows >= _AT_ONCE:
-            self._flush(self._batcher)
-
-    def _flush(self, batcher: ObservationBatcher) -> None:
-        """Puts the observations that wait into arrays."""
-        if not batcher.num_rows:
-            return
-        none = np.zeros(batcher.num_rows, dtype=np.int64)
-        flags = none.astype(np.bool_)
-        obs = batcher.finish(none.astype(np.float32), flags, flags, none, none)
-        self._batches.append(obs.map_arrays(RaggedArray.copy))
-        batcher.clear()
 
     def dataset(self) -> Dataset:
         """The decisions so far; an episode that still runs counts as truncated.
@@ -191,10 +185,11 @@ class DatasetRecorder:
         Raises:
             UsageError: there are none, or a reward or an action that does not fit float32.
         """
-        if self._spaces is None or self._batcher is None or not self.num_decisions:
+        if not self.num_decisions or not (self._spaces and self._obs and self._final):
             raise UsageError("no decisions were recorded")
-        self._flush(self._batcher)
-        obs = concat_entities(self._batches)
+        obs = self._obs.batch()
+        of_row = np.full(self.num_decisions, len(self._final_rows), dtype=np.int64)
+        of_row[self._final_rows] = np.arange(len(self._final_rows))
         rows = self._rows
         truncated = np.array(rows["truncated"], dtype=np.bool_)
         truncated[list(self._open.values())] = True
@@ -208,9 +203,10 @@ class DatasetRecorder:
             _floats(rows["reward"], "reward"),
             np.array(rows["terminated"], dtype=np.bool_),
             truncated & ~np.array(rows["terminated"], dtype=np.bool_),
-            episode,
-            agent_id,
-            step,
+            episode=episode,
+            agent_id=agent_id,
+            step=step,
+            final=self._final.batch(with_empty=True).map_arrays(itemgetter(of_row)),
             seed=_seeds_as_array(self._seeds),
             recordings=distinct_recordings(self._recordings),
         )
@@ -242,6 +238,41 @@ def _as_json(settings: Mapping[str, object]) -> dict[str, object]:
         is_number = isinstance(kept, int) or (isinstance(kept, float) and math.isfinite(kept))
         found[name] = kept if is_number or isinstance(kept, str | None) else str(kept)
     return found
+
+
+class _Collected:
+    """Observations, in arrays soon after they are added."""
+
+    def __init__(self, spaces: Spaces, *, is_final: bool = False) -> None:
+        where = f"{'final observation' if is_final else 'decision'} {{}}".format
+        self._batcher = ObservationBatcher(*spaces, where, is_final=is_final)
+        self._batches: list[EntityBatch] = []
+
+    def add(self, observation: Observation) -> None:
+        self._batcher.add(observation, ask=bool(observation.actions))
+        if self._batcher.num_rows >= _AT_ONCE:
+            self._flush()
+
+    def batch(self, *, with_empty: bool = False) -> EntityBatch:
+        """All of them, and an empty one at the end if asked for."""
+        self._flush()
+        if not with_empty:
+            return concat_entities(self._batches)
+        self._batcher.end_row()
+        return concat_entities([*self._batches, self._arrays()])
+
+    def _flush(self) -> None:
+        if self._batcher.num_rows:
+            self._batches.append(self._arrays())
+
+    def _arrays(self) -> EntityBatch:
+        """Arrays of the observations that wait, which are none afterwards."""
+        none = np.zeros(self._batcher.num_rows, dtype=np.int64)
+        flags = none.astype(np.bool_)
+        obs = self._batcher.finish(none.astype(np.float32), flags, flags, none, none)
+        batch = obs.map_arrays(RaggedArray.copy)
+        self._batcher.clear()
+        return batch
 
 
 def _floats(values: list[Any], what: str) -> NDArray[np.float32]:

@@ -324,7 +324,7 @@ class Frames:
         observation = turn.observation
         actors = {
             int(i)
-            for name in observation.actions
+            for name in (() if observation.done else observation.actions)
             for i in observation.actor_indices(name, self._obs_space)
         }
         acting = [entity for entity in placed if entity.index in actors]

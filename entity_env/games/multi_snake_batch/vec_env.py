@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from entity_env.games.multi_snake_batch.draws import seed_pools
 from entity_env.games.multi_snake_batch.state import (
     BEGIN,
     ENDED_ENV,
+    ENDED_OVER,
     MOVE as TO_MOVE,
     NEXT,
     OVER,
@@ -37,7 +38,6 @@ from entity_env.games.multi_snake_batch.state import (
 )
 
 _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
-_NO_ACTORS: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 
 
 class MultiSnakeBatch(SyncVecEnv):
@@ -46,9 +46,8 @@ class MultiSnakeBatch(SyncVecEnv):
     Args:
         num_envs: how many boards.
         seed: seed of the run; the seeds of the episodes are those of a `VecEnv` with this one.
-        autoreset: "same_step" begins the next episode at once, with the final observation of the
-            old one in `VecObs.final`; "next_step" returns the final observation first; "disabled"
-            repeats it until `reset_envs`.
+        autoreset: "same_step" begins the next episode at once; "next_step" shows the final
+            observation first; "disabled" repeats it until `reset_envs`.
         board_size, num_snakes, max_snake_length, max_step: as for `multi_snake`.
         compiled: True or None; there is no version without numba.
 
@@ -149,17 +148,23 @@ class MultiSnakeBatch(SyncVecEnv):
             ended = self._ended[: filled.ended].copy()
             max_grown = self._layout.num_snakes * self._layout.max_segments
             obs.episodes = LazyEpisodes(len(ended), partial(_episodes, ended, max_grown))
-            if same_step:
-                obs.final = self._last_obs(obs, ended, filled.final_entities)
+            obs.final = self._last_obs(obs, ended, filled.final_entities)
         return obs
 
     def _last_obs(self, obs: VecObs, ended: NDArray[np.int64], end: int) -> VecObs:
         env_id, num_rows = ended[:, ENDED_ENV].copy(), len(ended)
-        no_actors = RaggedArray.unchecked(_NO_ACTORS, np.zeros(num_rows, dtype=np.int64))
+        if self.autoreset == "same_step":
+            features = self._features(self._final, num_rows, end)
+        else:
+            features = {name: rows[env_id] for name, rows in obs.features.items()}
+        num_snakes = self._layout.num_snakes
+        is_truncated = ended[:, ENDED_OVER] == TRUNCATED
+        heads = np.tile(np.arange(num_snakes), int(is_truncated.sum()))  # the first entities
+        actors = RaggedArray.unchecked(heads, is_truncated * num_snakes)
         return VecObs(
-            features=self._features(self._final, num_rows, end),
+            features=features,
             visible={},
-            action_masks={MOVE.name: VecCategoricalActionMask(no_actors)},
+            action_masks={MOVE.name: VecCategoricalActionMask(actors)},
             reward=obs.reward[env_id],
             terminated=obs.terminated[env_id],
             truncated=obs.truncated[env_id],

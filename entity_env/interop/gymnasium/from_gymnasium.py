@@ -75,6 +75,27 @@ class AllowedActions:
             )
         return self._allowed[ready]
 
+    def of_last(
+        self, done: NDArray[np.bool_], truncated: NDArray[np.bool_], final_info: object
+    ) -> NDArray[np.bool_] | None:
+        """`(num_truncated, num_choices)`, what the last observations of truncated episodes allow;
+        None = everything.
+
+        Args:
+            done: `(num_envs,)` bool, the episode has ended.
+            truncated: `(num_envs,)` bool, it was truncated.
+            final_info: of an environment that has reset itself; None = what was read last.
+        """
+        if not self._has_masks:
+            return None
+        allowed = self._allowed
+        if final_info is not None:
+            allowed = np.ones_like(self._allowed)
+            given = final_info.get("action_mask") if isinstance(final_info, Mapping) else None
+            if given is not None and np.shape(given) == allowed.shape:
+                allowed[done] = np.asarray(given)[done].astype(np.bool_)
+        return allowed[truncated]
+
 
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
@@ -213,6 +234,11 @@ class GymnasiumVecEnv(SyncVecEnv):
             shown = self._make_obs(features, reward, terminated, truncated)
             shown.metrics = metrics
             return shown
+        has_reset = self._mode == AutoresetMode.SAME_STEP
+        is_cut = truncated & ~terminated
+        allowed = self._allowed.of_last(
+            done, is_cut, info.get("final_info", {}) if has_reset else None
+        )
         last, features = self._end(features, done, info)
         self._require_finite("last observation", last, np.flatnonzero(done))
         shown = self._make_obs(features, reward, terminated, truncated)
@@ -224,11 +250,10 @@ class GymnasiumVecEnv(SyncVecEnv):
         ]
         self._begin(done & ~self._is_waiting, None)
         self._require_finite("observation", features)
-        if self.autoreset == "same_step":
-            masks = self._masks(last, np.zeros(len(env_ids), dtype=np.bool_), is_final=True)
-            flags = reward[env_ids], terminated[env_ids], truncated[env_ids]
-            shown.final = self._batch(last, masks, *flags, env_ids)
-            shown.final.episodes = shown.episodes
+        masks = self._masks(last, is_cut[env_ids], allowed)
+        flags = reward[env_ids], terminated[env_ids], truncated[env_ids]
+        shown.final = self._batch(last, masks, *flags, env_ids)
+        shown.final.episodes = shown.episodes
         return shown
 
     def close(self) -> None:
@@ -312,7 +337,8 @@ class GymnasiumVecEnv(SyncVecEnv):
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> VecObs:
-        masks = self._masks(features, ~self._is_waiting)
+        ready = ~self._is_waiting
+        masks = self._masks(features, ready, self._allowed.of(ready))
         self._obs = self._batch(features, masks, reward, terminated, truncated, self._env_id)
         return self._obs
 
@@ -334,14 +360,16 @@ class GymnasiumVecEnv(SyncVecEnv):
         return VecObs(entities, {}, masks, reward, terminated, truncated, env_ids, no_agents)
 
     def _masks(
-        self, features: Entities, ready: NDArray[np.bool_], *, is_final: bool = False
+        self,
+        features: Entities,
+        ready: NDArray[np.bool_],
+        allowed: NDArray[np.bool_] | None,
     ) -> dict[ActionName, VecActionMask]:
-        """Masks of the environments that are not over; last observations have no actors."""
+        """Masks of some rows; those that are not ready have no actors."""
         lengths, count = ready.astype(np.int64), int(ready.sum())
         num_entities = np.add.reduce([rows.lengths for rows in features.values()])[ready]
         of_choices = RaggedArray.unchecked(num_entities, lengths)  # the actor is the global row
         of_numbers = RaggedArray.unchecked(np.zeros(count, dtype=np.int64), lengths)
-        allowed = None if is_final else self._allowed.of(ready)
         mask = None if allowed is None else RaggedArray.unchecked(allowed, lengths)
         return {
             name: VecContinuousActionMask(of_numbers)

@@ -314,7 +314,7 @@ class EntityVectorEnv(VectorEnvBase):
         shown = self._shown(obs)
         infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
         flags = obs.terminated.copy(), obs.truncated.copy()
-        if obs.final is not None:
+        if obs.final is not None and self.autoreset_mode == AutoresetMode.SAME_STEP:
             self._add_finals(infos, obs.final, *flags)
         return shown, obs.reward.astype(np.float64), *flags, infos
 

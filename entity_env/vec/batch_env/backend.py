@@ -112,15 +112,16 @@ class BatchView:
         return {self._steps.action: VecCategoricalActionMask(acting, allowed)}
 
     def _final(self) -> VecObs | None:
-        """Last observations, which have no actors."""
+        """Last observations; those of truncated episodes have actors."""
         rows, finished = self._steps.final, self._steps.finished
         if rows is None or finished is None:
             return None
+        lengths = finished.is_truncated.astype(np.int64)
         zeros = self._zeros[: len(rows)]
         return VecObs(
             self._ragged(rows),
             {},
-            self._masks(zeros[:0], zeros),
+            self._masks(self._actors[: int(lengths.sum())], lengths, self._steps.final_legal),
             finished.reward,
             finished.flags[0],
             finished.flags[1],
@@ -166,7 +167,7 @@ class WorkerBatchEnv(BatchEnvStepper):
         return step
 
     def _step(self, memory: StepMemory) -> BatchStep:
-        arrays, final = memory.arrays, self.final
+        arrays = memory.arrays
         arrays.reward[:] = self.reward
         arrays.terminated[:] = self.terminated
         arrays.truncated[:] = self.truncated
@@ -174,14 +175,20 @@ class WorkerBatchEnv(BatchEnvStepper):
         return BatchStep(
             self._frame(self.result.observations, ~arrays.is_over, memory.rows, self.legal),
             *arrays,
-            final=None if final is None else self._frame(final, False, memory.final),
+            final=self._final_frame(memory.final),
             ended=NO_EPISODES if self.finished is None else self.finished.as_arrays(),
         )
+
+    def _final_frame(self, memory: FrameMemory) -> Frame | None:
+        final, finished = self.final, self.finished
+        if final is None or finished is None:
+            return None
+        return self._frame(final, finished.is_truncated, memory, self.final_legal)
 
     def _frame(
         self,
         observations: NDArray[np.float32],
-        has_actor: NDArray[np.bool_] | bool,
+        has_actor: NDArray[np.bool_],
         memory: FrameMemory,
         legal: NDArray[np.bool_] | None = None,
     ) -> Frame:

@@ -61,6 +61,13 @@ class FinishedRows:
         self.counts: NDArray[np.float64] = np.empty((3, num_finished))
         self._seeds = seeds
 
+    @property
+    def is_truncated(self) -> NDArray[np.bool_]:
+        """`(num_finished,)`: truncated, and not terminated in the same step."""
+        terminated, truncated = self.flags
+        is_truncated: NDArray[np.bool_] = truncated & ~terminated
+        return is_truncated
+
     def episodes(self) -> Sequence[Episode]:
         """The episodes, made on first access."""
         return LazyEpisodes(len(self.env_ids), lambda: list(self.as_arrays().episodes))
@@ -206,7 +213,9 @@ class BatchEnvStepper:
             none does.
         finished: the episodes that ended; None when there are none.
         is_whole: the last call was completed, so that the environments are in a known state.
-        final: `(num_finished, obs_size)` float32, last observations with autoreset "same_step".
+        final: `(num_finished, obs_size)` float32, last observations of the episodes that ended.
+        final_legal: `(num_truncated, num_choices)` bool, choices allowed in those of episodes that
+            were truncated and did not terminate; None = all choices are always allowed.
 
     Raises:
         SchemaError, UsageError: as `require_batch_env`.
@@ -228,10 +237,13 @@ class BatchEnvStepper:
         self.over: NDArray[np.bool_] | None = None
         self.finished: FinishedRows | None = None
         self.final: NDArray[np.float32] | None = None
+        self.final_legal: NDArray[np.bool_] | None = None
         self._env = env
         self._first_env = first_env
         self._stats = BatchEpisodeStats(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
+        self._per_reset = 2 if autoreset == "next_step" else 1
+        """Episodes that an environment which is over begins in its sequence; see `_begin_next`."""
         self._own_reward = np.zeros(num_envs, np.float32)
         self._over_mask = ResetMask(num_envs)
         self._runs: dict[int, Run] = {}
@@ -265,7 +277,7 @@ class BatchEnvStepper:
     def numbers(self, env_id: int) -> Sequence[int]:
         """Number of the current episode of an environment, or the next one if it is over."""
         is_over = self.over is not None and bool(self.over[env_id])
-        return (int(self._stats.number[env_id]) + is_over,)
+        return (int(self._stats.number[env_id]) + is_over * self._per_reset,)
 
     def seed_env(self, env_id: int, run: Run) -> None:
         """Begins a run of episodes in one environment, at its next reset."""
@@ -296,7 +308,7 @@ class BatchEnvStepper:
         self.result = self._env.view()
         self.reward = self._own_reward
         self.reward[:] = 0
-        self.finished = self.final = None
+        self.finished = self.final = self.final_legal = None
         self._stats.copy_flags(self.result)
         self._require_finite(is_next=False)
         if not self._is_same_step:
@@ -310,7 +322,8 @@ class BatchEnvStepper:
         """Begins new sequences, by the seeds of the old ones, after an interrupt or an error."""
         for i in env_ids:
             if i not in runs and i in self._sequences:
-                runs[i] = self._runs[i] = self._sequences[i], int(self._stats.number[i]) + 1
+                following = int(self._stats.number[i]) + self._per_reset
+                runs[i] = self._runs[i] = self._sequences[i], following
 
     def advance(self, actions: NDArray[Any]) -> None:
         """Steps every environment by one action; with "next_step", those that are over begin."""
@@ -326,14 +339,17 @@ class BatchEnvStepper:
             result = self._begin_next(actions)
         self._require_finite(is_next=True)
         mask = result.to_reset_mask()
-        self.final = None
+        self.final = self.final_legal = None
         self.finished = finished = self._stats.step(
             result, self.reward, mask, goes_on=self._is_same_step
         )
+        if finished is not None:
+            self.final = result.observations.take(finished.env_ids, 0)
+            if self._env.legal_masks is not None:
+                self.final_legal = self._env.legal_masks[finished.env_ids[finished.is_truncated]]
         if not self._is_same_step:
             self._note_over(mask)
         elif finished is not None:
-            self.final = result.observations.take(finished.env_ids, 0)
             self._env.reset_envs(mask)
             self.result = self._env.view()
             self._require_finite(is_next=False)
@@ -359,7 +375,8 @@ class BatchEnvStepper:
         """Steps the environments that are not over, and begins the next episode of the others.
 
         A batch environment steps all environments or none, and none that is over: these are reset
-        to be stepped with the others, and reset again to show their first observation.
+        to be stepped with the others, and reset again to show their first observation. So every
+        other episode of their sequences is skipped.
         """
         env, over = self._env, self._over_mask
         env_ids = over.indices()
@@ -373,6 +390,7 @@ class BatchEnvStepper:
         self.reward[:] = result.rewards
         self.reward[env_ids] = 0
         self._stats.begin(env_ids, is_late=True)
+        self._stats.number[env_ids] += self._per_reset - 1
         return result
 
     def _note_over(self, mask: ResetMask) -> None:

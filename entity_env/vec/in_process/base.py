@@ -59,7 +59,7 @@ class LocalBatch(ABC):
     """Steps environments one after another; base class of games and of `Environment`s.
 
     Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`. The
-    writer collects the rows of a step, the other one last observations, with autoreset "same_step".
+    writer collects the rows of a step, the other one last observations.
     """
 
     process: ClassVar[int] = os.getpid()
@@ -181,6 +181,8 @@ class LocalBatch(ABC):
             else:
                 flags += self._last_flags(env_id)
             self._guard(env_id, self._collect)
+        if self.autoreset != "same_step":
+            self._final_writer.clear()  # rows that were over before have flags, too
         step = self._finish(begin, memory)
         for row, terminated, truncated in flags:
             step.terminated[row] = terminated
@@ -293,7 +295,7 @@ class LocalBatch(ABC):
             lost=self._lost.finished(),
             metrics=self._writer.metrics(),
         )
-        if step.final is not None:
+        if step.final is not None and self.autoreset == "same_step":  # else they are in the rows
             merge_metrics(step.metrics, self._final_writer.metrics())
         self._write_rewards(step)
         return step

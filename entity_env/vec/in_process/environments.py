@@ -51,13 +51,13 @@ class EnvironmentBatch(LocalBatch):
             unwrap_all(self._envs) if options.on_error == "raise" else (self._envs, OURS)
         )
         writer = ObservationBatcher(*spaces, self._name_row, adapter)
-        final_writer = ObservationBatcher(*spaces, self._name_finished, adapter)
+        final_writer = ObservationBatcher(*spaces, self._name_finished, adapter, is_final=True)
         super().__init__(writer, final_writer, spaces, 1, options, envs)
         self._games: Sequence[Any] = games
         """The environments, or those that they wrap."""
         self._adapter = adapter
         self._last: list[Any] = []
-        """Last observations that are not in `final_writer` yet, with autoreset "same_step"."""
+        """Last observations that are not in `final_writer` yet."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
@@ -184,11 +184,14 @@ class EnvironmentBatch(LocalBatch):
     def _add_last(self) -> None:
         last, self._last = self._last, []
         writer, as_ours = self._observation_final_writer, self._adapter.observation
-        if writer.collate(last, ask=False):
+        flags = list(map(self._adapter.flags, last))
+        if not any(truncated for _, truncated in flags) and writer.collate(last, ask=False):
             return
         for i, observation in enumerate(last):
+            terminated, truncated = flags[i]
             try:
-                writer.add(as_ours(observation), ask=False)
+                ours = as_ours(observation)
+                writer.add(ours, ask=truncated and not terminated and bool(ours.actions))
             except Exception:
                 self._last = last[i:]  # added by the next call, if there is one
                 self._go_back(self._finished.ints(writer.num_rows))
@@ -208,8 +211,7 @@ class EnvironmentBatch(LocalBatch):
         terminated, truncated = self._adapter.flags(observation)
         numbers = episode.length, terminated, truncated, episode.seed, episode.number
         self._finished.add(env_id, numbers, (episode.reward, reward), dict(observation.metrics))
-        if self.autoreset == "same_step":
-            self._last.append(observation)
+        self._last.append(observation)
 
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
         asked = self._observation_writer.asked

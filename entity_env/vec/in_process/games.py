@@ -15,7 +15,7 @@ from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
-from entity_env.authoring.obs import Obs, answer_to, obs_problem
+from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode, EpisodeCollector
 from entity_env.core.seeding import Run
@@ -37,7 +37,7 @@ class GameBatch(LocalBatch):
     def __init__(self, game: Game, options: VecOptions, envs: range) -> None:
         num_agents, spaces = game.num_agents, (game.obs_space(), game.action_space())
         writer = ObsBatcher(game.schema, self._name_row)
-        final_writer = ObsBatcher(game.schema, self._name_finished)
+        final_writer = ObsBatcher(game.schema, self._name_finished, is_final=True)
         super().__init__(writer, final_writer, spaces, num_agents, options, envs)
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
@@ -55,9 +55,8 @@ class GameBatch(LocalBatch):
         """Last observation of rows that are over, unless the next episode begins at once."""
         holds = options.autoreset != "same_step"
         row_of = partial(_row_of, envs.start, num_agents)
-        on_end: OnEnd = partial(_keep, self._finished, self._last, row_of)
-        if not holds:
-            on_end = partial(_write, self._finished, final_writer, row_of)
+        last = self._last if holds else None
+        on_end: OnEnd = partial(_write, self._finished, final_writer, last, row_of)
         self._hosts = [
             GameRunner(
                 game,
@@ -241,25 +240,16 @@ def _row_of(first_env: int, num_agents: int, episode: Episode) -> int:
 def _write(
     finished: EpisodeCollector,
     writer: ObsBatcher,
+    last: dict[int, tuple[Obs, Episode]] | None,
     row_of: Callable[[Episode], int],
     agent: TrainAgent,
     obs: Obs,
     episode: Episode,
 ) -> None:
-    """Writes a last observation at once, before the game begins its next episode."""
-    finished.add_episode(row_of(episode), _last_reward(agent, obs), episode)
-    writer.add(obs, ())
-
-
-def _keep(
-    finished: EpisodeCollector,
-    last: dict[int, tuple[Obs, Episode]],
-    row_of: Callable[[Episode], int],
-    agent: TrainAgent,
-    obs: Obs,
-    episode: Episode,
-) -> None:
-    """Keeps a last observation, which the row shows until the environment is reset."""
+    """Writes a last observation at once, before the game begins its next episode; keeps it in
+    `last`, if given, for the row to show until the environment is reset."""
     row = row_of(episode)
-    last[row] = obs.frozen(), episode
+    if last is not None:
+        last[row] = obs.frozen(), episode
     finished.add_episode(row, _last_reward(agent, obs), episode)
+    writer.add(obs, actions_at_truncation(obs, agent.kinds) if episode.truncated else ())

@@ -10,6 +10,7 @@ import pytest
 from entity_env import (
     Game,
     GlobalCategoricalAction,
+    GlobalCategoricalActionMask,
     Obs,
     ProtocolError,
     SchemaError,
@@ -272,7 +273,8 @@ class TestGameOver:
     def test_shows_the_last_observation(self, driven: Driven) -> None:
         def play(agent: Agent, *, seed: int) -> None:
             ask(agent, score=1)
-            agent.game_over(show(9, score=5).metric("turns", 2), truncated=True)
+            obs = show(9, score=5).metric("turns", 2).mask(Move, [True, False, True])
+            agent.game_over(obs, truncated=True)
 
         env = driven(play)
         env.reset()
@@ -281,7 +283,7 @@ class TestGameOver:
         assert last.reward == 4
         assert (last.terminated, last.truncated) == (False, True)
         assert last.metrics == {"turns": 2}
-        assert not last.actions
+        assert last.actions == {"Move": GlobalCategoricalActionMask([True, False, True])}
         [episode] = env.episodes
         assert (episode.reward, episode.length, episode.metrics) == (4, 1, {"turns": 2})
 

@@ -86,14 +86,15 @@ def test_random_agents_make_legal_moves_only(autoreset: Autoreset, num_players: 
     assert num_ended >= 12
 
 
-def test_nobody_is_asked_in_a_last_observation() -> None:
+def test_last_observations_show_what_is_legal_where_the_episode_was_truncated() -> None:
     with BatchVecEnv(SHORT, 4) as vec:
         rng = np.random.default_rng(0)
         obs = vec.reset(1)
         while obs.final is None:
             obs = vec.act(random_actions(obs, vec.action_space(), rng))
-        assert masks_of(obs.final).actors.lengths.tolist() == [0] * len(obs.final)
-        assert not obs.final.is_ready.any()
+        is_truncated = obs.final.truncated & ~obs.final.terminated
+        assert masks_of(obs.final).actors.lengths.tolist() == is_truncated.astype(int).tolist()
+        assert obs.final.is_ready.tolist() == is_truncated.tolist()
 
 
 @settings(max_examples=15, deadline=None)

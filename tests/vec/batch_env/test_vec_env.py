@@ -112,7 +112,8 @@ class ByHand:
         self._final, self._episodes = [], []
         for i, env in enumerate(self._envs):
             if env.view().is_done(0):
-                self._reset(i)  # the episode in between is passed over
+                self._reset(i)  # the episode in between is skipped
+                self._numbers[i] += 1
                 self._begin(i)
             else:
                 self._step(i, env, left.pop(0))
@@ -141,8 +142,9 @@ class ByHand:
                 env_id=i,
             )
         )
+        offered = {} if row.terminated else self._asked(i)
+        self._final.append((i, 0, replace(row, asked=offered)))
         if self._autoreset == "same_step":
-            self._final.append((i, 0, row))
             self._begin(i)
             self._rows[i] = replace(
                 self._rows[i],
@@ -163,23 +165,27 @@ class ByHand:
 
     def _row(self, i: int, reward: float) -> Row:
         env, result = self._envs[i], self._envs[i].view()
-        [entity], [(action, space)] = env.obs_space().entities, env.action_space().items()
-        is_global = isinstance(space, GlobalCategoricalActionSpace)
-        assert not isinstance(space, SelectEntityActionSpace)
+        [entity] = env.obs_space().entities
         numbers, num_globals = result.observations[0].tolist(), len(env.obs_space().global_features)
         width = (len(numbers) - num_globals) // env.num_entities
         each = [numbers[width * e : width * (e + 1)] for e in range(env.num_entities)]
         shared = [numbers[width * env.num_entities :]]
-        legal = env.legal_masks
-        allowed = [True] * len(space) if legal is None else legal[0].tolist()
-        asked = {action: Asked([len(each) * is_global], [], [allowed])}
         return Row(
             reward=reward,
             terminated=result.is_terminal(0),
             truncated=result.is_truncated(0),
             features={entity: each} | ({GLOBAL_ENTITY: shared} if num_globals else {}),
-            asked={} if result.is_done(0) else asked,
+            asked={} if result.is_done(0) else self._asked(i),
         )
+
+    def _asked(self, i: int) -> dict[str, Asked]:
+        env = self._envs[i]
+        [(action, space)] = env.action_space().items()
+        is_global = isinstance(space, GlobalCategoricalActionSpace)
+        assert not isinstance(space, SelectEntityActionSpace)
+        legal = env.legal_masks
+        allowed = [True] * len(space) if legal is None else legal[0].tolist()
+        return {action: Asked([env.num_entities * is_global], [], [allowed])}
 
     def _batch(self) -> Batch:
         return Batch(list(self._rows), self._final, self._episodes, {})
@@ -285,6 +291,40 @@ def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
             shown = [ragged.values.reshape(4, -1) for ragged in obs.features.values()]
             np.testing.assert_array_equal(np.hstack(shown), env.view().observations)
             np.testing.assert_array_equal(obs.reward, env.view().rewards)
+
+
+@each_mode
+def test_what_episodes_report_repeats_them(autoreset: Autoreset) -> None:
+    """A batch of one begins the sequence of that seed, and its episode of that number is it."""
+    rng = np.random.default_rng(2)
+    actions: list[list[int]] = [[] for _ in range(3)]
+    episodes: list[tuple[Episode, list[int]]] = []
+    with BatchVecEnv(Corridor, 3, seed=4, autoreset=autoreset) as vec:
+        obs = vec.reset()
+        while len(episodes) < 12:
+            chosen = random_actions(obs, vec.action_space(), rng)
+            mask = obs.action_masks[next(iter(chosen))]
+            for env_id, action in zip(mask.actors.row_index, *chosen.values(), strict=True):
+                actions[env_id].append(int(action))
+            obs = vec.act(chosen)
+            for episode in obs.episodes:
+                episodes.append((episode, actions[episode.env_id]))
+                actions[episode.env_id] = []
+            if autoreset == "disabled" and obs.done.any():
+                obs = vec.reset_envs(obs.done)
+    assert len({episode.number for episode, _ in episodes}) > 2
+    for episode, taken in episodes:
+        env = Corridor(1)
+        env.reset(episode.seed)
+        for _ in range(episode.number):
+            env.reset()
+        rewards = [float(env.step_no_reset_with_result(np.array([a])).rewards[0]) for a in taken]
+        assert (len(taken), sum(rewards)) == (episode.length, episode.reward)
+        view = env.view()
+        assert (view.is_terminal(0), view.is_truncated(0)) == (
+            episode.terminated,
+            episode.truncated,
+        )
 
 
 class TestSeeds:

@@ -101,8 +101,9 @@ class Plain:
                 continue
             shown = env.act(answers[i])
             last = plain_row(shown, self.spaces, ask=not shown.done)
+            if shown.done:
+                self.final.append(plain_row(shown, self.spaces, ask=shown.truncated))
             if shown.done and self.autoreset == "same_step":
-                self.final.append(last)
                 shown = env.reset()
                 last = replace(
                     plain_row(shown, self.spaces, reward=last.reward),
@@ -175,8 +176,7 @@ def test_environments_show_and_are_told_what_a_plain_loop_says(
             choices = choose(batch, spaces, rng)
             batch = plain_batch(vec.act(choices), spaces)
             plain.act(choices)
-            if autoreset == "same_step":
-                assert [row for _, _, row in batch.final] == plain.final
+            assert [row for _, _, row in batch.final] == plain.final
         for mine, theirs in zip(made, plain.envs, strict=True):
             assert plain_told(mine) == plain_told(theirs)
 

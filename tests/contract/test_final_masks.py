@@ -1,0 +1,189 @@
+"""Actors and masks that a truncated episode ends with: in every mode, in buffers and datasets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from entity_env import Categorical, Game, Obs, SelectEntity, VecObs, VecSelectEntityActionMask
+from entity_env.agents import Agent, RandomAgent, random_actions
+from entity_env.agents.imitation import Dataset, DatasetRecorder
+from entity_env.replay import Replay, dataset_of, record
+from entity_env.vec import Autoreset, ReplayBuffer, VecEnv
+
+
+@dataclass
+class Hero:
+    x: float
+
+
+@dataclass
+class Foe:
+    x: float
+
+
+class Turn(Enum):
+    LEFT = 0
+    STAY = 1
+    RIGHT = 2
+
+
+TURN = Categorical(Turn)
+AIM = SelectEntity(Foe)
+LEGAL = [[True, False, True], [False, True, False]]
+TARGETS = [[True, False], [False, True]]
+
+
+def _look(score: float) -> Obs:
+    heroes, foes = [Hero(1), Hero(2)], [Foe(3), Foe(4)]
+    obs = Obs(score).actors(heroes).entities(foes)
+    return obs.mask(TURN, LEGAL).mask(AIM, TARGETS)
+
+
+def _play(agent: Agent, *, seed: int, is_cut: bool = True) -> None:
+    for step in range(3):
+        if agent.act(_look(step), TURN, AIM) is None:
+            return
+    agent.game_over(_look(3), truncated=is_cut)
+
+
+duel = Game(_play, entities=(Hero, Foe), actions=(TURN, AIM), name="duel")
+
+
+def until_an_end(vec: VecEnv, seed: int = 1) -> VecObs:
+    rng = np.random.default_rng(seed)
+    obs = vec.reset()
+    while not obs.done.any():
+        obs = vec.act(random_actions(obs, vec.action_space(), rng))
+    return obs
+
+
+def require_legal(masks: Any, row: int) -> None:  # noqa: ANN401 - of a VecObs, or of a dataset
+    """The row offers what `_look` allows."""
+    turn, aim = masks["Turn"], masks["SelectFoe"]
+    assert isinstance(aim, VecSelectEntityActionMask)
+    assert turn.mask is not None
+    assert aim.mask is not None
+    assert turn.actors[row].tolist() == aim.actors[row].tolist() == [0, 1]
+    assert turn.mask[row].tolist() == LEGAL
+    assert aim.actees[row].tolist() == [2, 3]
+    assert aim.mask[row].reshape(2, 2).tolist() == TARGETS
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_final_observations_have_them(autoreset: Autoreset, num_workers: int) -> None:
+    with VecEnv(duel, 2, num_workers, autoreset=autoreset) as vec:
+        obs = until_an_end(vec)
+        assert obs.final is not None
+        assert obs.is_ready.all() == (autoreset == "same_step")
+        led_to = obs.with_final()
+        for row in range(2):
+            require_legal(obs.final.action_masks, row)
+            require_legal(led_to.action_masks, row)
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_terminated_episodes_have_no_actors(autoreset: Autoreset) -> None:
+    with VecEnv(duel.with_settings(is_cut=False), 2, autoreset=autoreset) as vec:
+        obs = until_an_end(vec)
+        assert obs.final is not None
+        assert obs.final.features["Hero"].lengths.tolist() == [2, 2]
+        assert not obs.final.is_ready.any()
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_a_replay_buffer_keeps_them(autoreset: Autoreset) -> None:
+    buffer, rng = ReplayBuffer(50), np.random.default_rng(1)
+    with VecEnv(duel, 2, autoreset=autoreset) as vec:
+        obs = vec.reset().copy()
+        for _ in range(3):
+            actions = random_actions(obs, vec.action_space(), rng)
+            next_obs = vec.act(actions)
+            buffer.add(obs, actions, next_obs)
+            obs = next_obs.copy()
+    kept = buffer.select(np.arange(len(buffer))).next_obs
+    assert kept.truncated.sum() == 2
+    for row in range(len(kept)):
+        require_legal(kept.action_masks, row)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".parquet"])
+def test_datasets_keep_them(ending: str, tmp_path: Path) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    recorder = DatasetRecorder()
+    duel.run(RandomAgent(1), episodes=2, watch=recorder)
+    path = tmp_path / f"duel{ending}"
+    recorder.dataset().save(path)
+    for dataset in (recorder.dataset(), Dataset.load(path)):
+        final = dataset.final
+        assert final is not None
+        assert dataset.truncated.tolist() == [False, False, True] * 2
+        assert final.features["Hero"].lengths.tolist() == [0, 0, 2] * 2
+        for row in (2, 5):
+            require_legal(final.action_masks, row)
+        last = dataset.select([5, 0]).final
+        assert last is not None
+        require_legal(last.action_masks, 0)
+        assert not len(last.action_masks["Turn"].actors[1])
+
+
+@pytest.mark.parametrize("see", [True, False])
+def test_replays_keep_them_for_datasets(see: bool, tmp_path: Path) -> None:
+    """Whether the observations are in the file, or the game is played again."""
+    replay = record(duel, RandomAgent(1), seed=4, see=see)
+    path = tmp_path / "duel.replay"
+    replay.save(path)
+    dataset = dataset_of([Replay.load(path)], duel)
+    assert dataset.final is not None
+    require_legal(dataset.final.action_masks, len(dataset) - 1)
+    assert Replay.load(path).verify(duel) is None
+
+
+class Gate(Enum):
+    OPEN = 0
+    SHUT = 1
+
+
+def _play_gate(agent: Agent, *, seed: int, last: str = "gate") -> None:
+    """Asks two questions in turn; the last observation names another than was asked last."""
+    if agent.act(Obs(0).actors([Hero(0)]).mask(TURN, [[True, True, False]]), TURN) is None:
+        return
+    if agent.act(Obs(1).actors([Hero(1)]), Gate) is None:
+        return
+    obs = Obs(2).actors([Hero(2)])
+    if last == "turn":
+        obs.mask(TURN, [[False, True, True]])
+    elif last == "blocked":
+        obs.mask(TURN, [[False, False, False]])
+    elif last == "blank":
+        obs = Obs(2)
+    agent.game_over(obs, truncated=True)
+
+
+gate = Game(_play_gate, entities=(Hero,), actions=(TURN, Gate), name="gate")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    ("last", "offered"),
+    [("gate", ["Gate"]), ("turn", ["Turn"]), ("blocked", ["Turn"]), ("blank", [])],
+)
+def test_offered_are_the_actions_asked_last_or_those_that_masks_name(
+    last: str, offered: list[str], num_workers: int
+) -> None:
+    with VecEnv(gate.with_settings(last=last), 1, num_workers) as vec:
+        final = until_an_end(vec).final
+        assert final is not None
+        masks: Any = final.action_masks
+        assert [name for name in masks if len(masks[name].actors.values)] == offered
+        if last == "turn":
+            assert masks["Turn"].mask[0].tolist() == [[False, True, True]]
+        if last == "blocked":
+            assert not masks["Turn"].mask[0].any()
