@@ -132,6 +132,10 @@ class _Header(NamedTuple):
 
 
 def _header_text(dataset: Dataset) -> str:
+    known = ragged_columns(dataset.spaces)
+    for name, column in dataset.columns().items():
+        if isinstance(column, RaggedArray) and name not in known:
+            raise SchemaError(f"column {name!r} is of nothing in the spaces")
     data = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -263,7 +267,7 @@ def _arrow(module: str = "pyarrow") -> Any:  # noqa: ANN401 - it has no types, a
 
 
 def _parquet_bytes(dataset: Dataset) -> bytes:
-    arrow = _arrow()
+    arrow, header = _arrow(), _header_text(dataset).encode()
     kinds = ragged_columns(dataset.spaces)
     columns = {
         name: arrow.array(column)
@@ -271,7 +275,7 @@ def _parquet_bytes(dataset: Dataset) -> bytes:
         else _lists(column, kinds[name], arrow)
         for name, column in dataset.columns().items()
     }
-    table = arrow.table(columns).replace_schema_metadata({_KEY: _header_text(dataset).encode()})
+    table = arrow.table(columns).replace_schema_metadata({_KEY: header})
     content = io.BytesIO()
     _arrow("pyarrow.parquet").write_table(table, content)
     return content.getvalue()

@@ -394,6 +394,15 @@ def test_what_cannot_be_read_again_is_not_written(
     assert_same_dataset(Dataset.load(path), kept)
 
 
+def test_a_column_that_is_not_of_the_spaces_is_refused(tmp_path: Path) -> None:
+    some = dots_dataset(1)
+    assert some.final is not None
+    features = {**some.final.features, "Other": some.final.features["Dot"]}
+    odd = replace(some, final=replace(some.final, features=features))
+    with pytest.raises(UsageError, match=r"cannot write .*'final/features/Other' is of nothing"):
+        odd.save(tmp_path / "x.npz")
+
+
 def test_a_game_of_many_types_with_short_names_is_kept(tmp_path: Path) -> None:
     types = [make_dataclass(f"e{i}", [("x", float)]) for i in range(1200)]
 
