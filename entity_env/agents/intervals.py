@@ -57,7 +57,7 @@ def student_t95(degrees: int) -> float:
     if degrees < 1:
         return math.inf
     if degrees > _MANY:
-        z, n = _Z95, float(degrees)
+        z, n = _Z95, float(min(degrees, 10**15))
         terms = (
             (z**3 + z) / 4,
             (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
@@ -19,7 +20,7 @@ from entity_env.agents.ppo.config import COMPILE_MODES
 from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset, preset_for
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
-from entity_env.agents.ppo.tracking.runs import REWARD, FinalReward, read_run
+from entity_env.agents.ppo.tracking.runs import REWARD, MeanReward, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
@@ -496,9 +497,11 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
         _show_curve(out, console)
     learnt = "no episode has ended yet"
     if math.isfinite(progress.mean_reward):
-        reward = FinalReward.of(progress.mean_reward, progress.std_reward, progress.window)
-        learnt = f"mean episode reward {reward} (95 %, {reward.num_episodes} episodes)"
+        figures = progress.mean_reward, progress.std_reward, progress.window
+        reward = MeanReward.of(*figures, unfinished=progress.unfinished)
+        learnt = f"mean episode reward {reward.words}"
     echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
+    _tell_of_evaluation(out, progress.step)
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
     for hint in result.hints:
@@ -509,6 +512,14 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
     _tell_of_best(out)
     echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
     echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+
+
+def _tell_of_evaluation(out: Path, step: int) -> None:
+    """Prints the evaluation at the end of a run, if there was one."""
+    with suppress(EntityEnvError):  # `_show_curve` says that it cannot be read
+        evaluation = read_run(out).final_evaluation
+        if evaluation is not None and evaluation.step == step:
+            echo(f"evaluation: mean reward {evaluation.words}")
 
 
 def _tell_of_best(out: Path) -> None:

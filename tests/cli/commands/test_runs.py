@@ -1,6 +1,7 @@
 """`entity-env runs` and `report`: what they print and write, and what they refuse."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 from entity_env.cli import main
 from entity_env.cli.commands import runs, train as train_command
 from entity_env.cli.display.console import Console
-from entity_env.cli.report import find_runs
+from entity_env.cli.run_tables import find_runs
 from tests.cli.test_report import EVIL, make
 
 
@@ -31,9 +32,9 @@ def test_runs_are_compared(folder: Path) -> None:
     result = run("runs")
     assert (result.exit_code, result.stderr) == (0, "")
     head, best, other = result.stdout.splitlines()
-    assert head.split() == ["run", "game", "gamma", "steps", "time", "reward", "seed"]
+    assert head.split() == ["run", "game", "gamma", "steps", "time", "training", "seed"]
     assert best.split() == [
-        *("runs/b", "snake", "0.5", "200", "0:00:02", "3.000", "±", "0.196", "2")
+        *("runs/b", "snake", "0.5", "200", "0:00:02", "3.000", "±", "0.198", "2")
     ]
     assert other.split()[0] == "runs/a"
 
@@ -49,6 +50,28 @@ def test_what_is_no_run_is_one_line_and_the_others_are_shown(folder: Path) -> No
     nothing = run("runs", "runs/c")
     assert (nothing.exit_code, nothing.stdout) == (2, "")
     assert nothing.stderr.count("\n") == 1
+
+
+def test_runs_are_printed_for_programs(folder: Path) -> None:
+    found = json.loads(run("runs", "--json").stdout)
+    assert [each["run"] for each in found["runs"]] == ["runs/b", "runs/a"]
+    head, *lines = run("runs", "--csv").stdout.splitlines()
+    assert head.startswith("run,game,seed,gamma,steps,")
+    assert [line.partition(",")[0] for line in lines] == ["runs/b", "runs/a"]
+    both = run("runs", "--csv", "--json")
+    assert (both.exit_code, both.stdout) == (2, "")
+
+
+def test_seeds_are_a_table_of_their_own(folder: Path) -> None:
+    make(folder / "runs" / "c", [1, 4], seed=3)
+    first, _, second = run("runs").stdout.partition("\n\n")
+    assert len(first.splitlines()) == 4
+    head, better, other, note, *_ = second.splitlines()
+    assert head.split()[:5] == ["game", "gamma", "seeds", "steps", "mean"]
+    assert better.split()[:3] == ["snake", "0.99", "2"]
+    assert "3.000 ± 12.706" in better
+    assert other.split()[:3] == ["snake", "0.5", "1"]
+    assert "Student" in note
 
 
 @pytest.mark.parametrize("num_settings", [1, 12])
