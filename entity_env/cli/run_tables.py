@@ -17,9 +17,9 @@ from entity_env.errors import CheckpointError, UsageError
 
 SEED_COLUMNS: Final = ("seeds", "steps", "mean", "IQM", "P(first > this)")
 SEED_NOTE: Final = (
-    "Of the last evaluations of the runs, or of training where not all have one: mean ± Student's "
-    "95 % interval over seeds, interquartile mean and probability that a run of the first line of "
-    "the game is better than one of this line, with bootstrap intervals."
+    "Over seeds, of last evaluations (of training where not all runs have one): mean ± Student's "
+    "95 % interval; IQM: interquartile mean [bootstrap interval]; P(first > this): probability "
+    "that a run of the first line is better than one of this line"
 )
 _BIASED: Final = "* of finished episodes only: many that still run are longer than all of these"
 _DEPTH: Final = 3

@@ -88,11 +88,12 @@ def list_runs(context: click.Context, folders: Sequence[Path], as_json: bool, as
     elif as_csv:
         echo(runs_csv(runs).rstrip("\n"))
     else:
-        _print_tables(runs)
+        print_tables(runs)
     context.exit(code)
 
 
-def _print_tables(runs: Sequence[TrainingRun]) -> None:
+def print_tables(runs: Sequence[TrainingRun]) -> None:
+    """Prints the table of these runs, and the one over seeds if there is one."""
     console = Console()
     if not console.is_terminal:  # a file has no width
         console.width = _WIDTH

@@ -54,6 +54,7 @@ from entity_env.cli.options import (
     transport_option,
 )
 from entity_env.cli.run_settings import GivenSettings, RunCommand
+from entity_env.cli.seeds import seeds_options
 from entity_env.cli.training import (
     KEPT,
     KeptReplays,
@@ -237,6 +238,7 @@ def _packed(
 
 @click.command(cls=RunCommand, epilog=_CONFIG_HELP)
 @game_argument
+@seeds_options
 @click.option(
     "--config",
     expose_value=False,  # read by `RunCommand`

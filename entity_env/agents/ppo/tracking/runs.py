@@ -473,7 +473,7 @@ def read_run(path: str | Path) -> TrainingRun:
     points: dict[str, tuple[list[int], list[float]]] = {}
     num_broken = 0
     for line in text[: text.rfind(b"\n") + 1].splitlines():  # without one that is being written
-        step, values = _point(line)
+        step, values = parse_point(line)
         num_broken += step < 0 or None in values.values()
         for name, value in values.items():
             if value is not None:
@@ -522,7 +522,7 @@ def _read_old_run(path: Path) -> TrainingRun:
     return TrainingRun(path, {"config": config, "seed": seed}, clock=clock)
 
 
-def _point(line: bytes) -> tuple[int, dict[str, float | None]]:
+def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
     """Step and values of a line, None for those that are no numbers; step -1 if it is damaged."""
     try:
         data = parse_json(line)
