@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ Scores: TypeAlias = Sequence[Sequence[float]] | NDArray[np.float64]
 _Z95: Final = 1.959963984540054
 _MANY: Final = 200
 """Degrees of freedom from which the expansion is exact to 1e-10."""
-_NUM_RESAMPLES: Final = 20_000
+_MAX_DRAWN: Final = 4_000_000
 
 
 class Interval(NamedTuple):
@@ -107,7 +107,7 @@ def interquartile_mean(scores: Scores) -> Interval:
     value = float(_iqm(np.concatenate(tasks)[None])[0])
     if max(map(len, tasks)) < 2:
         return Interval(value)
-    return _bootstrapped(value, tasks, lambda drawn: _iqm(np.concatenate(drawn, axis=1)))
+    return bootstrap(value, tasks, lambda drawn: _iqm(np.concatenate(drawn, axis=1)))
 
 
 def probability_of_improvement(first: Scores, second: Scores) -> Interval:
@@ -127,24 +127,35 @@ def probability_of_improvement(first: Scores, second: Scores) -> Interval:
     value = float(compare([task[None] for task in tasks])[0])
     if max(map(len, tasks)) < 2:
         return Interval(value)
-    return _bootstrapped(value, tasks, compare)
+    return bootstrap(value, tasks, compare)
 
 
-def _bootstrapped(
+def bootstrap(
     value: float,
-    tasks: Sequence[NDArray[np.float64]],
-    statistic: Callable[[Sequence[NDArray[np.float64]]], NDArray[np.float64]],
+    tasks: Sequence[NDArray[Any]],
+    statistic: Callable[[Sequence[NDArray[Any]]], NDArray[np.float64]],
+    num_resamples: int = 20_000,
 ) -> Interval:
-    """The percentiles of a statistic, with the runs of every task drawn with replacement."""
+    """An estimate with the percentiles of a statistic over samples drawn with replacement.
+
+    Args:
+        value: the estimate.
+        tasks: of every task the values of its runs, which are drawn apart from those of others.
+        statistic: from `(num_samples, num_runs)` values of every task to one number a sample.
+        num_resamples: number of samples.
+    """
     rng = np.random.default_rng(0)
-    chunk = max(1, min(_NUM_RESAMPLES, 4_000_000 // sum(map(len, tasks))))
+    chunk = max(1, min(num_resamples, _MAX_DRAWN // sum(map(len, tasks))))
     found = []
-    for begin in range(0, _NUM_RESAMPLES, chunk):
-        size = min(chunk, _NUM_RESAMPLES - begin)
-        found.append(
-            statistic([task[rng.integers(len(task), size=(size, len(task)))] for task in tasks])
-        )
-    low, high = np.percentile(np.concatenate(found), [2.5, 97.5])
+    for begin in range(0, num_resamples, chunk):
+        size = min(chunk, num_resamples - begin)
+        rows = (rng.integers(len(task), size=(size, len(task))) for task in tasks)
+        found.append(statistic([task[row] for task, row in zip(tasks, rows, strict=True)]))
+    every = np.concatenate(found)
+    every = every[np.isfinite(every)]
+    if not len(every):
+        return Interval(value)
+    low, high = np.percentile(every, [2.5, 97.5])
     return Interval(value, float(low), float(high))
 
 

@@ -111,7 +111,7 @@ def run_table(runs: Sequence[TrainingRun]) -> RunTable:
         figures = [
             f"{run.step:,}",
             str(timedelta(seconds=round(min(max(0.0, run.elapsed_s), 1e9)))),
-            "-" if evaluation is None else str(evaluation),
+            "-" if evaluation is None else _at_step(evaluation, run.step),
             trained,
             "-" if run.seed is None else str(run.seed),
         ]
@@ -119,6 +119,11 @@ def run_table(runs: Sequence[TrainingRun]) -> RunTable:
         rows.append((plain(str(run.path)), plain(run.game) or "-", values, figures))
     is_biased = any(run.final_reward and run.final_reward.is_biased for run in runs)
     return RunTable(names, columns, rows, [_BIASED] if is_biased else [])
+
+
+def _at_step(evaluation: MeanReward, step: int) -> str:
+    """The evaluation, and where it was if the run has gone on since then."""
+    return str(evaluation) + (f" at {evaluation.step:,}" if evaluation.step < step else "")
 
 
 class SeedTable(NamedTuple):

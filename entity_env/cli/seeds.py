@@ -26,12 +26,10 @@ from entity_env.cli.load_game import load_game
 from entity_env.cli.options import SEED, jobs_option, num_cores, require_writable
 from entity_env.cli.run_settings import typed_words
 from entity_env.cli.training import Launched
-from entity_env.cluster.jobs import Job, run_jobs
+from entity_env.cluster.jobs import LOG, Job, run_jobs
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.interrupts import INTERRUPTED
 
-LOG: Final = "output.txt"
-"""In the folder of a run, what its process printed."""
 _MAX_SEEDS: Final = 10_000
 _FAILED: Final = 1
 _OWN: Final = ("seeds", "num_jobs", "seed", "out", "resume")

@@ -31,7 +31,8 @@ def main() -> None:
         try:
             cloudpickle.loads(payload).value()
         except EntityEnvError as error:
-            raise SystemExit(f"entity-env: {error}") from None
+            message = " ".join(str(error).split())
+            raise SystemExit(f"entity-env: {message}") from None
 
 
 def _read(file: int, size: int) -> bytes:

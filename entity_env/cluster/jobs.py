@@ -22,6 +22,8 @@ from entity_env.core.files import read_file
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
+LOG: Final = "output.txt"
+"""In the folder of a run on this machine, what its process printed."""
 _POLL_S: Final = 0.1
 _STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
 """Exit codes after SIGINT, SIGHUP and SIGTERM."""
