@@ -26,7 +26,6 @@ from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.load_game import nearest
 from entity_env.cli.run_tables import (
     SEED_COLUMNS,
-    SEED_NOTE,
     differing,
     plain,
     run_table,
@@ -278,7 +277,7 @@ def report_body(
     if (seeds := seed_table(runs)) is not None:
         head = ("game", *seeds.settings, *SEED_COLUMNS)
         rows = [(game, *values, *texts) for game, values, texts in seeds.rows]
-        parts += ["<h2>Over seeds</h2>", _html_table(head, rows), _note(SEED_NOTE)]
+        parts += ["<h2>Over seeds</h2>", _html_table(head, rows), _note(seeds.note)]
     table = run_table(runs)
     head = ("run", "game", *table.settings, *table.columns)
     every = [(run, game, *values, *texts) for run, game, values, texts in table.rows]

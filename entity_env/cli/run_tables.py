@@ -16,11 +16,10 @@ from entity_env.agents.ppo.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
 
 SEED_COLUMNS: Final = ("seeds", "steps", "mean", "IQM", "P(first > this)")
-SEED_NOTE: Final = (
-    "Over seeds, of last evaluations (of training where not all runs have one): mean ± Student's "
-    "95 % interval; IQM: interquartile mean [bootstrap interval]; P(first > this): probability "
-    "that a run of the first line is better than one of this line"
-)
+_SCORES: Final = "Over seeds: mean of the last evaluations"
+_SCORES_OF_TRAINING: Final = f"{_SCORES}, or of training where a run has none,"
+_SEED_NOTE: Final = " ± Student's 95 % interval; IQM, the interquartile mean [bootstrap interval]"
+_FIRST: Final = "; P(first > this), the probability that a run of the first line is better"
 _BIASED: Final = "* of finished episodes only: many that still run are longer than all of these"
 _DEPTH: Final = 3
 """Of folders in a folder of runs: those of a sweep, or of seeds."""
@@ -132,10 +131,12 @@ class SeedTable(NamedTuple):
     Args:
         settings: names of the settings that differ.
         rows: of each group its game, these settings, and the columns of `SEED_COLUMNS`.
+        note: what the columns are.
     """
 
     settings: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str], Sequence[str]]]
+    note: str
 
 
 def seed_table(runs: Sequence[TrainingRun]) -> SeedTable | None:
@@ -159,7 +160,9 @@ def seed_table(runs: Sequence[TrainingRun]) -> SeedTable | None:
         ]
         values = [own.get(name, "-") for name in names]
         rows.append((plain(group.runs[0].game) or "-", values, texts))
-    return SeedTable(names, rows)
+    scores = _SCORES if all(group.is_evaluated for group in groups) else _SCORES_OF_TRAINING
+    compared = _FIRST if any(texts[-1] != "-" for *_, texts in rows) else ""
+    return SeedTable(names, rows, f"{scores}{_SEED_NOTE}{compared}.")
 
 
 def improvement(group: SeedGroup, groups: Sequence[SeedGroup]) -> Interval | None:

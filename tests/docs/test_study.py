@@ -40,9 +40,8 @@ def test_a_study_is_made_as_the_page_says(tmp_path: Path) -> None:
         for line in block.text.splitlines()
     ]
     printed = {line: run(line, tmp_path) for line in lines}
-    names = [
-        f"runs/study/{name}/seed-{seed}" for name in ("plain", "relative") for seed in range(1, 6)
-    ]
+    settings = [f"runs/study/{name}" for name in ("fast", "plain")]
+    names = [f"{folder}/seed-{seed}" for folder in settings for seed in range(1, 6)]
     for name in names:
         assert read_run(tmp_path / name).final_evaluation is not None
     head, *rows = printed["entity-env runs runs/study"].partition("\n\n")[2].splitlines()

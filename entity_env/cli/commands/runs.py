@@ -25,7 +25,6 @@ from entity_env.cli.report import (
 )
 from entity_env.cli.run_tables import (
     SEED_COLUMNS,
-    SEED_NOTE,
     SeedTable,
     find_runs,
     plain,
@@ -103,7 +102,7 @@ def print_tables(runs: Sequence[TrainingRun]) -> None:
     if (seeds := seed_table(runs)) is not None:
         console.print()
         console.print(_seed_table(seeds, console))
-        console.print(Text(SEED_NOTE, style="dim"))
+        console.print(Text(seeds.note, style="dim"))
 
 
 @click.command()

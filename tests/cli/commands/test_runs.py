@@ -133,6 +133,46 @@ def test_what_cannot_be_reported_is_one_line(folder: Path, args: tuple[str], tol
 
 # ------------------------------------------------------------------ at the end of `train`
 
+SHORT_OR_LONG = """
+import random
+from entity_env import Obs
+from tests.helpers.tiny_games import ask, dots_game
+
+
+def play(agent, *, seed: int) -> None:
+    length = random.Random(seed).choice([1, 200])
+    for _ in range(length):
+        if ask(agent) is None:
+            return
+    agent.game_over(Obs(length))
+
+
+game = dots_game(play)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_mean_of_short_episodes_is_not_taken_for_that_of_the_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean is 100.5; in training no long episode ends."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.py").write_text(SHORT_OR_LONG)
+    words = ("--steps", "512", "--num-envs", "16", "--num-steps", "16", "--num-workers", "0")
+    result = run("train", "game.py", *words, "--compile", "never", "--out", "run")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert re.search(r"mean episode reward 1\.000 \(\d+ finished episodes only\)", result.stdout)
+    [told] = [line for line in lines if line.startswith("evaluation: ")]
+    mean, half = map(float, re.findall(r"[\d.]+", told)[:2])
+    assert mean - half < 100.5 < mean + half
+    assert told.endswith("(95 %, 20 episodes)")
+    [hint] = [line for line in lines if line.startswith("hint: ")]
+    assert "one of short episodes; compare runs by their evaluations" in hint
+    table = run("runs", "run").stdout
+    assert "1.000 *" in table
+    assert "* of finished episodes only" in table
+
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_curve_of_a_run_on_a_terminal(
