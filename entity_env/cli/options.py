@@ -257,6 +257,14 @@ ray_option = click.option(
     "ray://HOST:PORT.",
 )
 
+jobs_option = click.option(
+    "--jobs",
+    "num_jobs",
+    type=WholeRange(min=1, max=1024),
+    metavar="N",
+    help="Training runs at once, each in a process.  [default: one per core]",
+)
+
 clock_option = click.option(
     "--clock",
     "clock_s",
@@ -292,6 +300,11 @@ def default_workers(num_envs: int, num_ranks: int = 1) -> int:
 
     `num_ranks` processes share the cores.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = (cores or 1) // num_ranks
+    cores = num_cores() // num_ranks
     return 0 if cores <= 1 else min(cores, num_envs)
+
+
+def num_cores() -> int:
+    """The number of cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1

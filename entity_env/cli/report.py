@@ -1,4 +1,4 @@
-"""Training runs compared: tables of them, and reports of their curves as HTML, SVG and CSV."""
+"""Reports of training runs: curves and tables as HTML, curves as SVG and CSV."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -18,15 +17,20 @@ from entity_env.agents.ppo.tracking.runs import (
     EVALUATED,
     REWARD,
     Curve,
-    Setting,
     TrainingRun,
-    read_run,
     replays_of,
 )
 from entity_env.cli.commands.replay import shown_replay
 from entity_env.cli.display.console import ProgressBar
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.load_game import nearest
+from entity_env.cli.run_tables import (
+    SEED_COLUMNS,
+    differing,
+    plain,
+    run_table,
+    seed_table,
+)
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 from entity_env.views.animation import Animation
@@ -40,9 +44,12 @@ _MORE: Final = (
 )
 """Curves of an HTML report besides the reward and the means of the game's own numbers."""
 _MAX_METRICS: Final = 12
+_RUN_NOTE: Final = (
+    "Evaluation: mean reward of the last one, ± half of its 95 % confidence interval within that "
+    "run; other seeds may differ by more. Training: mean over the last episodes that ended."
+)
 _MAX_POINTS: Final = 400
 _SMALL: Final = (360, 220)
-_LONGEST: Final = 60
 _BAND: Final = (
     "Runs that differ in their seed alone are one line: the mean of them, in a band from the "
     "lowest to the highest, as far as all of them have come."
@@ -55,117 +62,6 @@ _SELF_PLAY: Final = (
 
 Pages: TypeAlias = Mapping[Path, str]
 """HTML pages of replays, by their files."""
-
-
-class FoundRuns(NamedTuple):
-    """Training runs, best final reward first, and a sentence for each folder that is none."""
-
-    runs: Sequence[TrainingRun]
-    problems: Sequence[str]
-
-
-def find_runs(folders: Sequence[Path]) -> FoundRuns:
-    """The runs of these folders; of a folder that is none, those in it."""
-    found: dict[Path, TrainingRun] = {}
-    problems: list[str] = []
-    for folder in folders:
-        try:
-            runs = _runs_in(folder, problems)
-        except (UsageError, CheckpointError, OSError) as error:
-            problems.append(str(error))
-            continue
-        for run in runs:
-            found.setdefault(run.path.resolve(), run)
-    problems += [
-        f"{run.path}: {run.num_broken} lines of its curves are damaged, and left out"
-        for run in found.values()
-        if run.num_broken
-    ]
-
-    def key(run: TrainingRun) -> tuple[bool, float]:
-        reward = run.final_reward
-        return reward is None, -reward.mean if reward is not None else 0.0
-
-    return FoundRuns(sorted(found.values(), key=key), problems)
-
-
-def _runs_in(folder: Path, problems: list[str]) -> list[TrainingRun]:
-    try:
-        return [read_run(folder)]
-    except UsageError as error:
-        if not folder.is_dir():
-            raise
-        runs = []
-        for child in sorted(each for each in folder.iterdir() if each.is_dir()):
-            try:
-                runs.append(read_run(child))
-            except UsageError:
-                continue
-            except CheckpointError as damage:
-                problems.append(str(damage))
-        if not runs:
-            raise error
-        return runs
-
-
-# ------------------------------------------------------------------ tables
-
-
-class RunTable(NamedTuple):
-    """A table of runs, as texts.
-
-    Args:
-        settings: names of the settings that differ between the runs.
-        rows: of each run its name, its game, these settings, steps, time, reward and seed.
-    """
-
-    settings: Sequence[str]
-    rows: Sequence[tuple[str, str, Sequence[str], str, str, str, str]]
-
-
-def run_table(runs: Sequence[TrainingRun]) -> RunTable:
-    """The table of some runs, in their order."""
-    names, settings = _differing(runs)
-    rows = []
-    for run, own in zip(runs, settings, strict=True):
-        reward = run.final_reward
-        rows.append(
-            (
-                plain(str(run.path)),
-                plain(run.game) or "-",
-                [own.get(name, "-") for name in names],
-                f"{run.step:,}",
-                str(timedelta(seconds=round(min(max(0.0, run.elapsed_s), 1e9)))),
-                "-" if reward is None else str(reward),
-                "-" if run.seed is None else str(run.seed),
-            )
-        )
-    return RunTable(names, rows)
-
-
-def plain(text: str) -> str:
-    """A text of any file on one line of a terminal or a page, without control characters."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
-
-
-def _differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
-    """Names of the settings that not all runs of a game have in common, and their values."""
-    settings = [run.settings() for run in runs]
-    differing: dict[str, None] = {}
-    for game in dict.fromkeys(run.game for run in runs):
-        own = [each for run, each in zip(runs, settings, strict=True) if run.game == game and each]
-        for name in dict.fromkeys(name for each in own for name in each):
-            if len({repr(each.get(name, ...)) for each in own}) > 1:
-                differing[name] = None
-    values = [
-        {plain(name): _value(each[name]) for name in differing if name in each} for each in settings
-    ]
-    return list(map(plain, differing)), values
-
-
-def _value(value: Setting) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else plain(str(value))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 # ------------------------------------------------------------------ curves
@@ -182,7 +78,7 @@ def _lines(
     runs: Sequence[TrainingRun], name: str, pages: Pages = MappingProxyType({})
 ) -> list[Series]:
     """A line for the runs of each group that have that curve, always in the same order."""
-    _, settings = _differing(runs)
+    _, settings = differing(runs)
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(runs):
         groups.setdefault(run.group(), []).append(i)
@@ -263,7 +159,7 @@ def report_svg(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
 
 def report_csv(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
     """CSV: a row for each run and point; what a run does not have is empty."""
-    settings, values = _differing(runs)
+    settings, values = differing(runs)
     found = names or sorted({name for run in runs for name in run.curves})
     names = ("run", "game", "seed", *settings, "step", "elapsed_s", *found)
     out = io.StringIO()
@@ -378,11 +274,14 @@ def report_body(
     parts = ["<h1>Training runs</h1>"]
     for game, own in _games(runs).items():
         parts += _section(game, own, names, pages)
-    parts += ["<h2>Runs</h2>", _html_table(run_table(runs))]
-    parts.append(
-        '<p class="note">Reward: mean over the last episodes of training, ± half of its 95 % '
-        "confidence interval within that run; other seeds may differ by more.</p>"
-    )
+    if (seeds := seed_table(runs)) is not None:
+        head = ("game", *seeds.settings, *SEED_COLUMNS)
+        rows = [(game, *values, *texts) for game, values, texts in seeds.rows]
+        parts += ["<h2>Over seeds</h2>", _html_table(head, rows), _note(seeds.note)]
+    table = run_table(runs)
+    head = ("run", "game", *table.settings, *table.columns)
+    every = [(run, game, *values, *texts) for run, game, values, texts in table.rows]
+    parts += ["<h2>Runs</h2>", _html_table(head, every), *map(_note, (*table.notes, _RUN_NOTE))]
     return "\n".join(parts)
 
 
@@ -455,9 +354,11 @@ def _title(game: str, name: str) -> str:
     return f"{game}: {words}" if game else words
 
 
-def _html_table(table: RunTable) -> str:
-    head = ("run", "game", *table.settings, "steps", "time", "reward", "seed")
-    rows = [(run, game, *values, *rest) for run, game, values, *rest in table.rows]
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     body = [_html_row("td", row) for row in rows]
     return "\n".join(('<div class="table"><table>', _html_row("th", head), *body, "</table></div>"))
 

@@ -34,9 +34,10 @@ _TRAINER: Final = {"steps", *(each.name for each in fields(PPOConfig))}
 _NET: Final = {each.name for each in fields(RogueNetConfig)}
 _BEGINS: Final = {"init_from", "adapt"}
 """Options of the begin of a run: one that goes on has its network."""
-_OF_THE_CALL: Final = {"config", "set_train", "resume", "out", "until", "help"}
+_OF_THE_CALL: Final = {"config", "set_train", "resume", "out", "until", "help", "seeds", "jobs"}
 """Options that a run does not go on with."""
 _SET: Final = "set"
+_TYPED: Final = "entity_env.typed"
 _TABLES: Final = ("net", "game", "run")
 _WRITTEN: Final = ("out", "failures")
 """Folders that a run writes."""
@@ -165,7 +166,24 @@ class RunCommand(click.Command):
             raise
         ctx.params["settings"] = tuple(given.options.get(_SET, ()))  # also those of files
         ctx.params["given"] = given
+        ctx.meta[_TYPED] = typed
         return rest
+
+
+def typed_words(context: click.Context, without: Collection[str]) -> list[str]:
+    """The words of a `RunCommand` that were typed, without some parameters."""
+    words, arguments = [], ["--"]
+    for param in context.command.params:
+        if param.name not in context.meta[_TYPED] or param.name in without:
+            continue
+        value = context.meta[_TYPED][param.name]
+        if isinstance(param, click.Argument):
+            arguments += _texts(value)
+        elif isinstance(value, bool):
+            words.append(param.opts[0] if value else param.secondary_opts[0])
+        else:
+            words += [word for text in _texts(value) for word in (param.opts[0], text)]
+    return [*words, *arguments]
 
 
 def _public_name(param: click.Parameter) -> str:

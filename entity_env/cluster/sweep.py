@@ -1,4 +1,4 @@
-"""Sweeps: many training runs of one game with other settings, on Ray Tune."""
+"""Sweeps: many training runs of one game with other settings, on this machine or on Ray Tune."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from logging import CRITICAL, getLogger
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from entity_env.agents.ppo import PPOConfig, TrainProgress
+from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress
 from entity_env.agents.ppo.presets import preset_for
+from entity_env.agents.ppo.tracking.runs import EVALUATED
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import Identity
 from entity_env.cluster.search_range import SearchRange, Settings, changed
 from entity_env.cluster.session import Portable, connect
+from entity_env.cluster.sweep_here import run_here
 from entity_env.core.files import write_file
 from entity_env.errors import TrainingDivergedError, UsageError
 from entity_env.games.azul import AzulTables
@@ -33,6 +36,7 @@ MakeEnv: TypeAlias = Callable[[], VecEnv | AzulTables]
 """Makes the environments of a trial; pickled by cloudpickle."""
 
 STATE_FILE: Final = "sweep.json"
+_NUMBERS: Final = ("reward", "evaluation")
 _TUNE: Final = "tune"
 _NUM_REPORTS: Final = 20
 _FIRST_RUNG: Final = 5
@@ -51,13 +55,15 @@ class SweepTrial:
     """One training run of a sweep.
 
     Attributes:
-        number: from 0; the run's folder is `trial-NUMBER`.
+        number: of its settings, from 0; the run's folder is `trial-NUMBER`.
         settings: fields of `PPOConfig`, and `net.FIELD`; in a population those of now.
         state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
             "failed".
         reward: mean episode reward at the last report; NaN before the first episode has ended.
         step: decisions learnt from until then.
         error: why it failed.
+        seed: of the run, where settings have several; then it is part of the folder's name.
+        evaluation: mean reward of the last evaluation; NaN before the first one.
     """
 
     number: int
@@ -66,11 +72,18 @@ class SweepTrial:
     reward: float = math.nan
     step: int = 0
     error: str = ""
+    seed: int | None = None
+    evaluation: float = math.nan
 
     @property
     def name(self) -> str:
         """Name of its folder."""
-        return f"trial-{self.number:03}"
+        return f"trial-{self.number:03}" + ("" if self.seed is None else f"-seed-{self.seed}")
+
+    @property
+    def score(self) -> float:
+        """What runs are compared by: the last evaluation; the reward before the first one."""
+        return self.evaluation if math.isfinite(self.evaluation) else self.reward
 
     @property
     def is_over(self) -> bool:
@@ -93,6 +106,10 @@ class Sweep:
             (ASHA, Li et al. 2018).
         environments: what `make_env` makes, in words: a resumed sweep must have the same.
         identity: of the game, see `entity_env.authoring.identity`.
+        repeats: runs of every trial, with the seed of `config` and the next ones.
+        make_callbacks: makes the callbacks of a run, an `Evaluator` among them: runs are compared
+            by their last evaluation, and without one by the mean reward of training.
+        about: as of `train`.
 
     Raises:
         UsageError: a setting that cannot work, or that cannot change within a trial.
@@ -107,6 +124,9 @@ class Sweep:
     is_population: bool = False
     environments: str = ""
     identity: Identity = field(default_factory=dict)
+    repeats: int = 1
+    make_callbacks: Callable[[], Sequence[Callback]] = tuple
+    about: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.ranges:
@@ -123,7 +143,25 @@ class Sweep:
                 f"{fixed[0]} cannot change within a trial, as a population does: it makes another "
                 "network; leave it out, or sweep without a population"
             )
+        if self.repeats > 1 and (self.is_population or "seed" in names):
+            other = "a population" if self.is_population else "a seed that is varied"
+            raise UsageError(f"several runs with other seeds do not go with {other}")
         self.samples()
+
+    def trials(self) -> list[SweepTrial]:
+        """The runs, all of a trial in turn."""
+        first = self.config.seed
+        seeds = range(first, first + self.repeats) if self.repeats > 1 else [None]
+        return [
+            SweepTrial(i, dict(settings), seed=seed)
+            for i, settings in enumerate(self.samples())
+            for seed in seeds
+        ]
+
+    def config_of(self, trial: SweepTrial) -> PPOConfig:
+        """The settings of a run."""
+        seed = {} if trial.seed is None else {"seed": trial.seed}
+        return changed(self.config, {**trial.settings, **seed})
 
     def samples(self) -> list[Settings]:
         """The settings of every trial at the start: a Latin hypercube, the same for one seed."""
@@ -147,6 +185,7 @@ class Sweep:
             "num_trials": self.num_trials,
             "seed": self.seed,
             "is_population": self.is_population,
+            **({"repeats": self.repeats} if self.repeats > 1 else {}),
         }
         parsed: dict[str, object] = json.loads(json.dumps(plan))
         return parsed
@@ -155,31 +194,43 @@ class Sweep:
 def run_sweep(
     sweep: Sweep,
     *,
-    address: str = "auto",
+    address: str | None = None,
+    num_jobs: int = 1,
     resume: bool = False,
     on_change: Callable[[Sequence[SweepTrial]], None] | None = None,
 ) -> list[SweepTrial]:
-    """Runs the trials of a sweep on a Ray cluster; returns them by number.
+    """Runs the trials of a sweep; returns them in order.
 
-    Every trial trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`. The state
-    of all is in `out/sweep.json`. Ctrl-C ends the sweep, and leaves trials that are not over.
+    Every run trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`. The state of
+    all is in `out/sweep.json`. Ctrl-C ends the sweep, and leaves runs that are not over. On a Ray
+    cluster bad trials are stopped early.
 
     Args:
         sweep: what to run.
-        address: of the cluster, see `connect`.
-        resume: goes on with the sweep in `out`: trials that are over are not run again, others
-            go on from their last checkpoint. The scheduler compares new reports alone.
-        on_change: called with all trials when one of them has changed, and several times a second.
+        address: of the Ray cluster, see `connect`; None = in processes of this machine.
+        num_jobs: number of these processes.
+        resume: goes on with the sweep in `out`: runs that are over are not run again, others go on
+            from their last checkpoint. A scheduler compares new reports alone.
+        on_change: called with all runs when one of them has changed, and several times a second.
 
     Raises:
-        UsageError: another sweep is in `out`, or none to resume; no such cluster.
+        UsageError: another sweep is in `out`, or none to resume; no such cluster; a population
+            without one.
     """
+    if sweep.is_population and address is None:
+        raise UsageError("a population runs on Ray: name a cluster, as --ray local")
     trials = _resumed(sweep) if resume else _new_trials(sweep)
-    if any(not trial.is_over for trial in trials):
-        with connect(address), _quiet_tune():
-            sweep.out.mkdir(parents=True, exist_ok=True)
-            _save(sweep, trials)
-            _tune(sweep, trials, on_change or (lambda _: None))
+    on_change = on_change or (lambda _: None)
+    if all(trial.is_over for trial in trials):
+        return trials
+    if address is None:
+        sweep.out.mkdir(parents=True, exist_ok=True)
+        run_here(sweep, trials, num_jobs, on_change, lambda: _save(sweep, trials))
+        return trials
+    with connect(address), _quiet_tune():
+        sweep.out.mkdir(parents=True, exist_ok=True)
+        _save(sweep, trials)
+        _tune(sweep, trials, on_change)
     return trials
 
 
@@ -187,14 +238,20 @@ def run_sweep(
 
 
 def tune_trainable(
-    game: Game | MakeEnv, config: PPOConfig, out: Path | None = None
+    game: Game | MakeEnv,
+    config: PPOConfig,
+    out: Path | None = None,
+    *,
+    make_callbacks: Callable[[], Sequence[Callback]] = tuple,
+    about: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[dict[str, Any]], None]:
     """A function for `ray.tune.Tuner` that trains with the settings of a trial.
 
     Tune's `config` has fields of `PPOConfig` and `net.FIELD` of its network. Reports `reward` (mean
-    episode reward), `step` and `steps_per_s` about 20 times, each with a checkpoint, the first time
-    after an episode has ended; resumes from the checkpoint that Tune gives. A run that diverges
-    reports `failed`, the reason, and a reward of NaN.
+    episode reward), `evaluation` (that of an `Evaluator`; NaN without one), `step` and
+    `steps_per_s` about 20 times, each with a checkpoint, the first time after an episode has ended;
+    resumes from the checkpoint that Tune gives. A run that diverges reports `failed`, the reason,
+    and a reward of NaN.
 
     Args:
         game: the game, of which as many copies play as its preset names; or a function that makes
@@ -202,6 +259,8 @@ def tune_trainable(
         config: the other settings.
         out: folder in which every trial has one with its name, for the checkpoint and curves; a
             trial without a checkpoint of Tune goes on from the one there. None = a temporary one.
+        make_callbacks: makes the callbacks of a trial, such as an `Evaluator`.
+        about: as of `train`.
 
     Example:
         >>> trial = tune_trainable(snake, PPOConfig(total_steps=100_000))  # doctest: +SKIP
@@ -216,7 +275,7 @@ def tune_trainable(
     else:
         make_env = game
     # Parts of Ray's trial function are pickled apart from each other: the game in one piece.
-    sent = Portable((make_env, config, out))
+    sent = Portable((make_env, make_callbacks, dict(about), config, out))
 
     def trial(config: dict[str, Any]) -> None:
         _train_trial(*sent.value, config)
@@ -224,7 +283,14 @@ def tune_trainable(
     return trial
 
 
-def _train_trial(make_env: MakeEnv, config: PPOConfig, out: Path | None, given: Settings) -> None:
+def _train_trial(
+    make_env: MakeEnv,
+    make_callbacks: Callable[[], Sequence[Callback]],
+    about: Mapping[str, object],
+    config: PPOConfig,
+    out: Path | None,
+    given: Settings,
+) -> None:
     from ray import tune
 
     from entity_env.agents.ppo import train
@@ -242,7 +308,14 @@ def _train_trial(make_env: MakeEnv, config: PPOConfig, out: Path | None, given: 
         reports = _Reports(tune, folder / SUBFOLDER, config.total_steps)
         resume = resumed or (folder / SUBFOLDER).is_dir()
         try:
-            result = train(vec, config, out=folder, resume=resume, on_update=reports)
+            result = train(
+                *(vec, config),
+                out=folder,
+                resume=resume,
+                on_update=reports,
+                about=about,
+                callbacks=make_callbacks(),
+            )
         except TrainingDivergedError as error:
             tune.report({"reward": math.nan, "step": reports.last.step, "failed": str(error)})
             return
@@ -258,9 +331,11 @@ class _Reports:
         self._interval = max(1, total // _NUM_REPORTS)
         self._num_intervals = 0
         self.last = TrainProgress(step=0, total=total)
+        self._evaluation = math.nan
 
     def __call__(self, progress: TrainProgress) -> None:
         last, self.last = self.last, progress
+        self._evaluation = progress.metrics.get(EVALUATED, self._evaluation)
         is_due = last.step // self._interval > self._num_intervals
         if is_due and math.isfinite(last.mean_reward):
             self.send(last)
@@ -269,6 +344,7 @@ class _Reports:
         self._num_intervals = progress.step // self._interval
         metrics = {
             "reward": progress.mean_reward,
+            "evaluation": self._evaluation,
             "step": progress.step,
             "steps_per_s": progress.steps_per_s,
         }
@@ -286,7 +362,7 @@ def _new_trials(sweep: Sweep) -> list[SweepTrial]:
         )
     if found := sorted(sweep.out.glob("trial-*")):
         raise UsageError(f"{found[0]} is in the way of a new sweep: choose another --out")
-    return [SweepTrial(i, settings) for i, settings in enumerate(sweep.samples())]
+    return sweep.trials()
 
 
 def _resumed(sweep: Sweep) -> list[SweepTrial]:
@@ -294,7 +370,10 @@ def _resumed(sweep: Sweep) -> list[SweepTrial]:
     try:
         data = json.loads(path.read_text())
         plan, rows = data["sweep"], data["trials"]
-        trials = [SweepTrial(**{**row, "reward": float(row["reward"])}) for row in rows]
+        trials = [
+            SweepTrial(**{**row, **{name: float(row[name]) for name in _NUMBERS if name in row}})
+            for row in rows
+        ]
     except FileNotFoundError as error:
         raise UsageError(f"{sweep.out} holds no sweep to resume: leave out --resume") from error
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -313,10 +392,9 @@ def _resumed(sweep: Sweep) -> list[SweepTrial]:
 
 
 def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
-    rows = [
-        {**asdict(each), "reward": each.reward if math.isfinite(each.reward) else "nan"}
-        for each in trials
-    ]
+    rows = [asdict(each) for each in trials]
+    for row in rows:
+        row |= {name: row[name] if math.isfinite(row[name]) else "nan" for name in _NUMBERS}
     data = {"sweep": sweep.to_json(), "identity": sweep.identity, "trials": rows}
     text = json.dumps(data, indent=1) + "\n"
     write_file(sweep.out / STATE_FILE, text.encode())
@@ -329,14 +407,22 @@ def _tune(
     from ray import tune
 
     out = sweep.out.resolve()
-    train = tune_trainable(sweep.make_env, sweep.config, out)
+    train = tune_trainable(
+        *(sweep.make_env, sweep.config, out),
+        make_callbacks=sweep.make_callbacks,
+        about=sweep.about,
+    )
     waiting = [each for each in trials if not each.is_over]
 
     def trial(config: dict[str, Any]) -> None:
-        train(config["plan"]["settings"])
+        plan = config["plan"]
+        seed = {} if plan["seed"] is None else {"seed": plan["seed"]}
+        train({**plan["settings"], **seed})
 
     # A grid of one setting: what each trial has was sampled before, with our seed.
-    plans = [{"trial": each.number, "settings": each.settings} for each in waiting]
+    plans = [
+        {"trial": each.number, "seed": each.seed, "settings": each.settings} for each in waiting
+    ]
     tuner = tune.Tuner(
         tune.with_resources(trial, {"cpu": 1, "gpu": int(sweep.config.device.startswith("cuda"))}),
         param_space={"plan": tune.grid_search(plans)},
@@ -367,7 +453,8 @@ def _tune(
 
 
 def _name_of(trial: Any) -> str:  # noqa: ANN401  # of Tune
-    return SweepTrial(trial.config["plan"]["trial"], {}).name
+    plan = trial.config["plan"]
+    return SweepTrial(plan["trial"], {}, seed=plan["seed"]).name
 
 
 def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
@@ -429,6 +516,8 @@ def _observer(
             trial.step = result["step"]
             if math.isfinite(result["reward"]):
                 trial.reward = result["reward"]
+            if math.isfinite(result.get("evaluation", math.nan)):
+                trial.evaluation = result["evaluation"]
             trial.error = result.get("failed", "")
             _save(sweep, trials)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.cluster.search_range import SearchRange
+from entity_env.agents.intervals import Interval, bootstrap, mean_of
+from entity_env.cluster.search_range import SearchRange, Settings
 from entity_env.cluster.sweep import SweepTrial
 from entity_env.views.chart import Axis, Plot, svg_begin
 
@@ -19,46 +22,107 @@ _WIDTH, _HEIGHT = 300, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 34
 _HEAD: Final = 44
 _LEGEND: Final = "hollow: stopped early; red: best"
-_LEAST: Final = 3
+LEAST: Final = 10
+"""Settings with a score from which importance is told."""
+_NUM_RESAMPLES: Final = 2000
 _COLOURS: Final = {"done": "#2563eb", "stopped": "#94a3b8", "running": "#f59e0b"}
 
 
-def ranked(trials: Sequence[SweepTrial]) -> list[SweepTrial]:
-    """The trials, best reward first; those that failed, and those without a reward, last."""
+@dataclass(frozen=True)
+class SettingsResult:
+    """The runs of a sweep that have the same settings, with one seed or several.
 
-    def key(trial: SweepTrial) -> tuple[bool, float]:
-        is_bad = trial.state == "failed" or not math.isfinite(trial.reward)
-        return is_bad, 0.0 if is_bad else -trial.reward
+    Args:
+        runs: by seed.
+    """
 
-    return sorted(trials, key=key)
+    runs: tuple[SweepTrial, ...]
+
+    @property
+    def number(self) -> int:
+        """Number of the trial."""
+        return self.runs[0].number
+
+    @property
+    def settings(self) -> Settings:
+        """What was varied."""
+        return self.runs[0].settings
+
+    @property
+    def best(self) -> SweepTrial:
+        """The run with the best score."""
+        return max(self.runs, key=lambda run: run.score if math.isfinite(run.score) else -math.inf)
+
+    @cached_property
+    def score(self) -> Interval:
+        """Mean of the scores with Student's interval over seeds; NaN without any."""
+        scores = [run.score for run in self.runs if math.isfinite(run.score)]
+        return mean_of(scores) if scores else Interval(math.nan)
+
+    @property
+    def state(self) -> str:
+        """Of all runs; where they differ, how many there are of each."""
+        states = [run.state for run in self.runs]
+        counts = {state: states.count(state) for state in dict.fromkeys(states)}
+        if len(counts) == 1:
+            return states[0]
+        return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether one of the runs has."""
+        return any(run.state == "failed" for run in self.runs)
 
 
-def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> float:
-    """How much the reward goes with a setting, from -1 to 1; NaN for fewer than 3 rewards.
+def ranked(trials: Sequence[SweepTrial]) -> list[SettingsResult]:
+    """The settings, best mean score first; those that failed or have no score last."""
+    found: dict[int, list[SweepTrial]] = {}
+    for trial in trials:
+        found.setdefault(trial.number, []).append(trial)
+
+    def key(result: SettingsResult) -> tuple[bool, float]:
+        is_bad = result.has_failed or not math.isfinite(result.score.value)
+        return is_bad, 0.0 if is_bad else -result.score.value
+
+    return sorted((SettingsResult(tuple(own)) for own in found.values()), key=key)
+
+
+def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
+    """How much the score goes with a setting, from -1 to 1, and its bootstrap interval.
 
     Spearman's rank correlation; for choices that are no numbers the correlation ratio of the ranks
-    of the rewards, 0 or more. A correlation of few trials may be chance.
+    of the scores, 0 or more, adjusted for the number of choices (Kelley 1935). NaN for fewer than
+    `LEAST` settings with a score: a correlation of few is chance.
     """
-    rows = _with_reward(trials)
-    if len(rows) < _LEAST:
-        return math.nan
-    rewards = _ranks([each.reward for each in rows])
+    rows = _with_score(trials)
+    if len(rows) < LEAST:
+        return Interval(math.nan)
+    scores = np.array([each.score.value for each in rows])
     values = [each.settings[found.name] for each in rows]
-    if all(type(value) in (int, float) for value in (*values, *found.choices)):
-        return _correlation(_ranks(values), rewards)
-    places = np.array([found.share_of(value) for value in values])
-    means = np.zeros(len(rows))
-    for place in set(places.tolist()):
-        means[places == place] = rewards[places == place].mean()
-    return math.sqrt(means.var() / rewards.var()) if rewards.var() else math.nan
+    are_numbers = all(type(value) in (int, float) for value in (*values, *found.choices))
+    places = np.array([value if are_numbers else found.share_of(value) for value in values], float)
+    measure = _rank_correlation if are_numbers else _correlation_ratio
+
+    def over(drawn: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+        return np.array([measure(places[row], scores[row]) for row in drawn[0]])
+
+    value = measure(places, scores)
+    return bootstrap(value, [np.arange(len(rows))], over, _NUM_RESAMPLES)
 
 
 def by_importance(
     ranges: Sequence[SearchRange], trials: Sequence[SweepTrial]
-) -> list[tuple[SearchRange, float]]:
+) -> list[tuple[SearchRange, Interval]]:
     """Every varied setting and its importance, the most important first."""
     found = [(each, importance(each, trials)) for each in ranges]
-    return sorted(found, key=lambda pair: -abs(pair[1]) if math.isfinite(pair[1]) else 1)
+    return sorted(
+        found, key=lambda pair: -abs(pair[1].value) if math.isfinite(pair[1].value) else 1
+    )
+
+
+def num_scored(trials: Sequence[SweepTrial]) -> int:
+    """Number of settings with a score, of which `importance` needs `LEAST`."""
+    return len(_with_score(trials))
 
 
 def picture(title: str, ranges: Sequence[SearchRange], trials: Sequence[SweepTrial]) -> str:
@@ -84,24 +148,30 @@ def picture(title: str, ranges: Sequence[SearchRange], trials: Sequence[SweepTri
 
 
 def _panel(
-    found: SearchRange, weight: float, trials: Sequence[SweepTrial], best: SweepTrial
+    found: SearchRange, weight: Interval, trials: Sequence[SweepTrial], best: SettingsResult
 ) -> list[str]:
-    rows = _with_reward(trials)
-    x, y = Axis(-0.04, 1.04, _ticks(found)), Axis.around(each.reward for each in rows)
+    rows = [
+        (result, run)
+        for result in _with_score(trials)
+        for run in result.runs
+        if math.isfinite(run.score)
+    ]
+    x, y = Axis(-0.04, 1.04, _ticks(found)), Axis.around(run.score for _, run in rows)
     plot = Plot(x, y, _LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM)
-    heading = f"{found.name}   {symbol(found)} = {weight:+.2f}" if weight == weight else found.name
+    heading = f"{found.name}   {weight_words(found, weight)}".rstrip()
     parts = [
         f'<text x="{_LEFT}" y="{_TOP - 10}" font-weight="bold">{escape(heading)}</text>',
         *plot.frame(),
         f'<text x="{_LEFT}" y="{_HEIGHT - 4}" opacity="0.7">'
         f"{'logarithmic' if found.is_log else ''}</text>",
     ]
-    for each in rows:
+    for result, each in rows:
         colour = _COLOURS.get(each.state, _COLOURS["running"])
         fill = "none" if each.state == "stopped" else colour
-        ring = ' stroke="#dc2626" stroke-width="2"' if each is best else f' stroke="{colour}"'
-        across, up = plot.at(found.share_of(each.settings[found.name]), each.reward)
-        tip = f"{each.name}: {shown_value(each.settings[found.name])}, reward {each.reward:.4g}"
+        is_best = result.number == best.number
+        ring = ' stroke="#dc2626" stroke-width="2"' if is_best else f' stroke="{colour}"'
+        across, up = plot.at(found.share_of(each.settings[found.name]), each.score)
+        tip = f"{each.name}: {shown_value(each.settings[found.name])}, reward {each.score:.4g}"
         parts.append(
             f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{fill}" fill-opacity="0.7"{ring}>'
             f"<title>{escape(tip)}</title></circle>"
@@ -109,9 +179,12 @@ def _panel(
     return parts
 
 
-def symbol(found: SearchRange) -> str:
-    """ρ for Spearman's correlation, η for the correlation ratio."""
-    return "ρ" if all(type(each) in (int, float) for each in found.choices) else "η"
+def weight_words(found: SearchRange, weight: Interval) -> str:
+    """The importance: ρ for Spearman's correlation, η for the correlation ratio; "" if unknown."""
+    if not weight.is_known:
+        return ""
+    symbol = "ρ" if all(type(each) in (int, float) for each in found.choices) else "η"
+    return f"{symbol} = {weight.value:+.2f} [{weight.low:+.2f}, {weight.high:+.2f}]"
 
 
 def shown_value(value: Any) -> str:  # noqa: ANN401
@@ -128,11 +201,27 @@ def _ticks(found: SearchRange) -> list[tuple[float, str]]:
     return [(found.share_of(each), shown_value(each)) for each in values]
 
 
-def _with_reward(trials: Sequence[SweepTrial]) -> list[SweepTrial]:
-    return [each for each in trials if each.state != "failed" and math.isfinite(each.reward)]
+def _with_score(trials: Sequence[SweepTrial]) -> list[SettingsResult]:
+    return [
+        each for each in ranked(trials) if not each.has_failed and math.isfinite(each.score.value)
+    ]
 
 
-def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+def _rank_correlation(values: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+    return _correlation(_ranks(values), _ranks(scores))
+
+
+def _correlation_ratio(places: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+    """Square root of the share of the variance of ranks that is between places, adjusted."""
+    ranks, groups = _ranks(scores), np.unique(places)
+    if not ranks.std() or len(groups) < 2 or len(ranks) <= len(groups):
+        return math.nan
+    within = sum(float(ranks[places == each].var() * (places == each).sum()) for each in groups)
+    rest = within / (len(ranks) * float(ranks.var()))
+    return math.sqrt(max(0.0, 1 - rest * (len(ranks) - 1) / (len(ranks) - len(groups))))
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks from 0; equal values share their mean rank."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)

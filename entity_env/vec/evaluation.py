@@ -162,7 +162,8 @@ class Evaluator(Callback):
         source: the game; or a function that makes as many environments as it is asked for, with
             autoreset "disabled". They are made at the first evaluation, and closed at the end.
         episodes: number of episodes of an evaluation.
-        interval: decisions of training between evaluations; the last update is always evaluated.
+        interval: decisions of training between evaluations; the last update is always evaluated,
+            also where `stop` ends the run, but not after a signal or an error.
             None = a twentieth of the run, and later if evaluations take over 1.5 % of its time,
             so that when they take place is not the same on every machine.
         greedy: whether the network takes its most probable actions; otherwise it draws them, with
@@ -212,6 +213,7 @@ class Evaluator(Callback):
         self._best = -np.inf
         self._step = 0
         """Of training, when it was last seen."""
+        self._evaluated_step = 0
         self._began = self._spent_s = self._last_s = 0.0
         """Times in evaluations: all, and the last one."""
         self._told = False
@@ -238,6 +240,10 @@ class Evaluator(Callback):
             self._spent_s += self._last_s
 
     def on_end(self, state: TrainState) -> None:
+        was_stopped = state.stop_reason is not None and state.error is None
+        if was_stopped and not state.rank and 0 < state.progress.step != self._evaluated_step:
+            with same_random_states():
+                self._evaluate(state)
         vec, self._vec = self._vec, None
         if vec is not None:
             with same_random_states():
@@ -272,6 +278,7 @@ class Evaluator(Callback):
             raise
         found = _summary(played, step, 1 if self._is_alone else self._vec.num_agents)
         self._warn_of_cut(found, length)
+        self._evaluated_step = step
         state.add_evaluation(found)
         if found.mean_reward >= self._best:
             self._best = found.mean_reward

@@ -154,17 +154,21 @@ def test_eval_reports_figures() -> None:
     rewards = [e.reward for e in snake.run(RandomAgent(3), seed=3, episodes=20)]
     mean = sum(rewards) / 20
     deviation = (sum((reward - mean) ** 2 for reward in rewards) / 19) ** 0.5
-    assert set(figures) == {"mean_reward", "std_reward", "ci95", "mean_length", "episodes"}
+    assert figures["rewards"] == rewards
+    [first] = snake.play_episode(RandomAgent(3), seed=figures["seeds"][0])
+    assert first.reward == rewards[0]
+    assert len({*figures["seeds"]}) == 20
     assert figures["mean_reward"] == pytest.approx(mean)
     assert figures["std_reward"] == pytest.approx(deviation)
-    assert figures["ci95"] == pytest.approx(1.96 * deviation / 20**0.5, rel=1e-3)
+    assert figures["ci95"] == pytest.approx(2.093024 * deviation / 20**0.5, rel=1e-6)
     assert figures["episodes"] == 20
     assert result.stderr == ""
 
 
-def test_eval_of_one_episode_has_no_deviation() -> None:
+def test_eval_of_one_episode_has_no_interval() -> None:
     figures = json.loads(run("eval", "snake", "--episodes", "1", "--json").stdout)
-    assert (figures["std_reward"], figures["ci95"]) == (0, 0)
+    assert (figures["std_reward"], figures["ci95"]) == (0, None)
+    assert run("eval", "snake", "--episodes", "1").stdout.splitlines()[1].split()[2] == "-"
 
 
 def test_eval_is_the_same_with_workers() -> None:

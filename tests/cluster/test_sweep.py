@@ -28,7 +28,13 @@ from entity_env.cluster import sweep as sweep_module
 from entity_env.cluster.search_range import SearchRange, changed
 from entity_env.cluster.session import connect
 from entity_env.cluster.sweep import Sweep, SweepTrial, run_sweep
-from entity_env.cluster.sweep_report import by_importance, importance, picture, ranked
+from entity_env.cluster.sweep_report import (
+    by_importance,
+    importance,
+    num_scored,
+    picture,
+    ranked,
+)
 from entity_env.errors import UsageError
 from entity_env.games import snake
 from entity_env.vec import VecEnv
@@ -165,6 +171,10 @@ def test_a_seed_samples_the_same_and_covers_the_ranges(tmp_path: Path) -> None:
         (("--vary", "gamma=0.9,1", "--population", "--trials", "1"), "2 trials at least"),
         (("--vary", "net.n_head=2,4", "--vary", "net.d_model=32,34"), "multiple of n_head"),
         (("--vary", "gamma=0.9,1", "--set", "sice=3"), "sice"),
+        (("--vary", "gamma=0.9,1", "--population"), "a population runs on Ray: name a cluster"),
+        (("--vary", "gamma=0.9,1", "--population", "--repeats", "2"), "do not go with a populat"),
+        (("--vary", "seed=1:9", "--repeats", "2"), "do not go with a seed that is varied"),
+        (("--vary", "gamma=0.9,1", "--ray", "local", "--jobs", "2"), "--jobs is for this machine"),
         (("--vary", "gamma=0.9,1", "--ray", "nowhere"), "not the address of a Ray cluster"),
     ],
 )
@@ -239,6 +249,31 @@ def test_the_best_is_first_and_failures_are_last() -> None:
     assert [each.number for each in ranked(trials)] == [3, 0, 1, 2]
 
 
+def test_settings_are_ranked_by_the_evaluations_of_all_their_seeds() -> None:
+    scores = {0: (1.0, 9.0, 2.0), 1: (5.0, 5.5, 4.5), 2: (6.0, math.nan, math.nan)}
+    trials = [
+        SweepTrial(number, {}, "done", 100 - number, 10, "", seed, evaluation)
+        for number, each in scores.items()
+        for seed, evaluation in enumerate(each)
+    ]
+    for trial in trials[-2:]:
+        trial.reward = math.nan  # before the first episode
+    first, second, third = ranked(trials)
+    assert [each.number for each in (first, second, third)] == [2, 1, 0]
+    assert (first.score.value, first.score.is_known) == (6, False)
+    assert second.score.value == pytest.approx(5)
+    assert second.score.half == pytest.approx(4.302653 * 0.5 / 3**0.5)
+    assert third.best.name == "trial-000-seed-1"
+    trials[3].state = "failed"
+    assert ranked(trials)[-1].state == "1 failed, 2 done"
+    assert ranked(trials)[-1].number == 1
+
+
+def many(rewards: list[float], copies: int, **settings: list[Any]) -> list[SweepTrial]:
+    """Trials that repeat some results."""
+    return trials_of(rewards * copies, **{name: each * copies for name, each in settings.items()})
+
+
 def test_importance_is_the_correlation_of_ranks() -> None:
     rate, gamma, net, flag = ranges(
         "learning_rate=1e-4:1e-2:log", "gamma=0.1:0.9", "net.d_model=16,32", "norm_adv=true,false"
@@ -249,13 +284,17 @@ def test_importance_is_the_correlation_of_ranks() -> None:
         "net.d_model": [32, 32, 16, 16],
         "norm_adv": [True, True, False, False],
     }
-    trials = trials_of([1.0, 2.0, 3.0, 40.0], **settings)
-    assert importance(rate, trials) == pytest.approx(1)
-    assert math.isnan(importance(gamma, trials))
+    trials = many([1.0, 2.0, 3.0, 40.0], 3, **settings)
+    assert importance(rate, trials).value == pytest.approx(1)
+    assert math.isnan(importance(gamma, trials).value)
     # Ranks 0 to 3 in two groups: means 0.5 and 2.5, so 2 / sqrt(5).
-    assert importance(net, trials) == pytest.approx(-2 / math.sqrt(5))
-    assert importance(flag, trials) == pytest.approx(2 / math.sqrt(5))
-    assert math.isnan(importance(rate, trials[:2]))
+    found = importance(net, trials)
+    assert found.value == pytest.approx(-2 / math.sqrt(5))
+    assert -1 <= found.low < found.value < found.high < 0
+    # A fifth of the variance is within groups, of 12 trials and 2 choices.
+    assert importance(flag, trials).value == pytest.approx(math.sqrt(1 - 11 / 10 / 5))
+    assert math.isnan(importance(rate, trials[:9]).value)
+    assert num_scored(trials) == 12
     assert [each.name for each, _ in by_importance([gamma, net, rate], trials)] == [
         "learning_rate",
         "net.d_model",
@@ -263,10 +302,26 @@ def test_importance_is_the_correlation_of_ranks() -> None:
     ]
 
 
-def test_the_picture_has_a_panel_of_each_setting_and_a_point_of_each_trial() -> None:
+def test_settings_without_an_effect_have_an_interval_around_zero() -> None:
+    """As it should be, of 20 of them about one has not."""
+    rng = np.random.default_rng(3)
+    [rate] = ranges("learning_rate=1e-4:1e-2:log")
+    flag = SearchRange("norm_adv", choices=(True, False))
+    for found in (rate, flag):
+        outside = 0
+        for _ in range(20):
+            values = [found.at(share) for share in rng.random(16)]
+            trials = trials_of(rng.normal(size=16).tolist(), **{found.name: values})
+            weight = importance(found, trials)
+            outside += not weight.low <= 0 <= weight.high
+        assert outside <= 4
+
+
+def test_the_picture_has_a_panel_of_each_setting_and_a_point_of_each_run() -> None:
     found = ranges("learning_rate=1e-4:1e-2:log", "net.d_model=16,32")
-    trials = trials_of(
+    trials = many(
         [1.0, 2.0, 3.0, math.nan],
+        4,
         learning_rate=[1e-4, 1e-3, 1e-2, 2e-3],
         **{"net.d_model": [16, 16, 32, 32]},
     )
@@ -276,14 +331,16 @@ def test_the_picture_has_a_panel_of_each_setting_and_a_point_of_each_trial() -> 
     groups = svg.findall(f"{space}g")
     assert len(groups) == 2
     headings = [str(group.findtext(f"{space}text")) for group in groups]
-    assert headings[0] == "learning_rate   ρ = +1.00"
-    assert headings[1].startswith("net.d_model   ρ = +0.87")
+    assert headings[0] == "learning_rate   ρ = +1.00 [+1.00, +1.00]"
+    assert headings[1].startswith("net.d_model   ρ = +0.87 [")
     for group in groups:
         circles = group.findall(f"{space}circle")
-        assert len(circles) == 3
-        assert [circle.get("fill") == "none" for circle in circles] == [True, False, False]
-    across = [float(str(circle.get("cx"))) for circle in groups[0].findall(f"{space}circle")]
+        assert len(circles) == 12
+        assert sum(circle.get("fill") == "none" for circle in circles) == 1
+    across = sorted({float(str(circle.get("cx"))) for circle in groups[0].iter(f"{space}circle")})
     assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)  # log axis
+    few = picture("snake", found, trials[:3])
+    assert "ρ" not in few
 
 
 @pytest.mark.parametrize("rewards", [[math.nan], [1.0], [1.0, 1.0]])
@@ -291,6 +348,39 @@ def test_a_picture_of_hardly_anything(rewards: list[float]) -> None:
     found = ranges("learning_rate=1e-4:1e-2:log")
     rates = [1e-3] * len(rewards)
     ElementTree.fromstring(picture("few", found, trials_of(rewards, learning_rate=rates)))
+
+
+# ------------------------------------------------------------------ on this machine
+
+HERE = (
+    *("sweep", "snake", "--num-envs", "16", "--trials", "2", "--repeats", "2", "--jobs", "2"),
+    *("--vary", "learning_rate=1e-3:1e-2:log"),
+)
+
+
+@slow
+@pytest.mark.timeout(300)
+def test_a_sweep_runs_here_without_ray(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, stdout, stderr = run(*HERE, "--steps", "1000", "--out", str(out))
+    assert code == 0, stderr
+    head, first, second, *rest = stdout[stdout.index("trial ") :].splitlines()
+    assert head.split() == ["trial", "evaluation", "seeds", "learning_rate", "steps", "state"]
+    assert {first.split()[0], second.split()[0]} == {"trial-000", "trial-001"}
+    assert "±" in first
+    assert "what mattered: told of 10 settings or more, 2 settings have a result" in rest
+    names = [f"trial-00{number}-seed-{seed}" for number in (0, 1) for seed in (1, 2)]
+    assert sorted(each.name for each in out.iterdir()) == ["sweep.json", "sweep.svg", *names]
+    rows = json.loads((out / "sweep.json").read_text())["trials"]
+    assert [row["seed"] for row in rows] == [1, 2, 1, 2]
+    assert {row["state"] for row in rows} == {"done"}
+    groups = json.loads(run("runs", str(out), "--json")[1])["groups"]
+    assert [(each["game"], each["seeds"]) for each in groups] == [("snake", [1, 2])] * 2
+    scores = [row["evaluation"] for row in rows]
+    assert sorted(scores) == sorted(score for each in groups for score in each["scores"])
+    code, again, stderr = run(*HERE, "--steps", "1000", "--out", str(out), "--resume")
+    assert code == 0, stderr
+    assert again[again.index("trial ") :].partition("\n\n")[0] in stdout  # nothing was left to do
 
 
 # ------------------------------------------------------------------ with Ray
@@ -309,7 +399,7 @@ def test_a_sweep_runs_its_trials_and_draws_them(tmp_path: Path) -> None:
     code, stdout, stderr = run(*WORDS, "--steps", "2000", "--out", str(out))
     assert code == 0, stderr
     assert stdout.count("trial-00") == 4
-    assert "what mattered" in stdout
+    assert "what mattered: told of 10 settings or more" in stdout
     assert f"--agent {out}/trial-00" in stdout
     assert sorted(each.name for each in out.iterdir()) == [
         *("sweep.json", "sweep.svg", "trial-000", "trial-001", "trial-002")

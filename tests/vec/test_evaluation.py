@@ -147,8 +147,12 @@ class Run:
         self.saved: list[Mapping[str, Any]] = []
         self.out = out
 
-    def at(self, step: int, *, is_resumed: bool = False) -> TrainState:
+    def at(
+        self, step: int, *, is_resumed: bool = False, stop_reason: str | None = None
+    ) -> TrainState:
         state = SimpleNamespace(
+            error=None,
+            stop_reason=stop_reason,
             progress=TrainProgress(step, 100, mean_length=5.0),
             rank=0,
             out=self.out,
@@ -224,6 +228,19 @@ def test_episodes_without_end_are_cut(
     length = max_length or 1000
     assert (first.mean_reward, first.mean_length, first.metrics) == (length, length, {"cut": 1.0})
     assert caplog.text.count("100 % of the evaluation episodes did not end in ") == 1
+
+
+@pytest.mark.parametrize("reason", [None, "time is over"])
+def test_a_run_that_is_stopped_ends_with_an_evaluation(reason: str | None) -> None:
+    """Not one that a signal ends, and not twice at one step."""
+    run = Run(SimpleNamespace(choose_batch=stay))
+    evaluator = Evaluator(seeded, episodes=1, interval=25)
+    evaluator.on_start(run.at(0))
+    evaluator.on_update(run.at(25))
+    evaluator.on_end(run.at(40, stop_reason=reason))
+    assert [each.step for each in run.results] == [25, *([40] if reason else [])]
+    evaluator.on_end(run.at(40, stop_reason=reason))
+    assert len(run.results) == (2 if reason else 1)
 
 
 def test_the_best_one_is_replaced_by_one_that_is_as_good(tmp_path: Path) -> None:

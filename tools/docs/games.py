@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 import statistics
 import sys
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 from entity_env import ContinuousActionSpace, Game, SelectEntityActionSpace
 from entity_env.agents import Agent, PolicyAgent, RandomAgent, load_agent
+from entity_env.agents.intervals import mean_of
 from entity_env.cli.commands.info import summary
 from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel import entities
@@ -220,7 +220,7 @@ def measure(game: Game, first: Agent, episodes: int = EPISODES) -> dict[str, flo
     rewards = [float(episode.reward) for episode in played]
     return {
         "reward": round(statistics.mean(rewards), 4),
-        "half_width": round(1.96 * statistics.stdev(rewards) / math.sqrt(len(rewards)), 4),
+        "half_width": round(mean_of(rewards).half, 4),
         "length": round(statistics.mean(episode.length for episode in played), 1),
         "version": version("entity-env"),
         "date": datetime.now(UTC).date().isoformat(),

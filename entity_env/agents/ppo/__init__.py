@@ -26,7 +26,12 @@ from entity_env.agents.ppo.tracking.recorders import (
     TensorBoardRecorder as TensorBoardRecorder,
     WandbRecorder as WandbRecorder,
 )
-from entity_env.agents.ppo.tracking.runs import TrainingRun as TrainingRun
+from entity_env.agents.ppo.tracking.runs import (
+    Curve as Curve,
+    MeanReward as MeanReward,
+    TrainingRun as TrainingRun,
+    read_run as read_run,
+)
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:

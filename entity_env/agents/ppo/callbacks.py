@@ -53,6 +53,7 @@ class TrainState(ABC):
         rank: of this process, 0 without a process group.
         is_resumed: the run goes on with an earlier one.
         error: what ends the run; None until then, and if nothing is wrong.
+        stop_reason: what was given to `stop`; None until then, and where a signal ends the run.
     """
 
     vec: VecEnvironment
@@ -61,6 +62,7 @@ class TrainState(ABC):
     rank: int
     is_resumed: bool
     error: BaseException | None
+    stop_reason: str | None
 
     @property
     @abstractmethod

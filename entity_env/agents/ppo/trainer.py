@@ -179,6 +179,8 @@ def _train(
                     run.is_stopping = True
                 run.save()
                 run.end()
+                if recorded := run.take_recorded():  # by callbacks, as they ended
+                    write_curves(run.progress, run.episodes.metrics, recorded)
                 gather_reports(peers, "saved")  # no rank leaves before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
@@ -225,7 +227,7 @@ class _Run(TrainState):
         self.is_resumed = False
         self.is_stopping = False
         """Whether this rank wants to end the run early, and at the end whether all do."""
-        self._stop_reason: str | None = None
+        self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
@@ -263,7 +265,7 @@ class _Run(TrainState):
         return self._progress
 
     def stop(self, reason: str = "") -> None:
-        self._stop_reason = reason
+        self.stop_reason = reason
         self.is_stopping = True
 
     def record(self, name: str, value: float) -> None:
@@ -339,9 +341,9 @@ class _Run(TrainState):
 
     def result(self, signum: int | None) -> TrainResult:
         """What `train` returns."""
-        is_interrupted = (self.is_stopping and self._stop_reason is None) or signum is not None
+        is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
         hints = self.history.hints(self._progress, self.config)
-        reason = self._stop_reason
+        reason = self.stop_reason
         return TrainResult(self.net, self._progress, is_interrupted, self.folder, hints, reason)
 
     # ------------------------------------------------------------------ the loop
@@ -452,12 +454,12 @@ class _Run(TrainState):
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
         figures = self.meter.figures().to_json()
-        reports = gather_reports(self.peers, (num_decisions, figures, self._stop_reason))
+        reports = gather_reports(self.peers, (num_decisions, figures, self.stop_reason))
         counts = [count for count, *_ in reports]
         if rollout is None or min(counts) < 0:
             self.is_stopping = True
             reasons = (reason for *_, reason in reports if reason is not None)
-            self._stop_reason = next(reasons, None)
+            self.stop_reason = next(reasons, None)
             raise KeyboardInterrupt
         if not any(counts):
             raise ProtocolError(
@@ -573,6 +575,7 @@ class _Run(TrainState):
             },
             std_reward=episodes.std_reward,
             window=episodes.window,
+            unfinished=episodes.unfinished,
             is_compiling=is_compiling,
         )
 

@@ -13,7 +13,8 @@ from entity_env.agents.ppo.tracking.runs import CURVES_FILE, REPLAY_FOLDERS, RUN
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import shown_replay
 from entity_env.cli.game_errors import GameFailed
-from entity_env.cli.report import STYLE, find_runs, plain, replay_id, report_body
+from entity_env.cli.report import STYLE, replay_id, report_body
+from entity_env.cli.run_tables import find_runs, plain
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 

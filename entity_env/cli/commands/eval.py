@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,9 @@ from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
+from entity_env.agents.intervals import mean_of
 from entity_env.agents.ppo.tracking.runs import read_about
-from entity_env.agents.ratings import Z95, Match, Result, Standing, match_groups, seatings
+from entity_env.agents.ratings import Match, Result, Standing, match_groups, seatings
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
@@ -140,27 +140,39 @@ def num_blocks(count: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Figures:
-    """Statistics over episodes of one agent: `ci95` is half of the 95 % confidence interval."""
+    """Statistics over episodes of one agent.
+
+    Args:
+        mean_reward, std_reward: of these episodes; the deviation is that of a sample, 0 for one.
+        ci95: half of the 95 % confidence interval of the mean, Student's; None for one episode.
+        mean_length: number of actions.
+        episodes: how many there are.
+        rewards, seeds: of every episode, in order.
+    """
 
     mean_reward: float
     std_reward: float
-    ci95: float
+    ci95: float | None
     mean_length: float
     episodes: int
+    rewards: Sequence[float] = ()
+    seeds: Sequence[int] = ()
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> Figures:
         """The statistics of some episodes; zeros without any."""
         rewards = [episode.reward for episode in episodes]
         if not rewards:
-            return cls(0.0, 0.0, 0.0, 0.0, 0)
-        deviation = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
+            return cls(0.0, 0.0, None, 0.0, 0)
+        mean = mean_of(rewards)
         return cls(
-            mean_reward=statistics.fmean(rewards),
-            std_reward=deviation,
-            ci95=Z95 * deviation / math.sqrt(len(rewards)),
+            mean_reward=mean.value,
+            std_reward=statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
+            ci95=mean.half if mean.is_known else None,
             mean_length=statistics.fmean(episode.length for episode in episodes),
             episodes=len(rewards),
+            rewards=rewards,
+            seeds=[episode.seed for episode in episodes],
         )
 
 
@@ -219,8 +231,8 @@ def evaluate(
     """Measure the rewards of an agent over many episodes.
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
-    the mean length. In a game for several agents, --json reports the first agent, and all of them
-    under `agents`.
+    the mean length. --json also has the reward and the seed of every episode; in a game for several
+    agents, it reports the first agent, and all of them under `agents`.
 
     With --agents, the agents play matches against each other: prints win rates with 95 %
     confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
@@ -389,7 +401,7 @@ def _table(names: Sequence[str], figures: Sequence[Figures]) -> Table:
     for name, each in zip(names, figures, strict=True):
         numbers = [
             f"{each.mean_reward:.3f}",
-            f"{each.ci95:.3f}",
+            "-" if each.ci95 is None else f"{each.ci95:.3f}",
             f"{each.std_reward:.3f}",
             f"{each.mean_length:.1f}",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,14 +18,21 @@ from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.options import limit_options
 from entity_env.cli.report import (
-    find_runs,
-    plain,
     replay_pages,
     report_csv,
     report_html,
     report_svg,
     require_curves,
+)
+from entity_env.cli.run_tables import (
+    SEED_COLUMNS,
+    SeedTable,
+    find_runs,
+    plain,
     run_table,
+    runs_csv,
+    runs_json,
+    seed_table,
 )
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PlayLimits
@@ -58,21 +66,44 @@ games_option = click.option(
 
 @click.command("runs")
 @folders_argument
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line for each run.")
 @click.pass_context
-def list_runs(context: click.Context, folders: Sequence[Path]) -> None:
+def list_runs(context: click.Context, folders: Sequence[Path], as_json: bool, as_csv: bool) -> None:
     """Compare training runs in a table, the best one first.
 
     RUN is the folder of a training run, or a folder of such folders.  [default: runs]
 
-    Settings are shown where they differ. The reward is the mean of the last episodes of training,
-    ± half of its 95 % confidence interval.
+    Settings are shown where they differ. Runs are compared by their last evaluation, ± half of its
+    95 % confidence interval within that run; `training` is the mean of the last episodes of
+    training. Runs that differ in their seed alone are also one line of a second table: mean with
+    Student's interval over seeds, interquartile mean (IQM), and the probability that a run of the
+    first line is better.
     """
+    if as_json and as_csv:
+        raise UsageError("--json and --csv are two formats: leave out one of them")
     runs, code = _read(folders)
+    if as_json:
+        echo(json.dumps(runs_json(runs)))
+    elif as_csv:
+        echo(runs_csv(runs).rstrip("\n"))
+    else:
+        print_tables(runs)
+    context.exit(code)
+
+
+def print_tables(runs: Sequence[TrainingRun]) -> None:
+    """Prints the table of these runs, and the one over seeds if there is one."""
     console = Console()
     if not console.is_terminal:  # a file has no width
         console.width = _WIDTH
     console.print(_table(runs, console))
-    context.exit(code)
+    for note in run_table(runs).notes:
+        console.print(Text(note, style="dim"))
+    if (seeds := seed_table(runs)) is not None:
+        console.print()
+        console.print(_seed_table(seeds, console))
+        console.print(Text(seeds.note, style="dim"))
 
 
 @click.command()
@@ -146,21 +177,39 @@ def _tell(problems: Sequence[str]) -> int:
 
 
 def _table(runs: Sequence[TrainingRun], console: Console) -> Table:
-    """A column for each setting that differs; one for all of them where they are too many."""
     found = run_table(runs)
+    rows = [((run, game), values, texts) for run, game, values, texts in found.rows]
+    return _fitting(("run", "game"), found.settings, found.columns, rows, console)
+
+
+def _seed_table(found: SeedTable, console: Console) -> Table:
+    rows = [((game,), values, texts) for game, values, texts in found.rows]
+    return _fitting(("game",), found.settings, SEED_COLUMNS, rows, console)
+
+
+def _fitting(
+    labels: Sequence[str],
+    settings: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], Sequence[str], Sequence[str]]],
+    console: Console,
+) -> Table:
+    """A column for each setting; one for all of them where they are too many."""
     for is_wide in (True, False):
         table = plain_table()
-        table.add_column("run", overflow="fold")
-        table.add_column("game", overflow="fold")
-        for name in found.settings if is_wide else ["settings"][: len(found.settings)]:
+        for name in labels:
+            table.add_column(name, overflow="fold")
+        for name in settings if is_wide else ["settings"][: len(settings)]:
             table.add_column(name, justify="right" if is_wide else "left", overflow="fold")
-        for name in ("steps", "time", "reward", "seed"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for run, game, values, *rest in found.rows:
-            pairs = zip(found.settings, values, strict=True)
+        shown = [i for i in range(len(columns)) if any(texts[i] != "-" for *_, texts in rows)]
+        for i in shown:
+            table.add_column(columns[i], justify="right", no_wrap=True)
+        for names, values, texts in rows:
+            pairs = zip(settings, values, strict=True)
             joined = ["\n".join(f"{name}={value}" for name, value in pairs if value != "-")]
-            own = values if is_wide else joined[: len(found.settings)]
-            table.add_row(*map(Text, (run, game, *own, *rest)))  # not as markup
+            own = values if is_wide else joined[: len(settings)]
+            cells = (*names, *own, *(texts[i] for i in shown))
+            table.add_row(*map(Text, cells))  # not as markup
         wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
         if wanted <= console.width:
             break

@@ -1,29 +1,27 @@
-"""`entity-env sweep`: train many agents with other settings, on a Ray cluster."""
+"""`entity-env sweep`: train many agents with other settings, here or on a Ray cluster."""
 
 from __future__ import annotations
 
 import math
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.presets import PRESETS
+from entity_env.agents.ppo.presets import PRESETS, Preset
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game, Transport
-from entity_env.authoring.identity import identity_of
+from entity_env.authoring.identity import about_game, identity_of
 from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.console import Console, echo, plain_table
+from entity_env.cli.display.jobs_display import JobsDisplay
+from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import load_game, make_training_env, tell_of_changes
 from entity_env.cli.options import (
     COUNT,
@@ -31,11 +29,14 @@ from entity_env.cli.options import (
     SEED,
     WholeRange,
     game_argument,
+    jobs_option,
+    num_cores,
     ray_option,
     require_writable,
     set_option,
     transport_option,
 )
+from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ _MAX_ROWS: Final = 20
 _GAP: Final = 3
 _BAR: Final = 20
 _WIDTH: Final = 200
-_LINE_INTERVAL_S: Final = 10.0
 _FAILED: Final = 1
 
 
@@ -60,7 +60,14 @@ _FAILED: Final = 1
     "net.d_model=32,64. Names are those of PPOConfig, and net.NAME of its network. May be "
     "repeated.",
 )
-@click.option("--trials", "num_trials", type=COUNT, default=16, help="Number of training runs.")
+@click.option("--trials", "num_trials", type=COUNT, default=16, help="Number of settings to try.")
+@click.option(
+    "--repeats",
+    type=WholeRange(1, 1000),
+    default=1,
+    metavar="N",
+    help="Training runs with each of these settings, with the seeds SEED to SEED+N-1.",
+)
 @click.option(
     "--steps",
     type=WholeRange(min=1, max=10**15),
@@ -70,8 +77,8 @@ _FAILED: Final = 1
 @click.option(
     "--population",
     is_flag=True,
-    help="Population based training: bad runs go on from the network of good ones, with settings "
-    "near theirs. Otherwise bad runs are stopped early.",
+    help="With --ray, population based training: bad runs go on from the network of good ones, "
+    "with settings near theirs. Otherwise bad runs are stopped early there.",
 )
 @click.option(
     "--out",
@@ -86,12 +93,14 @@ _FAILED: Final = 1
     help="Defaults for a kind of environment.  [default: the one that suits the game]",
 )
 @ray_option
+@jobs_option
 @transport_option
 @set_option
 def sweep(
     game: str,
     varied: Sequence[str],
     num_trials: int,
+    repeats: int,
     steps: int | None,
     num_envs: int | None,
     population: bool,
@@ -100,27 +109,40 @@ def sweep(
     seed: int,
     preset: str | None,
     address: str | None,
+    num_jobs: int | None,
     transport: Transport | None,
     settings: Sequence[str],
 ) -> None:
     """Train many agents with other settings, and see which of them matter.
 
-    Runs as many trials at once as the Ray cluster has CPUs; without --ray on this machine. Ctrl-C
-    stops, and --resume with the same options continues. The picture sweep.svg in the folder shows
-    every setting against the reward.
+    Runs one training per core of this machine; with --ray as many as the cluster has CPUs, and
+    stops bad ones early. Settings are compared by the last evaluation of their runs. Ctrl-C stops,
+    and --resume with the same options continues. The picture sweep.svg in the folder shows every
+    setting against the reward; what mattered is told of 10 settings or more.
     """
+    if address is not None and num_jobs is not None:
+        raise UsageError("--jobs is for this machine: a Ray cluster runs one training per CPU")
     chosen = load_game(game, settings).with_transport(transport)
     out = Path("runs", f"sweep-{chosen.name}") if out is None else out
-    planned = _plan(chosen, varied, num_trials, steps, num_envs, preset, seed, population, out)
+    own = preset_of(chosen) if preset is None else PRESETS[preset]
+    planned = _plan(
+        *(chosen, game, varied, num_trials, repeats, steps, num_envs, own, seed, population, out)
+    )
     require_writable(out)
     if resume:
         tell_of_changes(chosen, sorted(out.glob("trial-*"))[:1])
     from entity_env.cluster.sweep import run_sweep
 
     title = f"sweep of {chosen.name}"
-    with _SweepDisplay(planned, title, Console()) as display:
+    starting = "starting" if address is None else "starting Ray"
+    with JobsDisplay(title, Console(), starting=starting) as display:
+        total = planned.config.total_steps
         trials = run_sweep(
-            planned, address=address or "local", resume=resume, on_change=display.show
+            planned,
+            address=address,
+            num_jobs=num_jobs or num_cores(),
+            resume=resume,
+            on_change=lambda trials: display.show(_share(trials, total), _state(trials)),
         )
     game_words = [game, *(word for setting in settings for word in ("--set", setting))]
     _report(planned, trials, title, shlex.join(game_words))
@@ -128,11 +150,13 @@ def sweep(
 
 def _plan(
     game: Game,
+    name: str,
     varied: Sequence[str],
     num_trials: int,
+    repeats: int,
     steps: int | None,
     num_envs: int | None,
-    preset: str | None,
+    preset: Preset,
     seed: int,
     is_population: bool,
     out: Path,
@@ -141,10 +165,16 @@ def _plan(
     from entity_env.cluster.search_range import SearchRange
     from entity_env.cluster.sweep import Sweep
 
-    own = preset_of(game) if preset is None else PRESETS[preset]
-    num_envs = own.num_envs if num_envs is None else num_envs
-    start = own.settings_for(num_envs * game.num_agents, steps)
+    num_envs = preset.num_envs if num_envs is None else num_envs
+    start = preset.settings_for(num_envs * game.num_agents, steps)
     config = PPOConfig(**{**start, "seed": seed})
+    evaluate = partial(
+        EvaluationPlan().callbacks,
+        game,
+        step_timeout_s=None,
+        on_error="raise",
+        num_workers=0,
+    )
     return Sweep(
         partial(make_training_env, game, num_envs),
         config,
@@ -155,6 +185,9 @@ def _plan(
         is_population=is_population,
         identity=identity_of(game),
         environments=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
+        repeats=repeats,
+        make_callbacks=evaluate,
+        about={"game": name, "num_envs": num_envs, **about_game(game)},
     )
 
 
@@ -166,24 +199,24 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
     if not console.is_terminal:  # a file has no width
         console.width = _WIDTH
     best = ranked(trials)[0]
-    if math.isfinite(best.reward):
+    if math.isfinite(best.score.value):
         console.print(_table(planned, trials))
         console.print()
         console.print(_bars(planned, trials))
         path = planned.out / "sweep.svg"
         path.write_text(picture(f"{title}: mean episode reward", planned.ranges, trials), "utf-8")
         echo(f"\npicture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
-        folder = planned.out / best.name
+        folder = planned.out / best.best.name
         if (folder / SUBFOLDER).is_dir():
             echo(f"best: entity-env play {game_words} --agent {shlex.quote(str(folder))}")
     failed = [each for each in trials if each.state == "failed"]
     if failed:
-        text = f"{len(failed)} of {len(trials)} trials failed, {failed[0].name}: {failed[0].error}"
+        text = f"{len(failed)} of {len(trials)} runs failed, {failed[0].name}: {failed[0].error}"
         echo(text, err=True)
     num_over = sum(each.is_over for each in trials)
     if num_over + len(failed) < len(trials):
         echo(
-            f"stopped after {num_over} of {len(trials)} trials; the same command with --resume "
+            f"stopped after {num_over} of {len(trials)} runs; the same command with --resume "
             "continues",
             err=True,
         )
@@ -196,101 +229,75 @@ def _table(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
     from entity_env.cluster.sweep_report import ranked, shown_value
 
     names = [each.name for each in planned.ranges]
-    table = plain_table("trial", "reward", *names, "steps", "state", gap=_GAP)
-    for each in ranked(trials)[:_MAX_ROWS]:
+    seeds = ["seeds"] if planned.repeats > 1 else []
+    measure = "evaluation" if any(math.isfinite(each.evaluation) for each in trials) else "reward"
+    table = plain_table("trial", measure, *seeds, *names, "steps", "state", gap=_GAP)
+    results = ranked(trials)
+    for each in results[:_MAX_ROWS]:
+        score, steps = each.score, sorted({run.step for run in each.runs})
+        interval = f" ± {score.half:.3f}" if score.is_known else ""
+        num_scores = sum(math.isfinite(run.score) for run in each.runs)
         table.add_row(
-            each.name,
-            f"{each.reward:.3f}" if math.isfinite(each.reward) else "-",
+            f"trial-{each.number:03}",
+            f"{score.value:.3f}{interval}" if math.isfinite(score.value) else "-",
+            *([str(num_scores)] if seeds else []),
             *(shown_value(each.settings[name]) for name in names),
-            f"{each.step:,}",
+            f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}",
             each.state,
         )
-    if len(trials) <= _MAX_ROWS:
+    if len(results) <= _MAX_ROWS:
         return table
-    return Group(table, Text(f"and {len(trials) - _MAX_ROWS} more", style="dim"))
+    return Group(table, Text(f"and {len(results) - _MAX_ROWS} more", style="dim"))
 
 
-def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> Table:
-    from entity_env.cluster.sweep_report import by_importance, symbol
+def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
+    from entity_env.cluster.sweep_report import LEAST, by_importance, num_scored, weight_words
 
-    table = plain_table("what mattered", "", gap=_GAP)
+    count = num_scored(trials)
+    if count < LEAST:
+        settings = "1 setting has" if count == 1 else f"{count} settings have"
+        return Text(f"what mattered: told of {LEAST} settings or more, {settings} a result")
+    table = plain_table(f"what mattered, of {count} settings", "", gap=_GAP)
     table.add_column()
     for found, weight in by_importance(planned.ranges, trials):
-        if math.isfinite(weight):
-            bar = "█" * round(abs(weight) * _BAR) or "▏"
-            table.add_row(found.name, f"{symbol(found)} = {weight:+.2f}", bar)
-        else:
+        if not weight.is_known:
             table.add_row(found.name, "-", "")
+            continue
+        bar = "█" * round(abs(weight.value) * _BAR) or "▏"
+        may_be_chance = weight.low <= 0 <= weight.high
+        table.add_row(
+            found.name, weight_words(found, weight), "may be chance" if may_be_chance else bar
+        )
     return table
 
 
-class _SweepDisplay:
-    """Shows how far a sweep is: live on a terminal, line by line elsewhere."""
+def _share(trials: Sequence[SweepTrial], total: int) -> float:
+    """How much of all runs is done, from 0 to 1."""
+    is_over = ("done", "stopped", "failed")
+    shares = [1.0 if each.state in is_over else min(each.step / total, 1.0) for each in trials]
+    return sum(shares) / len(shares)
 
-    def __init__(
-        self,
-        planned: Sweep,
-        title: str,
-        console: Console,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._planned = planned
-        self._title = title
-        self._console = console
-        self._clock = clock
-        self._line = ""
-        self._next_line_s = -math.inf
-        self._live = Live(
-            Text(f"{title}: starting Ray", style="dim"), console=console, refresh_per_second=4
+
+def _state(trials: Sequence[SweepTrial]) -> str:
+    """A line about all runs."""
+    from entity_env.cluster.sweep_report import ranked, shown_value
+
+    states = [each.state for each in trials]
+    counts = [
+        f"{states.count(state)} {label}"
+        for state, label in (
+            ("done", "done"),
+            ("running", "running"),
+            ("stopped", "stopped early"),
+            ("failed", "failed"),
         )
-
-    def __enter__(self) -> _SweepDisplay:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def show(self, trials: Sequence[SweepTrial]) -> None:
-        """Shows the state of all trials."""
-        line = self._state(trials)
-        if self._console.is_terminal:
-            self._live.update(self._frame(trials, line))
-        elif line != self._line and self._clock() >= self._next_line_s:
-            self._line, self._next_line_s = line, self._clock() + _LINE_INTERVAL_S
-            self._console.print(line, soft_wrap=True, highlight=False)
-
-    def _state(self, trials: Sequence[SweepTrial]) -> str:
-        from entity_env.cluster.sweep_report import ranked, shown_value
-
-        states = [each.state for each in trials]
-        counts = [
-            f"{states.count(state)} {label}"
-            for state, label in (
-                ("done", "done"),
-                ("running", "running"),
-                ("stopped", "stopped early"),
-                ("failed", "failed"),
-            )
-            if states.count(state) or state in ("done", "running")
-        ]
-        best = ranked(trials)[0]
-        line = f"{len(trials)} trials: {', '.join(counts)}"
-        if not any(each.step for each in trials):
-            return f"{line} (processes start: half a minute)"
-        if not math.isfinite(best.reward):
-            return line
-        values = ", ".join(f"{name} {shown_value(x)}" for name, x in best.settings.items())
-        return f"{line}; best reward {best.reward:.3f} ({values})"
-
-    def _frame(self, trials: Sequence[SweepTrial], line: str) -> RenderableType:
-        total = self._planned.config.total_steps
-        shares = [1.0 if each.is_over else min(each.step / total, 1.0) for each in trials]
-        head = Table.grid(padding=(0, 2))
-        head.add_row(
-            Text(self._title, style="bold"),
-            ProgressBar(total=len(trials), completed=sum(shares), width=30),
-            f"{sum(shares) / len(trials):4.0%}",
-        )
-        return Group(head, Text(line))
+        if states.count(state) or state in ("done", "running")
+    ]
+    best = ranked(trials)[0]
+    line = f"{len(trials)} runs: {', '.join(counts)}"
+    if not any(each.step for each in trials):
+        return f"{line} (processes start)"
+    if not math.isfinite(best.score.value):
+        return line
+    values = ", ".join(f"{name} {shown_value(x)}" for name, x in best.settings.items())
+    return f"{line}; best so far {best.score.value:.3f} ({values})"

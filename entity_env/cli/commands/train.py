@@ -20,7 +20,7 @@ from entity_env.agents.ppo.config import COMPILE_MODES
 from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset, preset_for
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
-from entity_env.agents.ppo.tracking.runs import REWARD, FinalReward, read_about, read_run
+from entity_env.agents.ppo.tracking.runs import REWARD, MeanReward, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
@@ -56,6 +56,7 @@ from entity_env.cli.options import (
     transport_option,
 )
 from entity_env.cli.run_settings import GivenSettings, RunCommand
+from entity_env.cli.seeds import seeds_options
 from entity_env.cli.training import (
     KEPT,
     KeptReplays,
@@ -250,6 +251,7 @@ def _packed(
 
 @click.command(cls=RunCommand, epilog=_CONFIG_HELP)
 @game_argument
+@seeds_options
 @click.option(
     "--config",
     expose_value=False,  # read by `RunCommand`
@@ -529,9 +531,11 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
         _show_curve(out, console)
     learnt = "no episode has ended yet"
     if math.isfinite(progress.mean_reward):
-        reward = FinalReward.of(progress.mean_reward, progress.std_reward, progress.window)
-        learnt = f"mean episode reward {reward} (95 %, {reward.num_episodes} episodes)"
+        figures = progress.mean_reward, progress.std_reward, progress.window
+        reward = MeanReward.of(*figures, unfinished=progress.unfinished)
+        learnt = f"mean episode reward {reward.words}"
     echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
+    _tell_of_evaluation(out, progress.step)
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
     if late := _compiled_late(result, out):
@@ -559,6 +563,14 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
         f"makes runs repeat bit by bit, and entity-env reproduce {shlex.quote(str(out))} repeats "
         "this one"
     )
+
+
+def _tell_of_evaluation(out: Path, step: int) -> None:
+    """Prints the evaluation at the end of a run, if there was one."""
+    with suppress(EntityEnvError):  # `_show_curve` says that it cannot be read
+        evaluation = read_run(out).final_evaluation
+        if evaluation is not None and evaluation.step == step:
+            echo(f"evaluation: mean reward {evaluation.words}")
 
 
 def _tell_of_best(out: Path) -> None:

@@ -9,7 +9,8 @@ import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -175,6 +176,25 @@ def test_figures_of_several_meters_are_those_of_all_episodes(ranks: list[list[fl
     assert figures.mean_reward == pytest.approx(np.mean(every))
     assert figures.std_reward == pytest.approx(np.std(every), abs=1e-6)
     assert figures.mean_length == pytest.approx(np.mean(lengths))
+
+
+def test_running_episodes_that_are_longer_than_finished_ones_are_counted() -> None:
+    """Of 4 rows one ends at every step; the others have run for longer by then."""
+    meter, is_ready = EpisodeMeter(3), np.ones(4, np.bool_)
+
+    def step(length: int, *rows: int) -> float:
+        done = np.isin(np.arange(4), rows)
+        episodes = [Episode(1.0, length, True, False, 0) for _ in rows]
+        obs = SimpleNamespace(done=done, is_ready=is_ready, episodes=episodes, metrics={})
+        meter.add(cast(VecObs, obs))
+        return meter.figures().unfinished
+
+    assert meter.figures().unfinished == 0
+    assert [step(1, 0) for _ in range(4)] == [0, 0.75, 0.75, 0.75]
+    assert step(4, 1, 2) == 0.25  # only row 3 has run for longer
+    assert step(6, 3) == 0
+    is_ready[:] = False  # nothing is asked: no episode gets longer
+    assert [step(2, 0) for _ in range(3)] == [0, 0, 0]
 
 
 def test_metrics_of_batches_are_joined_and_left_alone() -> None:

@@ -1,6 +1,7 @@
 """`entity-env runs` and `report`: what they print and write, and what they refuse."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 from entity_env.cli import main
 from entity_env.cli.commands import runs, train as train_command
 from entity_env.cli.display.console import Console
-from entity_env.cli.report import find_runs
+from entity_env.cli.run_tables import find_runs
 from tests.cli.test_report import EVIL, make
 
 
@@ -31,9 +32,9 @@ def test_runs_are_compared(folder: Path) -> None:
     result = run("runs")
     assert (result.exit_code, result.stderr) == (0, "")
     head, best, other = result.stdout.splitlines()
-    assert head.split() == ["run", "game", "gamma", "steps", "time", "reward", "seed"]
+    assert head.split() == ["run", "game", "gamma", "steps", "time", "training", "seed"]
     assert best.split() == [
-        *("runs/b", "snake", "0.5", "200", "0:00:02", "3.000", "±", "0.196", "2")
+        *("runs/b", "snake", "0.5", "200", "0:00:02", "3.000", "±", "0.198", "2")
     ]
     assert other.split()[0] == "runs/a"
 
@@ -49,6 +50,28 @@ def test_what_is_no_run_is_one_line_and_the_others_are_shown(folder: Path) -> No
     nothing = run("runs", "runs/c")
     assert (nothing.exit_code, nothing.stdout) == (2, "")
     assert nothing.stderr.count("\n") == 1
+
+
+def test_runs_are_printed_for_programs(folder: Path) -> None:
+    found = json.loads(run("runs", "--json").stdout)
+    assert [each["run"] for each in found["runs"]] == ["runs/b", "runs/a"]
+    head, *lines = run("runs", "--csv").stdout.splitlines()
+    assert head.startswith("run,game,seed,gamma,steps,")
+    assert [line.partition(",")[0] for line in lines] == ["runs/b", "runs/a"]
+    both = run("runs", "--csv", "--json")
+    assert (both.exit_code, both.stdout) == (2, "")
+
+
+def test_seeds_are_a_table_of_their_own(folder: Path) -> None:
+    make(folder / "runs" / "c", [1, 4], seed=3)
+    first, _, second = run("runs").stdout.partition("\n\n")
+    assert len(first.splitlines()) == 4
+    head, better, other, note, *_ = second.splitlines()
+    assert head.split()[:5] == ["game", "gamma", "seeds", "steps", "mean"]
+    assert better.split()[:3] == ["snake", "0.99", "2"]
+    assert "3.000 ± 12.706" in better
+    assert other.split()[:3] == ["snake", "0.5", "1"]
+    assert "Student" in note
 
 
 @pytest.mark.parametrize("num_settings", [1, 12])
@@ -109,6 +132,46 @@ def test_what_cannot_be_reported_is_one_line(folder: Path, args: tuple[str], tol
 
 
 # ------------------------------------------------------------------ at the end of `train`
+
+SHORT_OR_LONG = """
+import random
+from entity_env import Obs
+from tests.helpers.tiny_games import ask, dots_game
+
+
+def play(agent, *, seed: int) -> None:
+    length = random.Random(seed).choice([1, 200])
+    for _ in range(length):
+        if ask(agent) is None:
+            return
+    agent.game_over(Obs(length))
+
+
+game = dots_game(play)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_mean_of_short_episodes_is_not_taken_for_that_of_the_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean is 100.5; in training no long episode ends."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.py").write_text(SHORT_OR_LONG)
+    words = ("--steps", "512", "--num-envs", "16", "--num-steps", "16", "--num-workers", "0")
+    result = run("train", "game.py", *words, "--compile", "never", "--out", "run")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert re.search(r"mean episode reward 1\.000 \(\d+ finished episodes only\)", result.stdout)
+    [told] = [line for line in lines if line.startswith("evaluation: ")]
+    mean, half = map(float, re.findall(r"[\d.]+", told)[:2])
+    assert mean - half < 100.5 < mean + half
+    assert told.endswith("(95 %, 20 episodes)")
+    [hint] = [line for line in lines if line.startswith("hint: ")]
+    assert "one of short episodes; compare runs by their evaluations" in hint
+    table = run("runs", "run").stdout
+    assert "1.000 *" in table
+    assert "* of finished episodes only" in table
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

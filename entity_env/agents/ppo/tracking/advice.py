@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from entity_env.agents.ppo.config import PPOConfig, values_of
-from entity_env.agents.ppo.tracking.progress import TrainProgress
+from entity_env.agents.ppo.tracking.progress import MOST_UNFINISHED, TrainProgress
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -112,6 +112,12 @@ class RunHistory:
 
     def hints(self, last: TrainProgress, config: PPOConfig) -> tuple[str, ...]:
         """What to look at, if the run did not learn, a sentence each; see `hints_for`."""
+        if last.unfinished > MOST_UNFINISHED:  # its mean rewards tell nothing
+            return (
+                f"{last.unfinished:.0%} of the episodes that still run are already longer than all "
+                "of the last that ended: the mean reward of training is one of short episodes; "
+                "compare runs by their evaluations, or train for longer",
+            )
         return () if self._num_updates < _LEAST_UPDATES else hints_for(self._points, last, config)
 
 

@@ -59,6 +59,8 @@ class TrainProgress:
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
         window: number of these rewards.
+        unfinished: share of the running episodes that are longer already than all that these means
+            are of. If it is large, the means are of the short episodes.
         is_compiling: kernels are compiled in the background, and all is computed in torch.
     """
 
@@ -77,9 +79,15 @@ class TrainProgress:
     metrics: Mapping[str, float] = field(default_factory=dict)
     std_reward: float = float("nan")
     window: int = 0
+    unfinished: float = 0.0
     is_compiling: bool = False
 
 
+MOST_UNFINISHED: Final = 0.05
+"""Share of running episodes that are longer than all finished ones, from which means are biased.
+
+Where lengths do not change, it is about 1 / `episode_window`.
+"""
 _SPEED_WINDOW_S: Final = 10.0
 _FEW_UPDATES: Final = 3
 """After so many the time that is left is not known yet."""
@@ -160,6 +168,8 @@ class EpisodeMeter:
     def __init__(self, window: int) -> None:
         self._rewards: deque[float] = deque(maxlen=window)
         self._lengths: deque[int] = deque(maxlen=window)
+        self._ages = np.zeros(0, np.int64)
+        """Of the running episode of every row the number of times that it asked for an action."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 
@@ -171,7 +181,18 @@ class EpisodeMeter:
             for name, value in episode.metrics.items():
                 self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
         self.num_episodes += len(obs.episodes)
+        if len(self._ages) != len(obs.done):
+            self._ages = np.zeros(len(obs.done), np.int64)
+        self._ages[obs.done] = 0
+        self._ages += obs.is_ready
         merge_metrics(self.metrics, obs.metrics)
+
+    def _unfinished(self) -> float:
+        """Share of the running episodes that are longer than all of the window."""
+        if not self._lengths:
+            return 0.0
+        is_longer, is_running = self._ages > max(self._lengths), self._ages > 0
+        return float(is_longer.sum() / max(1, is_running.sum()))
 
     def start_rollout(self) -> None:
         """Resets the metrics, not the episodes."""
@@ -187,6 +208,7 @@ class EpisodeMeter:
             float(np.mean(rewards)) if rewards else nothing,
             float(np.std(rewards)) if rewards else nothing,
             float(np.mean(lengths)) if lengths else nothing,
+            self._unfinished(),
             dict(self.metrics),
         )
 
@@ -197,6 +219,7 @@ class EpisodeFigures(NamedTuple):
     Args:
         num_episodes: number of all that ended.
         window: number of the last ones, which the means are of; NaN if there are none.
+        unfinished: share of the running ones that are longer than all of these.
     """
 
     num_episodes: int
@@ -204,6 +227,7 @@ class EpisodeFigures(NamedTuple):
     mean_reward: float
     std_reward: float
     mean_length: float
+    unfinished: float
     metrics: Mapping[str, Metric]
 
     def to_json(self) -> list[object]:
@@ -232,4 +256,6 @@ class EpisodeFigures(NamedTuple):
                 distance = part.mean_reward - reward
                 variance += (part.std_reward**2 + distance**2) * part.window / window
         num_episodes = sum(part.num_episodes for part in parts)
-        return cls(num_episodes, window, reward, math.sqrt(variance), length, metrics)
+        unfinished = sum(part.unfinished for part in parts) / len(parts)  # of as many rows each
+        deviation = math.sqrt(variance)
+        return cls(num_episodes, window, reward, deviation, length, unfinished, metrics)

@@ -19,12 +19,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.intervals import mean_interval
 from entity_env.agents.ppo.config import SCHEDULED, Schedule
-from entity_env.agents.ppo.tracking.progress import TrainProgress, WriteCurves
+from entity_env.agents.ppo.tracking.progress import (
+    MOST_UNFINISHED,
+    TrainProgress,
+    WriteCurves,
+)
 from entity_env.agents.ppo.tracking.provenance import machine, package_versions
 from entity_env.agents.ppo.tracking.recorders import Recorder, Recording, TensorBoardRecorder
 from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
-from entity_env.agents.ratings import Z95
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.vec_obs import Metric
@@ -232,6 +236,7 @@ def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dic
         "episode/mean_length": progress.mean_length,
         "episode/count": progress.num_episodes,
         "episode/window": progress.window,
+        "episode/unfinished": progress.unfinished,
         **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
         **{
             f"metrics/{name}.{part}": getattr(metric, part)
@@ -301,28 +306,49 @@ class Curve(NamedTuple):
 _NO_CURVE: Final = Curve(np.zeros(0, np.int64), np.zeros(0))
 
 
-class FinalReward(NamedTuple):
-    """Mean episode reward at the end of a run, so far.
+class MeanReward(NamedTuple):
+    """Mean reward of some episodes of a run.
 
     Args:
-        mean: over the last episodes.
-        ci95: half of the 95 % confidence interval of the mean; NaN if it is not known.
+        mean: over these episodes.
+        ci95: half of the 95 % confidence interval of the mean, Student's; NaN if it is not known.
         num_episodes: number of these episodes; 0 if it is not known.
+        step: decisions of training until then.
+        is_biased: many running episodes are longer than all of these, so that the mean is of the
+            short ones, and has no interval.
     """
 
     mean: float
     ci95: float
     num_episodes: int
+    step: int = 0
+    is_biased: bool = False
 
     @classmethod
-    def of(cls, mean: float, deviation: float, num_episodes: int) -> FinalReward:
-        """From mean and standard deviation (of the episodes, not of a sample of them)."""
-        is_known = num_episodes > 1
-        ci95 = Z95 * deviation / math.sqrt(num_episodes - 1) if is_known else math.nan
-        return cls(mean, ci95, num_episodes)
+    def of(
+        cls, mean: float, deviation: float, num_episodes: int, step: int = 0, unfinished: float = 0
+    ) -> MeanReward:
+        """From mean and standard deviation (of the episodes, not of a sample of them).
+
+        `unfinished` is that of `TrainProgress`.
+        """
+        is_biased = unfinished > MOST_UNFINISHED
+        ci95 = math.nan
+        if num_episodes > 1 and not is_biased:
+            sample = deviation * math.sqrt(num_episodes / (num_episodes - 1))
+            ci95 = mean_interval(mean, sample, num_episodes).half
+        return cls(mean, ci95, num_episodes, step, is_biased)
 
     def __str__(self) -> str:
         return f"{self.mean:.3f}" + (f" ± {self.ci95:.3f}" if self.ci95 == self.ci95 else "")
+
+    @property
+    def words(self) -> str:
+        """The mean, and what it is of."""
+        if self.is_biased:
+            return f"{self} ({self.num_episodes} finished episodes only)"
+        interval = "95 %, " if self.ci95 == self.ci95 else ""
+        return f"{self} ({interval}{self.num_episodes} episodes)"
 
 
 @dataclass(frozen=True)
@@ -376,14 +402,31 @@ class TrainingRun:
         return float(self.clock.values[-1]) if len(self.clock.values) else 0.0
 
     @property
-    def final_reward(self) -> FinalReward | None:
-        """The last mean reward; None before the first episode has ended."""
-        mean = self._last(REWARD)
-        if mean is None:
+    def final_reward(self) -> MeanReward | None:
+        """Of the last episodes of training that ended; None before the first one has."""
+        return self._mean_reward("episode", "window", -1)
+
+    @property
+    def final_evaluation(self) -> MeanReward | None:
+        """Of the last evaluation; None if there was none."""
+        return self._mean_reward("evaluation", "num_episodes", -1)
+
+    @property
+    def best_evaluation(self) -> MeanReward | None:
+        """The evaluation with the highest mean, of equals the last; None if there was none.
+
+        Its interval does not know that it was chosen: as the highest of many it is too high.
+        """
+        curve = self.curves.get(EVALUATED)
+        if curve is None:
             return None
-        deviation = self._last("episode/std_reward")
-        num_episodes = 0 if deviation is None else int(self._last("episode/window") or 0)
-        return FinalReward.of(mean, deviation or 0.0, max(0, num_episodes))
+        last = int(np.argmax(curve.values[::-1])) + 1
+        return self._mean_reward("evaluation", "num_episodes", -last)
+
+    @property
+    def score(self) -> MeanReward | None:
+        """What runs are compared by: the last evaluation, or `final_reward` if there was none."""
+        return self.final_evaluation or self.final_reward
 
     def settings(self) -> dict[str, Setting]:
         """Settings of the game and of the trainer by name, as `net.d_model`, without the seed."""
@@ -400,20 +443,47 @@ class TrainingRun:
         found = {
             name: each for name, each in self.settings().items() if name not in _WITHOUT_EFFECT
         }
-        return self.game, str(self.about.get("entities")), str(sorted(found.items()))
+        options = self.about.get("options")
+        opponent = options.get("eval_opponent") if isinstance(options, dict) else None
+        others = [self.about.get(name) for name in ("entities", "opponents", "init_from")]
+        return self.game, str([*others, opponent]), str(sorted(found.items()))
 
-    def _last(self, name: str) -> float | None:
-        curve = self.curves.get(name)
-        return float(curve.values[-1]) if curve is not None else None
+    def _mean_reward(self, kind: str, count: str, index: int) -> MeanReward | None:
+        curve = self.curves.get(f"{kind}/mean_reward")
+        if curve is None:
+            return None
+        step = int(curve.steps[index])
+        deviation = self._at(f"{kind}/std_reward", step)
+        num_episodes = 0 if deviation is None else int(self._at(f"{kind}/{count}", step) or 0)
+        return MeanReward.of(
+            float(curve.values[index]),
+            deviation or 0.0,
+            max(0, num_episodes),
+            step,
+            self._at(f"{kind}/unfinished", step) or 0.0,
+        )
+
+    def _at(self, name: str, step: int) -> float | None:
+        """The value of a curve at a step; None if it has none there."""
+        curve = self.curves.get(name, _NO_CURVE)
+        index = int(np.searchsorted(curve.steps, step))
+        is_there = index < len(curve.steps) and curve.steps[index] == step
+        return float(curve.values[index]) if is_there else None
 
 
-def read_run(path: Path) -> TrainingRun:
+def read_run(path: str | Path) -> TrainingRun:
     """Reads the folder of a training run; one that is trained in now, too.
 
     Raises:
         CheckpointError: a file in it is damaged or too large.
         UsageError: the folder is no training run.
+
+    Example:
+        >>> run = read_run("runs/snake")  # doctest: +SKIP
+        >>> steps, rewards = run.curves["evaluation/mean_reward"]  # doctest: +SKIP
+        >>> print(run.score, run.seed, run.settings()["learning_rate"])  # doctest: +SKIP
     """
+    path = Path(path)
     is_run, has_curves = os.path.isfile(path / RUN_FILE), os.path.isfile(path / CURVES_FILE)
     if not is_run and not has_curves:
         return _read_old_run(path)
@@ -429,7 +499,7 @@ def read_run(path: Path) -> TrainingRun:
     points: dict[str, tuple[list[int], list[float]]] = {}
     num_broken = 0
     for line in text[: text.rfind(b"\n") + 1].splitlines():  # without one that is being written
-        step, values = _point(line)
+        step, values = parse_point(line)
         num_broken += step < 0 or None in values.values()
         for name, value in values.items():
             if value is not None:
@@ -478,7 +548,7 @@ def _read_old_run(path: Path) -> TrainingRun:
     return TrainingRun(path, {"config": config, "seed": seed}, clock=clock)
 
 
-def _point(line: bytes) -> tuple[int, dict[str, float | None]]:
+def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
     """Step and values of a line, None for those that are no numbers; step -1 if it is damaged."""
     try:
         data = parse_json(line)

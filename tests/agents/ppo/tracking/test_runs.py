@@ -16,13 +16,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from entity_env.agents.intervals import student_t95
 from entity_env.agents.ppo import Callback, Losses, PPOConfig, TrainProgress, TrainState, train
 from entity_env.agents.ppo.tracking import runs
 from entity_env.agents.ppo.tracking.runs import (
     CURVES_FILE,
+    EVALUATED,
     REWARD,
     RUN_FILE,
-    FinalReward,
+    MeanReward,
     TrainingRun,
     curve_writer,
     end_run,
@@ -229,8 +231,8 @@ def test_a_library_run_without_tensorboard(tmp_path: Path) -> None:
     run = read_run(tmp_path)
     assert run.game == ""
     figures = result.progress
-    assert run.final_reward == FinalReward.of(
-        figures.mean_reward, figures.std_reward, figures.window
+    assert run.final_reward == MeanReward.of(
+        figures.mean_reward, figures.std_reward, figures.window, figures.step
     )
 
 
@@ -286,14 +288,49 @@ def test_curves_on_a_full_disk_name_their_file(
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_the_interval_is_that_of_the_mean(values: list[float]) -> None:
-    found = FinalReward.of(statistics.fmean(values), statistics.pstdev(values), len(values))
-    expected = 1.959964 * statistics.stdev(values) / math.sqrt(len(values))
+    found = MeanReward.of(statistics.fmean(values), statistics.pstdev(values), len(values))
+    expected = student_t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     assert found.ci95 == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_one_episode_has_no_interval() -> None:
-    assert str(FinalReward.of(0.5, 0.0, 1)) == "0.500"
-    assert str(FinalReward.of(0.5, 1.0, 101)) == "0.500 ± 0.196"
+    assert str(MeanReward.of(0.5, 0.0, 1)) == "0.500"
+    assert str(MeanReward.of(0.5, 1.0, 101)) == "0.500 ± 0.198"
+    assert str(MeanReward.of(0.5, 1.0, 5)) == "0.500 ± 1.388"
+
+
+def test_a_mean_of_short_episodes_has_no_interval() -> None:
+    found = MeanReward.of(1.0, 0.5, 132, unfinished=0.9)
+    assert (str(found), found.words) == ("1.000", "1.000 (132 finished episodes only)")
+    assert found.is_biased
+    assert (
+        MeanReward.of(1.0, 0.5, 132, unfinished=0.01).words == "1.000 ± 0.086 (95 %, 132 episodes)"
+    )
+
+
+def test_evaluations_are_those_of_the_curves(tmp_path: Path) -> None:
+    lines = [
+        {"step": 10, REWARD: 9.0, EVALUATED: 3.0, **_evaluated(1.0)},
+        {"step": 20, REWARD: 9.5, EVALUATED: 3.0, **_evaluated(2.0)},
+        {"step": 30, REWARD: 9.9, EVALUATED: 2.0, **_evaluated(0.5)},
+        {"step": 40, REWARD: 10.0},
+    ]
+    text = "".join(json.dumps({**line, "elapsed_s": 1}) + "\n" for line in lines)
+    (tmp_path / CURVES_FILE).write_text(text)
+    run = read_run(str(tmp_path))
+    last = MeanReward.of(2.0, 0.5, 20, 30)
+    assert run.final_evaluation == run.score == last
+    assert run.best_evaluation == MeanReward.of(3.0, 2.0, 20, 20)
+    assert run.final_reward is not None
+    assert (run.final_reward.mean, run.final_reward.step) == (10, 40)
+    (tmp_path / CURVES_FILE).write_text(json.dumps({"step": 1, REWARD: 2.0}) + "\n")
+    run = read_run(tmp_path)
+    assert (run.final_evaluation, run.best_evaluation) == (None, None)
+    assert run.score == run.final_reward
+
+
+def _evaluated(deviation: float) -> dict[str, float]:
+    return {"evaluation/std_reward": deviation, "evaluation/num_episodes": 20}
 
 
 def test_runs_that_differ_in_the_seed_are_one_group(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Process of one job, see `jobs`: calls the function that it reads, and ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from _thread import interrupt_main
+from typing import Final
+
+import cloudpickle
+
+from entity_env.errors import EntityEnvError
+from entity_env.interrupts import INTERRUPTED, interruptible
+
+SIZE_BYTES: Final = 8
+"""Of the length of the function, pickled, which stands before it on stdin."""
+
+
+def main() -> None:
+    """Calls the function on stdin; stops it as Ctrl-C does when the parent closes stdin."""
+    lifeline = os.dup(0)
+    with open(os.devnull, "rb") as nothing:  # games and workers do not read the lifeline
+        os.dup2(nothing.fileno(), 0)
+    size = int.from_bytes(_read(lifeline, SIZE_BYTES), "big")
+    payload = _read(lifeline, size)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by jobs in the background
+    threading.Thread(target=_stop_at_end, args=(lifeline,), daemon=True, name="lifeline").start()
+    with interruptible():
+        try:
+            cloudpickle.loads(payload).value()
+        except EntityEnvError as error:
+            message = " ".join(str(error).split())
+            raise SystemExit(f"entity-env: {message}") from None
+
+
+def _read(file: int, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        part = os.read(file, min(size, 1 << 20))
+        if not part:
+            raise SystemExit(INTERRUPTED)  # the parent is gone
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _stop_at_end(lifeline: int) -> None:
+    while os.read(lifeline, 1):
+        pass
+    if sys.platform == "win32":
+        interrupt_main()
+    else:  # also out of a system call
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

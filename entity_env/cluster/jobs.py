@@ -1,0 +1,159 @@
+"""Jobs: functions in processes of this machine, as many at once as it has cores."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, Literal
+
+import cloudpickle
+
+from entity_env.agents.ppo.signals import HeldInterrupt
+from entity_env.cluster.child import SIZE_BYTES
+from entity_env.cluster.session import Portable
+from entity_env.core.files import read_file
+from entity_env.errors import UsageError
+from entity_env.interrupts import INTERRUPTED
+
+LOG: Final = "output.txt"
+"""In the folder of a run on this machine, what its process printed."""
+_POLL_S: Final = 0.1
+_STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
+"""Exit codes after SIGINT, SIGHUP and SIGTERM."""
+_MAX_LOG_BYTES: Final = 1 << 28
+_ERROR: Final = re.compile(r"entity-env: (.*)|([\w.]*(?:Error|Exception|Exit)\b.*)")
+
+
+@dataclass(eq=False)
+class Job:
+    """A function that runs in a process of its own.
+
+    Args:
+        name: of the job.
+        function: takes nothing, and saves what it makes; sent by cloudpickle. Ctrl-C stops it: it
+            raises `KeyboardInterrupt` or `SystemExit`.
+        log: file that stdout and stderr go to.
+        state: "stopped" by a signal, before its end.
+        error: why it failed, in a line.
+    """
+
+    name: str
+    function: Callable[[], object]
+    log: Path
+    state: Literal["waiting", "running", "done", "failed", "stopped"] = "waiting"
+    error: str = ""
+
+
+def run_jobs(
+    jobs: Sequence[Job], num_at_once: int, on_change: Callable[[], None] = lambda: None
+) -> int | None:
+    """Runs jobs until all have ended; one that fails leaves the others alone.
+
+    Ctrl-C, SIGTERM and SIGHUP stop all that run, and wait until they have saved their work; a
+    second Ctrl-C kills them. They also stop when this process dies.
+
+    Args:
+        jobs: those that wait are run, in order.
+        num_at_once: number of processes.
+        on_change: called several times a second; `Job.state` has changed.
+
+    Returns:
+        The signal that stopped them; None if none did.
+
+    Raises:
+        KeyboardInterrupt: a second Ctrl-C.
+        UsageError: a log cannot be written.
+    """
+    waiting = deque(job for job in jobs if job.state == "waiting")
+    running: dict[Job, subprocess.Popen[bytes]] = {}
+    is_stopping = False
+    with HeldInterrupt() as interrupt:
+        try:
+            while running or (waiting and not is_stopping):
+                while waiting and len(running) < num_at_once and not is_stopping:
+                    job = waiting.popleft()
+                    running[job] = _started(job)
+                time.sleep(_POLL_S)
+                for job, process in list(running.items()):
+                    if process.poll() is not None:
+                        del running[job]
+                        _end(job, process, was_stopped=is_stopping)
+                on_change()
+                try:
+                    interrupt.check()
+                except KeyboardInterrupt:
+                    if is_stopping:
+                        raise
+                    is_stopping = True
+                    for process in running.values():
+                        _close(process.stdin)
+        finally:
+            for job, process in running.items():
+                process.kill()
+                process.wait()
+                _close(process.stdin)
+                job.state = "stopped"
+    return interrupt.signum
+
+
+def _started(job: Job) -> subprocess.Popen[bytes]:
+    payload: bytes = cloudpickle.dumps(Portable(job.function))
+    try:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(job.log, "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "entity_env.cluster.child"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in the terminal is for the parent, which stops all of them once.
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise UsageError(f"cannot write {job.log}: {error.strerror}") from error
+    job.state = "running"
+    if process.stdin is not None:
+        with suppress(OSError):  # it has died: found by `poll`
+            process.stdin.write(len(payload).to_bytes(SIZE_BYTES, "big") + payload)
+            process.stdin.flush()
+    return process
+
+
+def _end(job: Job, process: subprocess.Popen[bytes], *, was_stopped: bool) -> None:
+    """Notes how a process has ended."""
+    _close(process.stdin)
+    code = process.returncode
+    if code == 0:
+        job.state = "done"
+    elif was_stopped or code in _STOPPED:
+        job.state = "stopped"
+    else:
+        job.state, job.error = "failed", _reason(job.log, code)
+
+
+def _close(stdin: IO[bytes] | None) -> None:
+    if stdin is not None:
+        with suppress(OSError):
+            stdin.close()
+
+
+def _reason(log: Path, code: int) -> str:
+    """The last line of the log that is an error; the last one, if none is."""
+    if code < 0:
+        return f"its process was killed by signal {-code}"
+    try:
+        text = read_file(log, _MAX_LOG_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if found := _ERROR.match(line):
+            return found[1] or found[2]
+    return lines[-1] if lines else f"exit code {code}"
