@@ -225,9 +225,10 @@ class DirectPlay:
         if agent.is_awaited:
             self._violations.add("an agent was asked again before .get() of its last act_async")
         if agent.num_steps >= self._plan.max_steps:
+            begun = f" of an episode that act after game_over began at {agent.first_line}"
             self._violations.add(
-                f"no game_over within {self._plan.max_steps} steps: end the episode, truncate it, "
-                "or pass a larger max_steps"
+                f"no game_over within {self._plan.max_steps} steps{begun * agent.has_ended}: end "
+                "the episode, truncate it, or pass a larger max_steps"
             )
             self._close()
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
@@ -28,6 +29,9 @@ from entity_env.check.violations import (
 
 _SHARE: Final = 1 / 8
 """Part of the time for the first stage; the others take up to as long, two copies twice that."""
+_MORE_EPISODES: Final = 100
+_MORE_S: Final = 1.0
+"""Seconds and episodes for random moves to earn anything."""
 
 
 def check_game(
@@ -52,8 +56,7 @@ def check_game(
 
     If there is nothing of that kind, the same episodes must come from two copies that play in turn,
     suspended as in training; and recorded ones from their `Episode.seed` alone, also in another
-    process with another `PYTHONHASHSEED`. Differences name agent, step, entity and feature, and
-    what decides besides the seed, where that is known.
+    process with another `PYTHONHASHSEED`. Differences name agent, step, entity, feature and cause.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: a score that
     never changes, looks like the reward of a step, or changes by a million; integers that float32
@@ -78,17 +81,18 @@ def check_game(
     """
     game.require_settings()
     violations, timeout = Violations(game.name), StepTimeout(step_timeout_s)
-    on_step = on_step or (lambda stage: None)
-    plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, on_step)
+    show = on_step or (lambda stage: None)
+    plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, show)
     outer = OuterState(game)
     with nothing_left_behind(violations), timeout:
         first = _play_here(plan, outer, max_time_s)
+        most = first if len(violations) else _look_for_rewards(first, max_time_s)
     if not len(violations):
         add_irreproducible(first.repeatable, outer.known_cause, new_process=new_process)
     violations.place = violations.line = ""
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
-    _warn(violations, game, first, outer)
+    _warn(violations, first, most, outer)
     return first.num_whole_episodes
 
 
@@ -132,13 +136,27 @@ def _close_everywhere(first: DirectPlay, share_s: float) -> None:
             return
 
 
-def _warn(violations: Violations, game: Game, first: DirectPlay, outer: OuterState) -> None:
+def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay:
+    """Plays more episodes for a moment if the score has not changed; what breaks in these is not
+    reported, as they are more than were asked for."""
+    if first.is_cut or any(len({each.value for each in scores}) > 1 for scores in first.scores):
+        return first
+    plan, time_s = first.repeatable, min(_MORE_S, max_time_s or _MORE_S)
+    num = max(plan.episodes, _MORE_EPISODES)
+    plan = replace(plan, episodes=num, violations=Violations(plan.game.name))
+    more = DirectPlay(plan, "looking for rewards", stop_s=perf_counter() + time_s)
+    more.play()
+    return more if more.num_whole_episodes > first.num_whole_episodes else first
+
+
+def _warn(violations: Violations, first: DirectPlay, most: DirectPlay, outer: OuterState) -> None:
     """Logs the likely mistakes."""
+    schema = first.repeatable.game.schema
     slow = slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut)
     found = [
-        *unseen_attributes(game.schema),
-        *aliased_members(game.schema),
-        *odd_scores(first.scores, first.num_whole_episodes),
+        *unseen_attributes(schema),
+        *aliased_members(schema),
+        *odd_scores(most.scores, most.num_whole_episodes),
         slow,
         outer.draw,
     ]

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.authoring.entity_type import declared_fields
+from entity_env.authoring.entity_type import declared_fields, features_of_class
 from entity_env.authoring.schema import Schema
 from entity_env.check.direct_play import Score
 
@@ -23,6 +23,9 @@ _MIN_RETURNS: Final = 6
 no other ones, in 1 of 64 games."""
 _MAX_AWAY: Final = 2.0
 """Observations between them, on average, in that pattern."""
+_MIN_EPISODES: Final = 2
+_MIN_SCORES: Final = 10
+"""Observations of an episode, without which it is too short to show that the score stays."""
 _LARGE_REWARD: Final = 1e6
 _SLOW_S: Final = 0.01
 """Seconds per step: a million steps take three hours."""
@@ -61,7 +64,7 @@ def _enums_of(choice: object) -> list[type[Enum]]:
 
 
 def unseen_attributes(schema: Schema) -> Iterator[str]:
-    """Numbers in the bodies of entity classes that are no fields, for want of an annotation.
+    """Values in the bodies of entity classes that are no fields, for want of an annotation.
 
     Not private names, and not constants: names in capitals.
     """
@@ -74,7 +77,7 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
                 if name in annotated or name.startswith("_") or name.isupper():
                     continue
                 if _could_be_feature(value):
-                    kind = type(value).__name__
+                    kind = "... | None" if value is None else type(value).__name__
                     yield (
                         f"entity {cls.__name__}: {name} = {value!r} has no annotation, so it is no "
                         f"field and agents do not see it: write {name}: {kind} = {value!r}, or "
@@ -86,21 +89,41 @@ def aliased_members(schema: Schema) -> Iterator[str]:
     """Members of Enums of entity fields that are other names of one member."""
     declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
     for cls in (kind.cls for kind in declared):
-        for field, kind in declared_fields(cls).items():
-            for enum in (kind, *typing.get_args(kind)):  # of an optional one
-                if isinstance(enum, type) and issubclass(enum, Enum) and not issubclass(enum, Flag):
-                    yield from (
-                        f"entity {cls.__name__}: {name} of {field} has the value of {member.name}, "
-                        f"{member.value!r}, so they are one member of {enum.__name__} and agents "
-                        f"cannot tell them apart: give each its own value{_place_of(enum)}"
-                        for name, member in enum.__members__.items()
-                        if name != member.name
-                    )
+        for field, enum in _enums_in_fields(cls):
+            yield from (
+                f"entity {cls.__name__}: {name} of {field} has the value of {member.name}, "
+                f"{member.value!r}, so they are one member of {enum.__name__} and agents cannot "
+                f"tell them apart: give each its own value; if it is meant, write {name} = "
+                f"{enum.__name__}.{member.name} below the class{_place_of(enum)}"
+                for name, member in enum.__members__.items()
+                if name != member.name
+            )
+
+
+def _enums_in_fields(cls: type) -> Iterator[tuple[str, type[Enum]]]:
+    """The Enums of a dataclass and of those nested in it, once per field, with its name."""
+    for field, kind in declared_fields(cls).items():
+        for part in dict.fromkeys(_parts_of(kind)):
+            if issubclass(part, Enum) and not issubclass(part, Flag):
+                yield field, part
+            elif dataclasses.is_dataclass(part):
+                yield from ((f"{field}.{name}", enum) for name, enum in _enums_in_fields(part))
+
+
+def _parts_of(kind: object) -> Iterator[type]:
+    """The classes in an annotation: of an optional value, a tuple, or `Annotated`."""
+    if isinstance(kind, type) and not typing.get_args(kind):
+        yield kind
+    elif features_of_class(kind) is None:  # which reads an object of any class
+        for each in typing.get_args(kind):
+            yield from _parts_of(each)
 
 
 def _could_be_feature(value: object) -> bool:
     if isinstance(value, tuple):
         return bool(value) and all(map(_could_be_feature, value))
+    if value is None or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        return True
     return isinstance(value, int | float | Enum | np.number | np.bool_)
 
 
@@ -126,7 +149,23 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
             f"{at.place}: the score changes by {largest:g} at once ({at.line}): rewards of about 1 "
             "are learned best, so divide the score, or train with --norm-returns"
         )
+    if _changes_at_first_alone(episodes):
+        first, second, *_ = episodes[0]
+        yield (
+            f"the score changes at the first step alone, by {second.value - first.value:g} in "
+            f"every episode, which teaches nothing ({at.line}): Obs(score) needs the score so far, "
+            "score += reward; or check more episodes, if it is rarely earned"
+        )
     yield from _per_step(episodes)
+
+
+def _changes_at_first_alone(episodes: Sequence[Sequence[Score]]) -> bool:
+    """True if all long episodes have one and the same reward, for their first step."""
+    if len(episodes) < _MIN_EPISODES or any(len(each) <= _MIN_SCORES for each in episodes):
+        return False
+    values = [[score.value for score in episode] for episode in episodes]
+    changes = {second - first for first, second, *_ in values}
+    return len(changes) == 1 and all(len({*after}) == 1 for _, *after in values)
 
 
 def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
@@ -157,16 +196,21 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
 def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
     """A sentence about a game that takes long; empty for any other one."""
     typical_s = median(step_times_s) if step_times_s else 0.0
-    is_slow = typical_s >= _SLOW_S
+    # Without one pause, as others on the machine and compilers cause.
+    longest_s, others = max(step_times_s, default=0.0), max(len(step_times_s) - 1, 1)
+    average_s = max((sum(step_times_s) - longest_s) / others, typical_s)
+    is_slow = average_s >= _SLOW_S
     if not (is_slow or is_cut):
         return ""
-    hours = typical_s * _STEPS / 3600
+    hours = average_s * _STEPS / 3600
     slow = f": {_STEPS:,} steps of training take {hours:,.0f} hours in one process; aim at 1 ms"
     cut = (
         f"; the check stopped after {num_answered} steps: --max-time, or max_time_s of check_game, "
         "lets it go further"
     )
-    return f"a step takes {typical_s * 1000:.3g} ms{slow * is_slow}{cut * is_cut}"
+    is_uneven = average_s >= 2 * typical_s
+    at_times = f" on average, one of them {longest_s:.3g} s" * is_uneven
+    return f"a step takes {average_s * 1000:.3g} ms{at_times}{slow * is_slow}{cut * is_cut}"
 
 
 def _place_of(cls: type) -> str:

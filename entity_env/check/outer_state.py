@@ -26,7 +26,8 @@ _MAX_BYTES: Final = 2**24
 class OuterState:
     """The global random generators, and the variables of a game's modules.
 
-    Compared by what they were when this was made. A variable that cannot be pickled is left out.
+    Compared by what they were when this was made. Of an object that
+    cannot be pickled, the attributes that can be are compared.
     """
 
     def __init__(self, game: Game) -> None:
@@ -83,9 +84,15 @@ def _digests(game: Game) -> dict[str, bytes]:
     """A hash of every variable that outlives an episode, by its name for people."""
     digests: dict[str, bytes] = {}
     for name, value in _variables(game):
-        digest = _digest(value)
-        if digest:
+        if digest := _digest(value):
             digests[name] = digest
+            continue
+        attributes: dict[str, object] = {}
+        with suppress(Exception):  # of a class of the game
+            attributes = dict(vars(value))
+        for attribute, part in attributes.items():  # of an object that holds a lock, for example
+            if digest := _digest(part):
+                digests[f"{attribute!r} of {name}"] = digest
     return digests
 
 
@@ -132,9 +139,6 @@ def _variables(game: Game) -> Iterator[tuple[str, object]]:
     play = unwrap(play) if callable(play) else None
     if not isinstance(play, FunctionType):
         return
-    for name, cell in zip(play.__code__.co_freevars, play.__closure__ or (), strict=True):
-        with suppress(ValueError):  # an empty cell
-            yield f"{name!r} around play", cell.cell_contents
     yield from _of_function(play, "play")
     file = play.__globals__.get("__file__")
     yield from _of_module(play.__globals__, Path(file).parent if file else None, set())
@@ -150,20 +154,26 @@ def _of_module(
     module = str(names.get("__name__", ""))
     where = Path(str(names.get("__file__") or module)).name
     for name, value in list(names.items()):
-        if name.startswith("__"):
-            continue
-        if isinstance(value, ModuleType):
-            file = Path(getattr(value, "__file__", None) or "")
-            if folder in (file.parent, file.parent.parent):  # a module or package beside the game
-                yield from _of_module(vars(value), folder, seen)
-        elif isinstance(value, type):
-            if value.__module__ == module:
-                yield from _of_class(value, f"{name} in {where}")
-        elif isinstance(value, FunctionType):
-            if value.__module__ == module:
-                yield from _of_function(value, f"{name} in {where}")
-        elif not callable(value):  # compiled functions take long to be pickled
-            yield f"{name!r} in {where}", value
+        if not name.startswith("__"):
+            with suppress(Exception):  # which a proxy may raise for any attribute
+                yield from _of_name(name, value, module, where, folder, seen)
+
+
+def _of_name(
+    name: str, value: object, module: str, where: str, folder: Path | None, seen: set[int]
+) -> Iterator[tuple[str, object]]:
+    if isinstance(value, ModuleType):
+        file = Path(getattr(value, "__file__", None) or "")
+        if folder in (file.parent, file.parent.parent):  # a module or package beside the game
+            yield from _of_module(vars(value), folder, seen)
+    elif isinstance(value, type):
+        if value.__module__ == module:
+            yield from _of_class(value, f"{name} in {where}")
+    elif isinstance(value, FunctionType):
+        if value.__module__ == module:
+            yield from _of_function(value, f"{name} in {where}")
+    elif not callable(value):  # compiled functions take long to be pickled
+        yield f"{name!r} in {where}", value
 
 
 def _of_class(cls: type, where: str) -> Iterator[tuple[str, object]]:
@@ -175,3 +185,6 @@ def _of_class(cls: type, where: str) -> Iterator[tuple[str, object]]:
 def _of_function(function: FunctionType, where: str) -> Iterator[tuple[str, object]]:
     yield f"a default argument of {where}", (function.__defaults__, function.__kwdefaults__)
     yield f"an attribute of {where}", vars(function)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            yield f"{name!r} around {where}", cell.cell_contents

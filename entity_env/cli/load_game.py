@@ -184,7 +184,7 @@ def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
 
 def _games_in(module: ModuleType) -> Mapping[str, Game]:
     """The games of a file or package; imported ones only if it defines none."""
-    games = {name: value for name, value in vars(module).items() if isinstance(value, Game)}
+    games = {name: value for name, value in vars(module).items() if issubclass(type(value), Game)}
     inside = f"{module.__name__}."
     own = {name: g for name, g in games.items() if f"{g.play.__module__}.".startswith(inside)}
     return own or games

@@ -294,7 +294,7 @@ def place_of(game: Game) -> tuple[str, str] | None:
     home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
     module = sys.modules.get(home)
     for name, value in vars(module).items() if module is not None else ():
-        if isinstance(value, Game) and value.play is game.play and value.name == game.name:
+        if issubclass(type(value), Game) and value.play is game.play and value.name == game.name:
             return home, name
     return None
 

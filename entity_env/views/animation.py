@@ -51,6 +51,8 @@ _PANEL_BAR: Final = 3.5
 _PANEL_CHAR: Final = 0.38
 """Length of a bar of probability 1 and, nearly, of a character, in units of a line."""
 _MAX_PANEL_CHARS: Final = 36
+_PANEL_WORDS: Final = 12
+"""Characters that a line without a bar may have more."""
 _MAX_ENTITIES: Final = 200
 """Entities that are put in words."""
 
@@ -231,8 +233,8 @@ class Animation:
     def with_thoughts(self) -> Animation:
         """The pictures with a panel of what the agents think, and rings where they attend.
 
-        The panel has the value, and bars for the most probable choices of the first actors. A page
-        shows the same beside the picture, so it needs no panel.
+        The panel has the value, and bars for the most probable choices of the first actor of each
+        action. A page shows all of it beside the picture, so it needs no panel.
         """
         panels = [list(_panel_lines(still)) for still in self.stills]
         if not any(bar.share is not None for lines in panels for bar in lines):
@@ -240,7 +242,11 @@ class Animation:
         width, height = self.size
         unit = _PANEL_LINE * max(self.size)
         long = unit * (max(map(len, panels)) + 0.5)
-        chars = max(len(bar.label) for lines in panels for bar in lines if bar.share is not None)
+        chars = max(
+            len(bar.label) - (_PANEL_WORDS if bar.share is None else 0)
+            for lines in panels
+            for bar in lines
+        )
         num_chars = min(chars, _MAX_PANEL_CHARS)
         wide = unit * (num_chars * _PANEL_CHAR + _PANEL_BAR + 3.5)
         beside, below = (width + wide, max(height, long)), (max(width, wide), height + long)
@@ -335,11 +341,20 @@ def _panel_lines(still: Still) -> Iterator[Bar]:
     actors = [each for each in still.actors if any(bar.share is not None for bar in each.bars)]
     if still.value is not None:
         yield Bar(f"value {describe_number(round(still.value, 2))}", None, is_chosen=False)
-    for actor in actors[:_MAX_PANEL_ACTORS]:
+    for actor in _first_of_each_action(actors, _MAX_PANEL_ACTORS):
         yield Bar(actor.title, None, is_chosen=False)
         # The chosen one and the most probable, in the order of the space.
         ranked = sorted(actor.bars, key=lambda bar: (not bar.is_chosen, -(bar.share or 0.0)))
         yield from (bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS])
+    if (left := len(actors) - _MAX_PANEL_ACTORS) > 0:
+        yield Bar(f"and {left} more, all in a .html", None, is_chosen=False)
+
+
+def _first_of_each_action(actors: Sequence[ActorBars], most: int) -> list[ActorBars]:
+    """So many actors, those first that are the first of an action, in the order given."""
+    names = [actor.title.partition(":")[0] for actor in actors]
+    ranked = sorted(range(len(actors)), key=lambda i: names[:i].count(names[i]))
+    return [actors[i] for i in sorted(ranked[:most])]
 
 
 def _draw_panel(
@@ -350,7 +365,7 @@ def _draw_panel(
     for i, line in enumerate(lines):
         y = corner[1] + (i + 0.75) * unit
         if line.share is None:
-            words = clipped(line.label, num_chars + 12)
+            words = clipped(line.label, num_chars + _PANEL_WORDS)
             scene.text(left, y, words, "#495057", size=size, anchor="start")
             continue
         color = "#d55e00" if line.is_chosen else "#0072b2"

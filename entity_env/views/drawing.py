@@ -13,7 +13,6 @@ from entity_env.views.describe import (
     EntityRow,
     describe_number,
     entity_tables,
-    table_columns,
 )
 from entity_env.views.look import (
     PALETTE,
@@ -43,7 +42,9 @@ _GAP: Final = 0.3
 _LINE: Final = 0.45
 _TEXT: Final = 0.32
 _CHAR: Final = 0.56 * _TEXT
-"""Width of a character, nearly."""
+"""Width of a small letter or digit, nearly."""
+_CAPITAL: Final = 1.35
+"""Width of a capital letter, in other characters."""
 _MAX_CHARS: Final = 24
 """Characters of a cell of a table, and of its title."""
 _TABLE_WIDTH: Final = 17.0
@@ -81,14 +82,16 @@ class _Table:
     """
 
     title: str
-    columns: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, float] = field(default_factory=dict)
     num_rows: int = 0
     num_chars: int = 0
 
     def include(self, rows: Sequence[EntityRow]) -> None:
         """Grows until rows have room."""
-        for name, width in table_columns(rows).items():
-            self.columns[name] = max(self.columns.get(name, 0), min(width, _MAX_CHARS))
+        for row in rows:
+            for name, text in row.cells.items():
+                width = max(_num_chars(name), _num_chars(one_line(text)))
+                self.columns[name] = max(self.columns.get(name, 0.0), width)
         self.num_rows = max(self.num_rows, min(len(rows), _MAX_ROWS))
         ends = [len(_end_of(row)) for row in rows]
         self.num_chars = max(self.num_chars, *ends, 0)
@@ -420,6 +423,11 @@ class Drawing:
         for name in columns:
             x += table.columns[name] * _CHAR + _GAP
             yield x
+
+
+def _num_chars(text: str) -> float:
+    """The width of a text in a table, in small letters."""
+    return sum(_CAPITAL if char.isupper() else 1.0 for char in clipped(text))
 
 
 def _end_of(row: EntityRow) -> str:

@@ -387,6 +387,13 @@ def raises_at_none(agent: Agent, *, seed: int) -> None:
     agent.game_over()
 
 
+def asks_on_after_the_end(agent: Agent, *, seed: int) -> None:
+    agent.act(Obs().globals(WORLD), Move)
+    agent.game_over()
+    while agent.act(Obs().globals(WORLD), Move) is not None:
+        pass
+
+
 def mistypes(agent: Agent, *, seed: int) -> None:
     untyped(Obs()).entity([])
 
@@ -405,6 +412,11 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
         asks_after_the_end,
         rf"act after game_over began another episode at {__file__}:\d+ in ask, which play left "
         r"without game_over: return after game_over, or end that episode, too \(.* in asks_after",
+    ),
+    (
+        asks_on_after_the_end,
+        r"no game_over within \d+ steps of an episode that act after game_over began at "
+        rf"{__file__}:\d+ in asks_on_after_the_end: end the episode",
     ),
     (
         raises_at_none,
@@ -587,3 +599,26 @@ def test_settings_are_checked_as_given() -> None:
     check_game(game_of(play), new_process=False)
     with pytest.raises(ContractError, match="before anything was asked"):
         check_game(game_of(play).with_settings(num_steps=0))
+
+
+def test_a_reward_that_random_moves_rarely_earn_is_looked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    episodes: list[int] = []
+
+    def rarely_pays(agent: Agent, *, seed: int, one_in: int = 10) -> None:
+        episodes.append(seed)
+        if agent.act(Obs().globals(WORLD), Move) is None:
+            return
+        agent.game_over(Obs(float(seed % one_in == 0)))
+
+    game = game_of(rarely_pays)
+    assert check_game(game, new_process=False) == 3
+    assert not caplog.records
+    assert len({*episodes}) == 100
+    check_game(game.with_settings(one_in=10**30), new_process=False)
+    [record] = caplog.records
+    assert "the score did not change in 100 episodes, which teaches nothing" in record.message
+    caplog.clear()
+    check_game(game.with_settings(one_in=1), new_process=False)  # each pays
+    assert not caplog.records

@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, Flag
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env import Categorical, ContractError, Game, Obs, Schema, SelectEntity, check_game
+from entity_env import (
+    HIDDEN,
+    Categorical,
+    ContractError,
+    Game,
+    Obs,
+    Schema,
+    SelectEntity,
+    check_game,
+)
 from entity_env.agents import Agent
 from entity_env.check.direct_play import Score
 from entity_env.check.likely_mistakes import (
@@ -92,6 +101,8 @@ class Cat:
     _cache = 1
     legs: ClassVar[int] = 4
     name = "cat"
+    target = None
+    home = Dot(3)
 
     @property
     def is_hungry(self) -> bool:
@@ -116,11 +127,13 @@ class Derived(Unrelated):
 
 @pytest.mark.parametrize("cls", [Cat, Kitten])
 def test_numbers_without_annotation(cls: type) -> None:
-    fuel, at = unseen_attributes(Schema((cls,), (Move,)))
+    fuel, at, target, home = unseen_attributes(Schema((cls,), (Move,)))
     assert f"entity {cls.__name__}: fuel = 3 has no annotation, so it is no field" in fuel
     assert "write fuel: int = 3, or fuel: ClassVar[int]" in fuel
     assert f"{__file__}:" in fuel
     assert "at = (1.5, 2) has no annotation" in at
+    assert "write target: ... | None = None, or" in target
+    assert "write home: Dot = Dot(x=3), or" in home
 
 
 def test_attributes_of_other_classes_are_theirs() -> None:
@@ -143,6 +156,29 @@ def test_members_of_fields_with_one_value() -> None:
     assert "entity Armed: CANNON of kind has the value of BOW, 2, so they are one member" in kind
     assert f"{__file__}:" in kind
     assert "CANNON of spare" in spare
+    assert "if it is meant, write CANNON = Kind.BOW below the class" in spare
+
+
+@dataclass
+class Hand:
+    kind: Kind
+
+
+@dataclass
+class TwoHanded:
+    left: Hand
+    right: Hand | None
+    pockets: tuple[Kind, Kind]
+    noted: Annotated[Kind, "a note"]
+    name: Kind = field(metadata=HIDDEN)
+
+
+def test_members_of_nested_fields_with_one_value() -> None:
+    found = list(aliased_members(Schema((TwoHanded,), (Move,))))
+    fields = ["left.kind", "right.kind", "pockets", "noted"]
+    assert len(found) == len(fields)
+    for sentence, name in zip(found, fields, strict=True):
+        assert f"entity TwoHanded: CANNON of {name} has the value of BOW" in sentence
 
 
 def scored(*episodes: Sequence[float]) -> list[list[Score]]:
@@ -165,6 +201,27 @@ def test_scores_of_single_steps(episodes: Sequence[Sequence[float]]) -> None:
     [hint] = hints(*episodes)
     assert "the score looks like the reward of a step: it is " in hint
     assert "(game.py:7 in play); Obs(score) needs the score so far, score += reward" in hint
+
+
+@pytest.mark.parametrize("reward", [1.0, -1.0])
+def test_the_same_reward_for_every_step(reward: float) -> None:
+    [hint] = hints(*[[0, *[reward] * 10]] * 3)
+    assert hint.startswith(f"the score changes at the first step alone, by {reward:g} in every")
+    assert "(game.py:7 in play): Obs(score) needs the score so far, score += reward" in hint
+
+
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        [[0, *[1] * 10]],  # one episode shows nothing
+        [[0, *[1] * 10], [0, *[1] * 5]],  # nor do short ones
+        [[0, *[1] * 10], [0, *[2] * 10]],
+        [[0, *[1] * 10, 2], [0, *[1] * 10]],
+        [[0, *[1] * 10], [0] * 11],
+    ],
+)
+def test_rewards_of_first_steps_are_no_mistake(episodes: Sequence[Sequence[float]]) -> None:
+    assert not hints(*episodes)
 
 
 REWARDS = st.lists(st.integers(-5, 5), min_size=1, max_size=50)
@@ -216,6 +273,11 @@ def test_a_score_of_billions() -> None:
         ([0.001] * 9, False, ""),
         ([9.0, *[0.001] * 9], False, ""),  # one pause, as others on the machine cause
         ([], False, ""),
+        (
+            [0.5, *[0.001] * 9] * 3,  # starts of episodes
+            False,
+            "a step takes 35.4 ms on average, one of them 0.5 s: 1,000,000 steps of training take",
+        ),
         ([0.02] * 9, False, "a step takes 20 ms: 1,000,000 steps of training take 6 hours"),
         ([0.001] * 9, True, "a step takes 1 ms; the check stopped after 8 steps: --max-time, or"),
     ],

@@ -155,6 +155,54 @@ def in_a_closure() -> Callable[..., None]:
     return play
 
 
+def make_counter() -> Callable[[], int]:
+    number = 0
+
+    def count_up() -> int:
+        nonlocal number
+        number += 1
+        return number
+
+    return count_up
+
+
+count_up = make_counter()
+
+
+def in_a_closure_of_another_function(agent: Agent, *, seed: int) -> None:
+    show(agent, count_up)
+
+
+class World:
+    """Cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.day = 0
+
+    def next_day(self) -> int:
+        with self.lock:
+            self.day += 1
+            return self.day
+
+
+WORLD = World()
+
+
+class Proxy:
+    """As of a request that is not there."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError("working outside of a request")
+
+
+PROXY = Proxy()  # all tests here pass over it
+
+
+def in_an_object_with_a_lock(agent: Agent, *, seed: int) -> None:
+    show(agent, WORLD.next_day)
+
+
 LEFT_OVER: list[tuple[Callable[..., None], str]] = [
     (in_a_global, f"'CALLS' in {FILE}"),
     (in_a_generator, f"'RNG' in {FILE}"),
@@ -162,6 +210,8 @@ LEFT_OVER: list[tuple[Callable[..., None], str]] = [
     (in_a_default, "a default argument of play"),
     (in_an_attribute, "an attribute of play"),
     (in_a_closure(), "'numbers' around play"),
+    (in_a_closure_of_another_function, f"'number' around count_up in {FILE}"),
+    (in_an_object_with_a_lock, f"'day' of 'WORLD' in {FILE}"),
     (partial(in_an_argument, [0]), "an argument of functools.partial"),
     (Counter().play, "the Counter that play is a method of"),
     (Counter(), "the Counter that is called as play"),

@@ -190,10 +190,11 @@ def test_bench_measures_both_ways() -> None:
     assert result.stdout.count("steps/s") == 2
 
 
-def test_check_of_a_sound_game_says_so() -> None:
-    result = run("check", "rock_paper_scissors", "--episodes", "2", "--seed", "3")
+@pytest.mark.parametrize(("number", "played"), [("1", "1 episode"), ("2", "2 episodes")])
+def test_check_of_a_sound_game_says_so(number: str, played: str) -> None:
+    result = run("check", "rock_paper_scissors", "--episodes", number, "--seed", "3")
     assert result.exit_code == 0
-    assert result.stdout == "rock_paper_scissors: no violation of the contract in 2 episodes\n"
+    assert result.stdout == f"rock_paper_scissors: no violation of the contract in {played}\n"
 
 
 CHECKED = """
@@ -263,7 +264,7 @@ def test_check_warns_of_a_score_that_never_changes(
     file = tmp_path / "checked_game.py"
     file.write_text(CHECKED)
     assert run("check", str(file), "--set", "fault=constant").exit_code == 0
-    assert "checked_game: the score did not change in 3 episodes" in caplog.text
+    assert "checked_game: the score did not change in 100 episodes" in caplog.text
     caplog.clear()
     assert run("check", "rock_paper_scissors").exit_code == 0
     assert caplog.text == ""

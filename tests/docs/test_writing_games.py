@@ -12,6 +12,7 @@ import pytest
 
 import entity_env
 from entity_env import agents, check
+from entity_env.authoring.action_type import ActionType
 from entity_env.games import snake
 from tests import ROOT
 
@@ -102,6 +103,19 @@ def test_every_function_is_called_with_its_keywords() -> None:
     for call in calls:
         path = call.partition("(")[0]
         assert call == call_of(public(path), path)
+
+
+def test_actions_and_functions_have_rows() -> None:
+    rows = {row for each in sections().values() for _, row in each}
+    public_types = [getattr(entity_env, name) for name in dir(entity_env)]
+    actions = {
+        each.__name__
+        for each in public_types
+        if isinstance(each, type) and issubclass(each, ActionType) and each is not ActionType
+    }
+    functions = {"RandomAgent", "HumanAgent", "load_agent", "against", "check_game"}
+    assert len(actions) > 2
+    assert actions | functions <= {row.partition("(")[0] for row in rows}
 
 
 def test_methods_in_the_text_exist() -> None:

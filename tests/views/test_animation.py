@@ -39,7 +39,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake, treasure_hunt
 from entity_env.views import Look, find_look
-from entity_env.views.animation import Animation, Bar
+from entity_env.views.animation import ActorBars, Animation, Bar
 from entity_env.views.pictures import Painter
 from entity_env.views.scene import Scene
 from tests import ROOT
@@ -278,6 +278,20 @@ def test_a_panel_has_the_value_the_chosen_and_the_likely_choices(
         assert half[0] <= shape.center[0] + 1e-6 <= width - half[0] + 2e-6
         assert half[1] <= shape.center[1] + 1e-6 <= height - half[1] + 2e-6
     assert plain.with_thoughts().svg(0) != plain.svg(0)
+
+
+def test_a_panel_has_the_first_actor_of_each_action_and_says_how_many_are_left() -> None:
+    plain = thinking_animation(2)
+    [still] = plain.stills
+    actors = [
+        ActorBars(f"{name}: Unit {i}", [Bar("GO", 0.5, is_chosen=True)])
+        for name in ("Fire", "Order")
+        for i in range(3)
+    ]
+    animation = replace(plain, stills=[replace(still, actors=actors)])
+    texts = [shape.text for shape in animation.with_thoughts().shapes_of(0) if shape.text]
+    titles = [text for text in texts if text not in ("GO", "50%", "value 0.5")]
+    assert titles == ["Fire: Unit 0", "Order: Unit 0", "and 4 more, all in a .html"]
 
 
 def test_a_ring_is_around_what_is_attended_to() -> None:

@@ -196,6 +196,22 @@ def test_tables_of_any_size_do_not_overlap(widths: list[int], counts: list[int])
     assert {f"{value:g}" for each in rows.values() for value in each.flat} <= texts
 
 
+def test_a_column_has_room_for_capitals() -> None:
+    def room_of(name: str) -> float:
+        space = ObsSpace([], {"Card": Entity([f"suit.is_{name}", "suit.is_A"])})
+        each = SeenObservation(Observation(reward=0.0, features={"Card": [[1, 0]]}), space)
+        drawing = Drawing(Look(), space)
+        drawing.include(each)
+        shapes = drawing.draw(each).shapes
+        [cell] = [shape for shape in shapes if shape.text == name]
+        [swatch] = [s for s in shapes if s.kind == "rect" and s.of < 0]
+        left = swatch.center[0] + swatch.size[0] / 2
+        return (cell.center[0] - left) / (len(name) * cell.size[0])
+
+    assert room_of("diamonds") > 0.5
+    assert room_of("DIAMONDS") > 0.7
+
+
 def test_equal_entities_share_a_row() -> None:
     _, shapes = drawn(Look(), seen(cards=[[1, 2], [3, 4], [1, 2]]))
     assert [shape.of for shape in shapes if shape.of >= 0] == [0, 1]

@@ -128,7 +128,9 @@ def check(
         cause = error.__cause__
         trace = f"\n{game_traceback(cause)}" if isinstance(cause, Exception) else ""
         raise GameFailed(f"{error}{trace}") from error
-    played = f"{num_played} episodes" if num_played else "the first steps of an episode"
+    played = f"{num_played} episode{'s' * (num_played > 1)}"
+    if not num_played:
+        played = "the first steps of an episode"
     echo(f"{chosen.name}: no violation of the contract in {played}")
 
 
