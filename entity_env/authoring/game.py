@@ -121,7 +121,7 @@ class Game:
         """The action space."""
         return self.schema.action_space()
 
-    def with_settings(self, **settings: object) -> Game:
+    def with_settings(self, /, **settings: object) -> Game:
         """The same game with other values for some keyword arguments of `play`.
 
         Strings are parsed by the annotation of the argument, as from a command line.

@@ -164,7 +164,7 @@ def file_below(name: str) -> Path | None:
         return None
     for first in range(len(parts)):
         path = Path(*parts[first:])
-        for file in (path.with_name(f"{path.name}.py"), path / _INIT):
+        for file in (path / _INIT, path.with_name(f"{path.name}.py")):  # as Python's imports
             if file.is_file() and (not first or _place_of(file.resolve())[0] == name):
                 return file
     return None

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
@@ -45,6 +46,7 @@ from entity_env.errors import (
 )
 from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.azul import AzulTables, azul
+from entity_env.replay.writer import place_of
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.options import OnError
@@ -82,6 +84,8 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
             game = (NAMED[name] if name in NAMED else _found_game(name)).with_settings(**parsed)
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
+    if code is not None and (home := _home_of(game)) is not None:
+        remember(home if isinstance(code, str) else Path(sys.modules[home].__file__ or home))
     for each in setting_names(game, parsed).values():
         remember(each)
     return game
@@ -103,7 +107,17 @@ def game_code(name: str) -> Name | None:
         place, _ = _split_name(name)
     except OSError as error:  # the name is too long
         raise UsageError(f"no game {shown(name)}: {error.strerror}") from error
-    return place if isinstance(place, Path) else file_below(place) or place
+    if isinstance(place, Path) or (file := file_below(place)) is not None:
+        return place if isinstance(place, Path) else file
+    # A package without this module, or one that is compiled: it would hide an installed one.
+    top = place.partition(".")[0]
+    return place if PathFinder.find_spec(top, [str(Path.cwd())]) is None else Path(top)
+
+
+def _home_of(game: Game) -> str | None:
+    """The module that defines a game, to which its replays refer; None if there is none."""
+    place = place_of(game)
+    return None if place is None else place[0]
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:

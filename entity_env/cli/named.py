@@ -47,6 +47,23 @@ def was_named(name: Name) -> bool:
         return False
 
 
+def may_name(source: Path, name: Name) -> bool:
+    """True if a file may name this: the user has named it before.
+
+    If the file was made or accepted here and is the same, the code that it names may have changed
+    since. But it has to be the code that was named: the same words mean another file elsewhere.
+    """
+    return was_named(name) or (was_named(source) and was_recorded(name))
+
+
+def was_recorded(name: Name) -> bool:
+    """True if the user has named this before, whatever it contained then."""
+    try:
+        return read_file(_entry(name), _MAX_BYTES).partition(b"\n")[2] == _text(name) + b"\n"
+    except (OSError, ValueError):
+        return False
+
+
 def _entry(name: Name) -> Path:
     """The file that records a name: one per path, so that a new digest replaces the old one."""
     key = hashlib.sha256(_text(name)).hexdigest()[:32]

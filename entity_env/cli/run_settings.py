@@ -25,7 +25,7 @@ from entity_env.agents.ppo.tracking.settings_file import (
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.authoring.load_module import split_file_name
 from entity_env.cli.load_game import game_code, load_game, nearest, setting_names
-from entity_env.cli.named import Name, remember, was_named
+from entity_env.cli.named import Name, may_name, remember
 from entity_env.errors import UsageError, shown
 
 _Text: TypeAlias = str | list[str]
@@ -44,7 +44,7 @@ _PLAYERS: Final = ("opponent", "eval_opponent")
 """Options that take an agent: a path, or a word."""
 _PLAIN: Final = {
     "eval_opponent": "random",
-    "opponent": r"(self|random|none)(=.*)?",
+    "opponent": "self|random|none",
     "quirks": r"\w+",
     "ray": "auto|local",
 }
@@ -105,14 +105,18 @@ class GivenSettings:
             if before.get(name) != value
         ]
 
-    def of_files(self) -> Iterator[tuple[str, str, str]]:
-        """Option, file and text of every option that was not typed; without settings of games."""
+    def of_files(self) -> Iterator[tuple[str, str, str, str]]:
+        """Every option that was not typed, without settings of games.
+
+        Its name, its file, its text, and the text without the share of an opponent.
+        """
         for option, source in self.sources.items():
             for text in _texts(self.options.get(option, [])):
-                yield option, source, text
+                yield option, source, text, _without_share(option, text)
         opponents = self.earlier.get("opponents")
         if "opponent" not in self.options and isinstance(opponents, dict):
-            yield from (("opponent", self.run_file, str(name)) for name in opponents)
+            for name in map(str, opponents):
+                yield "opponent", self.run_file, name, name
 
     @property
     def stored(self) -> dict[str, _Text]:
@@ -304,25 +308,26 @@ def _require_named(
     """
     for option in kinds.keys() & typed.keys() - {_SET}:  # settings are recorded with the game
         for text in _texts(typed[option]):
+            text = _without_share(option, text)
             if (name := _named_by(option, kinds[option], text)) is not None:
                 remember(name)
     refused, naming = [], set()
-    for option, source, text in given.of_files():
-        name = _named_by(option, kinds.get(option, click.STRING), text)
+    for option, source, text, what in given.of_files():
+        name = _named_by(option, kinds.get(option, click.STRING), what)
         if isinstance(name, Path) and not os.path.exists(name):
             where = shlex.join(_typed(option, "path/to/FILE.py"))
             raise UsageError(f"{source}: {option}: no file {shown(text)} here: name it, {where}")
         if name is not None:
             naming.add(source)
-            if not (was_named(Path(source)) or was_named(name)):
+            if not may_name(Path(source), name):
                 refused.append((source, option, text))
     if not refused and given.setting_sources and "game" in given.options:
         game = load_game(str(given.options["game"]))
         texts = dict(each.partition("=")[::2] for each in given.options[_SET])
-        for key, what in setting_names(game, texts).items():
+        for key, value in setting_names(game, texts).items():
             if source := given.setting_sources.get(key, ""):
                 naming.add(source)
-                if not (was_named(Path(source)) or was_named(what)):
+                if not may_name(Path(source), value):
                     refused.append((source, _SET, f"{key}={texts[key]}"))
     if refused:
         sources = " and ".join(dict.fromkeys(source for source, _, _ in refused))
@@ -352,15 +357,19 @@ def _named_by(option: str, kind: object, text: str) -> Name | None:
         return game_code(text)
     if re.fullmatch(_PLAIN.get(option, ""), text):
         return None
-    name = text.rpartition("=")[0] or text if option == "opponent" else text  # NAME=SHARE
-    if (file := split_file_name(name)) is not None:
+    if (file := split_file_name(text)) is not None:
         return file[0]
     if option == "callback":
         return None  # it is refused later: only files have callbacks
     with suppress(OSError, ValueError):
-        if Path(name).exists() or option not in _PLAYERS or not re.fullmatch(r"[\w-]+", name):
-            return f"path {os.path.realpath(name)}"
+        if Path(text).exists() or option not in _PLAYERS or not re.fullmatch(r"[\w-]+", text):
+            return f"path {os.path.realpath(text)}"
     return None
+
+
+def _without_share(option: str, text: str) -> str:
+    """The opponent of NAME=SHARE; a name may have a = itself."""
+    return re.sub(r"=[\d.eE+-]+$", "", text) if option == "opponent" else text
 
 
 def _typed(option: str, text: str) -> list[str]:
@@ -374,9 +383,17 @@ def _option_text(value: object, is_repeated: bool, where: str) -> _Text:
         expected = "a list of texts"
         value = value if isinstance(value, list) else [value]
     for each in value if is_repeated and isinstance(value, list) else [value]:
-        if isinstance(each, list | dict | None) or "\0" in str(each):
+        if isinstance(each, list | dict | None) or not _is_argument(str(each)):
             raise UsageError(f"{where} must be {expected}, got {shown(each)}")
     return _text(value)
+
+
+def _is_argument(text: str) -> bool:
+    """Whether a text could be typed: without NUL, and without halves of surrogate pairs."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _texts(value: object) -> list[str]:

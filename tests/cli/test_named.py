@@ -3,8 +3,10 @@
 import gzip
 import json
 import os
+import py_compile
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -212,6 +214,62 @@ class TestReplays:
         (here / "mine.py").write_text(GAME + "\n")
         assert run("verify", "x.replay").exit_code == 0
 
+    def test_one_recorded_here_does_not_name_another_file_elsewhere(
+        self, stranger: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its name `mine.py` is that of a file of the stranger in their folder."""
+        given = ("train", "mine.py", *SMALL, "--replays=1", "--out=run")
+        assert run("record", "mine.py", "--no-see", "--out", "x.replay").exit_code == 0
+        assert run(*given).exit_code == 0
+        (stranger / "mine.py").write_text(CANARY + GAME)
+        (stranger / "mine_look.py").write_text(CANARY)
+        monkeypatch.chdir(stranger)
+        assert "which you have not named here before" in run("verify", "../x.replay").stderr
+        again = run("train", "--resume", "--out=../run", "--steps=96")
+        assert "add to the command: mine.py" in again.stderr
+        run("report", "../run", "--out", "r.html")
+        assert has_run(stranger) == []
+
+    @pytest.mark.parametrize("typed", ["home1", "home2/start.py", "home3.start"])
+    def test_one_recorded_here_plays_where_the_game_is_defined_in_another_file(
+        self, here: Path, typed: str
+    ) -> None:
+        """The file that was named imports the game, and the replay names where that is."""
+        package = here / typed[:5]
+        package.mkdir()
+        (package / "rules.py").write_text(GAME)
+        for name in ("__init__.py", "start.py"):
+            (package / name).write_text(f"from {package.name}.rules import dots")
+        assert run("record", typed, "--no-see", "--out", "x.replay").exit_code == 0
+        assert run("verify", "x.replay").exit_code == 0
+        (package / "rules.py").write_text(GAME + "\n")
+        assert run("verify", "x.replay").exit_code == 0
+
+    @pytest.mark.parametrize("file", ["__init__.py", "__init__.pyc"])
+    def test_an_installed_module_that_was_named_is_not_hidden_by_another_one(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch, file: str
+    ) -> None:
+        package = here / "site" / "hidden_game"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "start.py").write_text(GAME)
+        monkeypatch.syspath_prepend(str(here / "site"))
+        given = ("record", "hidden_game.start:dots", "--no-see", "--out", "x.replay")
+        assert run(*given).exit_code == 0
+        assert run("verify", "x.replay").exit_code == 0
+        own = here / "stranger" / "hidden_game"
+        own.mkdir(parents=True)
+        (own / "code.py").write_text(CANARY)
+        py_compile.compile(str(own / "code.py"), str(own / "__init__.pyc"), doraise=True)
+        (own / "code.py").rename(own / "__init__.py")
+        for other in {"__init__.py", "__init__.pyc"} - {file}:
+            (own / other).unlink()
+        for name in [name for name in sys.modules if name.startswith("hidden_game")]:
+            del sys.modules[name]
+        monkeypatch.chdir(here / "stranger")
+        assert "which is not here" in run("verify", "../x.replay").stderr
+        assert has_run(here) == []
+
     def test_an_environment_has_to_be_named(self, here: Path) -> None:
         pytest.importorskip("gymnasium")
         out = here / "x.replay"
@@ -334,6 +392,20 @@ class TestSettings:
         result = run("train", "--resume", "--out", "stranger", *SMALL)
         assert "--opponent stranger/bot.py:Bot" in result.stderr
         assert has_run(stranger) == []
+
+    @pytest.mark.parametrize("folder", ["x=run", "self=1", "random=0.5"])
+    def test_a_name_with_a_share_in_it_is_a_name(self, here: Path, folder: str) -> None:
+        pytest.importorskip("torch")
+        given = ("train", "tic_tac_toe", *SMALL, "--out", folder)
+        assert run(*given).exit_code == 0
+        forget()
+        (here / folder / "bot.py").write_text(BOT)
+        path = here / folder / "run.json"
+        about = json.loads(path.read_text())
+        path.write_text(json.dumps({**about, "opponents": {f"{folder}/bot.py:Bot": 1.0}}))
+        refusal = run("train", "--resume", "--out", folder, "--steps=96").stderr
+        assert f"--opponent {folder}/bot.py:Bot" in refusal
+        assert has_run(here) == []
 
     def test_what_was_typed_once_is_named_later(self, stranger: Path) -> None:
         pytest.importorskip("torch")

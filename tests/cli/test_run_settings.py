@@ -174,6 +174,8 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
         ("[run]\ncallback = 3", "--callback needs FILE.py:CLASS, got '3'"),
         ("[run]\nresume = true", "{file}: there is no option 'resume' in [run]"),
         ("[game]\nboard = 3", "snake has no setting 'board'"),
+        ("[game]\nself = 3", "snake has no setting 'self'"),
+        ("total_steps = 'none'", "total_steps must be an integer from 1 to 9.223e+18, got None"),
         (
             "[game]\nboard_size = [3]",
             "{file}: in [game]: board_size must be a number or a text, got [3]",
@@ -317,3 +319,12 @@ def test_values_of_any_type_are_taken_or_refused_in_one_line(data: st.DataObject
         result = run("--config", str(path), "--out", str(Path(folder, "run")))
     assert result.exit_code in (0, 2), result.exception
     assert result.stderr.count("\n") == (result.exit_code == 2)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0b"])
+def test_a_text_that_cannot_be_typed_is_refused(tmp_path: Path, text: str) -> None:
+    about = {"format": "entity_env.run", "game": text, "options": {"failures": text}}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    result = CliRunner().invoke(main, ["train", "--resume", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "must be a number or a text" in result.stderr

@@ -279,7 +279,7 @@ class PPOConfig:
         value = getattr(self, name)
         if value is None and name in _OPTIONAL:
             return
-        if not all(map(is_right, values_of(value))):
+        if value is None or not all(map(is_right, values_of(value))):
             got = value if isinstance(value, Schedule) else repr(value)
             raise UsageError(f"{name} must be {expected}, got {got}")
 

@@ -35,7 +35,7 @@ from entity_env.cli.load_game import (
     setting_names,
     single_keys,
 )
-from entity_env.cli.named import remember, was_named
+from entity_env.cli.named import may_name, remember, was_named, was_recorded
 from entity_env.cli.options import (
     SEED,
     FiniteRange,
@@ -87,25 +87,28 @@ def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = 
     """
     header = replay.header
     path = Path(replay.name)
-    run, is_own = _run_of(path, header.game), was_named(path)
-    name = given or _game_in_package(header) or run.get("game") or _game_named(replay, is_own)
+    run = _run_of(path, header.game)
+    name = given or _game_in_package(header) or run.get("game") or _game_named(replay)
     game = load_game(name, settings)
-    of_run = run.get("settings", {})
-    named = {
-        key: header.settings[key]
-        for key, what in setting_names(game, header.settings).items()
-        if is_own or of_run.get(key) == header.settings[key] or was_named(what)
-    }
+    of_run, is_own = run.get("settings", {}), was_named(path)
+    named = {}
+    for key, what in setting_names(game, header.settings).items():
+        value = header.settings[key]
+        is_of_run = is_own or (key in of_run and of_run[key] == value)
+        if was_named(what) or (is_of_run and (isinstance(what, str) or was_recorded(what))):
+            named[key] = value
     return game.with_settings(**named)
 
 
 def _run_of(replay: Path, game: str) -> Mapping[str, Any]:
     """The `run.json` of the run made here that left a replay of a game; empty if there is none."""
-    folder = replay.parent.parent
-    if replay.parent.name not in REPLAY_FOLDERS or not was_named(folder / RUN_FILE):
+    file = replay.parent.parent / RUN_FILE
+    if replay.parent.name not in REPLAY_FOLDERS or not was_named(file):
         return {}
-    about = read_about(folder)
-    return about if about.get("game_name") == game else {}
+    about = read_about(file.parent)
+    code = game_code(str(about.get("game")))
+    is_right = about.get("game_name") == game and (code is None or may_name(file, code))
+    return about if is_right else {}
 
 
 def _game_in_package(header: ReplayHeader) -> str | None:
@@ -113,7 +116,7 @@ def _game_in_package(header: ReplayHeader) -> str | None:
     return header.game if is_own and header.game in NAMED else None
 
 
-def _game_named(replay: Replay, is_own: bool) -> str:
+def _game_named(replay: Replay) -> str:
     """GAME as a replay names it; raises `ReplayError` if it must not be loaded for that."""
     name, source = replay.header.game, replay.header.source
     package, _, rest = source.partition(":")
@@ -124,7 +127,7 @@ def _game_named(replay: Replay, is_own: bool) -> str:
     if (
         code is None
         or (isinstance(code, Path) and not code.is_file())
-        or (is_module and not was_named(code))
+        or (is_module and not may_name(Path(replay.name), code))
     ):
         where = f" in {source}" if source else ""
         raise ReplayError(
@@ -132,7 +135,7 @@ def _game_named(replay: Replay, is_own: bool) -> str:
             "FILE.py"
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
-    if not (is_own or was_named(code)):
+    if game_code(word) != code or not may_name(Path(replay.name), code):
         raise ReplayError(
             f"{replay.name} is of the game {word}, which you have not named here before, or which "
             f"has changed since: if you trust its code, name it, --game {shlex.quote(word)}"

@@ -83,7 +83,7 @@ Ask: TypeAlias = Callable[[Agent, Obs, GameState], int | None]
 class AzulGame(Game):
     """A game for as many agents as its setting `num_players` says."""
 
-    def with_settings(self, **settings: object) -> AzulGame:
+    def with_settings(self, /, **settings: object) -> AzulGame:
         """See `Game.with_settings`.
 
         Raises:

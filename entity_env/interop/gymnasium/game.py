@@ -142,7 +142,7 @@ class ImportedGame(Game):
         """All settings: they are passed to another library."""
         return dict(settings)
 
-    def with_settings(self, **settings: object) -> ImportedGame:
+    def with_settings(self, /, **settings: object) -> ImportedGame:
         """The game of an environment that is made with other settings; its spaces may differ."""
         if not settings:
             return self
