@@ -1,10 +1,10 @@
 """entity_env: one game file in plain Python that you can play, train and ship."""
 
-from typing import TYPE_CHECKING
-
 from entity_env import interrupts as _interrupts  # noqa: F401 - before what takes long to import
 
 # isort: split
+from typing import TYPE_CHECKING
+
 from entity_env.authoring.action_type import (
     ActionType as ActionType,
     Categorical as Categorical,

@@ -6,10 +6,35 @@ process runs the program. `interruptible` runs a command.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
+
+
+def _end_at_once() -> None:
+    """Lets Ctrl-C end the process without a traceback, if it runs `entity-env`.
+
+    Its imports take most of a second, in which nothing begins that needs to be cleaned up. The
+    signal itself ends the process: also in long calls of C, and shells see that it was Ctrl-C.
+    """
+    # Ignored by background jobs of a shell, and handled by programs that embed this one.
+    if _is_program() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _is_program() -> bool:
+    """Whether this process was started as `entity-env` or `python -m entity_env`."""
+    if not sys.argv:
+        return False
+    if sys.argv[0] == "-m":  # while Python imports the package whose `__main__` it will run
+        return sys.orig_argv[-len(sys.argv)] == "entity_env"
+    return os.path.basename(sys.argv[0]).startswith("entity-env")
+
+
+_end_at_once()
+
+# ruff: noqa: E402 - after the handler: these take longer than all above
+import contextlib
 import threading
 import time
 from _thread import start_new_thread
@@ -23,17 +48,6 @@ INTERRUPTED: Final = 130
 _POLL_S: Final = 0.02
 _LONGEST_IMPORT_S: Final = 10.0
 """An import that takes longer is of a script that does its work when it is imported."""
-
-
-def _end_at_once() -> None:
-    """Lets Ctrl-C end the process without a traceback, if it runs `entity-env`.
-
-    Its imports take most of a second, in which nothing begins that needs to be cleaned up. The
-    signal itself ends the process: also in long calls of C, and shells see that it was Ctrl-C.
-    """
-    # Ignored by background jobs of a shell, and handled by programs that embed this one.
-    if _is_program() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
@@ -94,21 +108,9 @@ class _Handler:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def _is_program() -> bool:
-    """Whether this process was started as `entity-env` or `python -m entity_env`."""
-    if not sys.argv:
-        return False
-    if sys.argv[0] == "-m":  # while Python imports the package whose `__main__` it will run
-        return sys.orig_argv[-len(sys.argv)] == "entity_env"
-    return os.path.basename(sys.argv[0]).startswith("entity-env")
-
-
 def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         frame = frame.f_back
     return False
-
-
-_end_at_once()

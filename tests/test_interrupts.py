@@ -25,6 +25,7 @@ class Interrupts:
         if name == os.environ["INTERRUPTED_AT"]:
             os.killpg(0, signal.SIGINT)
 
+sys.modules.pop(os.environ["INTERRUPTED_AT"], None)
 sys.meta_path.insert(0, Interrupts())
 """
 """Sends SIGINT to a program and all its children when they begin to import a module."""
@@ -61,8 +62,9 @@ def interrupted_at(
     assert [path.name for path in folder.iterdir()] == ["hook"]
 
 
-def test_before_the_program_is_imported(tmp_path: Path) -> None:
-    interrupted_at("entity_env.core", tmp_path, "games")
+@pytest.mark.parametrize("module", ["typing", "entity_env.core"])
+def test_before_the_program_is_imported(module: str, tmp_path: Path) -> None:
+    interrupted_at(module, tmp_path, "games")
 
 
 @pytest.mark.slow  # each imports a part of the program, in a process of its own

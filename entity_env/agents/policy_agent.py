@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from random import Random
-from typing import Any, Protocol, Self, runtime_checkable
+from types import FunctionType, ModuleType
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +23,13 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, SchemaError
+
+_SHARED: Final = (
+    *(Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator),
+    *(AgentRun, Schema),
+)
+_NOT_COPIED: Final = (type, FunctionType, ModuleType)
+"""Of these, a deep copy is the object itself."""
 
 
 class PolicyAgent(Agent):
@@ -83,19 +93,13 @@ class PolicyAgent(Agent):
 
     def copy_for_seat(self) -> Self:
         """A copy that plays in another seat at the same time: a deep copy of its attributes that
-        shares random generators, those that its attributes hold included.
+        shares random generators, wherever they are held.
 
         Raises:
             UsageError: an attribute cannot be copied.
         """
-        parts = [*vars(self).values()]
-        parts += [part for each in parts for part in getattr(each, "__dict__", {}).values()]
-        shared: list[object] = [
-            each for each in parts if isinstance(each, Random | np.random.Generator)
-        ]
-        shared += [self._run, self._schema, self._asked]
         try:
-            return copy.deepcopy(self, {id(each): each for each in shared})
+            return copy.deepcopy(self, {id(each): each for each in _shared_parts(self)})
         except Exception as error:  # of any attribute
             raise one_per_seat(
                 self, f"cannot be copied ({type(error).__name__}: {error})"
@@ -153,6 +157,28 @@ class PolicyAgent(Agent):
             )
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} answered illegally: {error}") from error
+
+
+def _shared_parts(agent: PolicyAgent) -> list[object]:
+    """The parts of an agent that its copies share.
+
+    A copied generator would make the same choices in every seat; a run refers to the whole match.
+    """
+    torch = sys.modules.get("torch")
+    shared = _SHARED if torch is None else (*_SHARED, torch.Generator)
+    found: list[object] = []
+    seen: dict[int, object] = {}
+    left: list[object] = [agent]
+    while left:
+        part = left.pop()
+        if id(part) in seen or isinstance(part, _NOT_COPIED):
+            continue
+        seen[id(part)] = part
+        if isinstance(part, shared):
+            found.append(part)
+        else:
+            left += gc.get_referents(part)  # also in slots, containers and bound methods
+    return found
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent, one_per_seat
@@ -29,8 +29,11 @@ from entity_env.errors import (
     SchemaError,
     UsageError,
     WorkerError,
+    shown,
 )
 
+_MAX_VERSION: Final = 64
+"""Characters of the version of a game."""
 Transport: TypeAlias = Literal["greenlet", "thread"]
 """How a game that is stepped waits for its actions: all games of a process in one thread, in under
 a microsecond, or each in an OS thread of its own, for games that need one: those that run an event
@@ -76,9 +79,11 @@ class Game:
             `entity_env.agents.GameAgents`, imported only to load agents by name.
         transport: how its copies wait for their actions, see `Transport`: "thread" for a game that
             runs an event loop. A `VecEnv` may choose another one.
+        version: of the rules, a short text or a number that you change with them. Runs, datasets
+            and replays keep it, and commands say where it differs.
 
     Raises:
-        UsageError: an unknown transport.
+        UsageError: an unknown transport, or a version that is neither a number nor a line of text.
         SchemaError: a class that cannot be featurized, a `play` without `seed`, or one that is
             `async` or a generator.
     """
@@ -96,8 +101,11 @@ class Game:
         look: str | None = None,
         players: str | None = None,
         transport: Transport = "greenlet",
+        version: str | int | None = None,
     ) -> None:
         require_choice("transport", transport, get_args(Transport))
+        _require_version(version)
+        self.version = version
         self.play = play
         self.name = name or _name_of(play)
         self.num_agents = num_agents
@@ -416,6 +424,17 @@ def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError)
         r"itera|subscript|len\(\)|item|revers", text
     )
     return "play gets one agent, no list of them: Game(num_agents=2) has two" if is_list else ""
+
+
+def _require_version(version: object) -> None:
+    is_text = (
+        isinstance(version, str) and version.isprintable() and 0 < len(version) <= _MAX_VERSION
+    )
+    if not (is_text or version is None or type(version) is int):
+        raise UsageError(
+            f"version must be a number or a line of 1 to {_MAX_VERSION} characters, got "
+            f"{shown(version)}"
+        )
 
 
 def _name_of(play: Callable[..., None]) -> str:

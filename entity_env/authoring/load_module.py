@@ -15,11 +15,12 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from entity_env.errors import UsageError
 
 _INIT: Final = "__init__.py"
+_Cached: TypeAlias = "functools._lru_cache_wrapper[Any]"
 
 
 class NamedFileLoader(SourceFileLoader):
@@ -94,7 +95,8 @@ def to_pickle(value: object) -> bytes:
     defined in `__main__`, in a function or in a module that no process can import is sent by value.
 
     Code keeps the name of its file, so that tracebacks of other processes show its lines:
-    cloudpickle 3.1.3 writes `<dynamic-code>` instead.
+    cloudpickle 3.1.3 writes `<dynamic-code>` instead. Functions and properties that cache their
+    results, which cloudpickle cannot send by value, arrive with an empty cache.
 
     Raises:
         pickle.PicklingError, TypeError, AttributeError, ValueError: the object cannot be pickled.
@@ -113,9 +115,27 @@ def _pickler_class() -> type[pickle.Pickler]:
     def reduce_named(code: CodeType) -> tuple[Callable[..., CodeType], tuple[object, ...]]:
         return _make_code, (code.co_filename, *reduce_code(code))
 
+    def reduce_cached(function: _Cached) -> str | tuple[Callable[..., object], tuple[object, ...]]:
+        module: str = getattr(function, "__module__", None) or ""
+        path: str = getattr(function, "__qualname__", "")  # that of a partial has none
+        found: object = sys.modules.get(module)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        sent = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+        packages = {module.rsplit(".", i)[0] for i in range(module.count(".") + 1)}
+        if found is function and not packages & sent:
+            return path  # imported by that name
+        parameters = function.cache_parameters()
+        return _make_cached, (function.__wrapped__, parameters["maxsize"], parameters["typed"])
+
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         dispatch_table: ClassVar = ChainMap(
-            {CodeType: reduce_named}, cloudpickle.Pickler.dispatch_table
+            {
+                CodeType: reduce_named,
+                functools._lru_cache_wrapper: reduce_cached,
+                functools.cached_property: _reduce_property,
+            },
+            cloudpickle.Pickler.dispatch_table,
         )
 
     return Pickler
@@ -123,6 +143,17 @@ def _pickler_class() -> type[pickle.Pickler]:
 
 def _make_code(file: str, make: Callable[..., CodeType], args: tuple[Any, ...]) -> CodeType:
     return make(*args).replace(co_filename=file)
+
+
+def _make_cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> _Cached:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _reduce_property(
+    cached: functools.cached_property[Any],
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+    """Without the lock that it has before Python 3.12."""
+    return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
 
 
 def split_file_name(text: str) -> tuple[Path, str | None] | None:

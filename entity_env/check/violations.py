@@ -29,6 +29,7 @@ from entity_env.authoring.entity_type import (
     without_none,
 )
 from entity_env.authoring.game_traceback import (
+    is_failure,
     line_of_error,
     reason_of,
     stack_of,
@@ -131,12 +132,14 @@ class Violations:
             yield
         except Exception as error:
             self.raised(call, error, hint=hint(error))
-        except SystemExit as error:
-            self.raised(call, error, reason_of(error))
         except GameHangs as hang:
             self.hangs = True
             self.cause = hang
             self.add(f"{call} hangs, {hang}: {stack_of(hang)}")
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            self.raised(call, error, reason_of(error))
 
     def raise_if_any(self) -> None:
         """Raises a ContractError with all violations, if there are any."""

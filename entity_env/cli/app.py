@@ -18,6 +18,7 @@ from entity_env.cli.commands.eval import evaluate
 from entity_env.cli.commands.info import bench, check, doctor, list_games
 from entity_env.cli.commands.play import play
 from entity_env.cli.commands.replay import draw, record, replay, verify
+from entity_env.cli.commands.reproduce import reproduce
 from entity_env.cli.commands.runs import export, list_runs, report
 from entity_env.cli.commands.sweep import sweep
 from entity_env.cli.commands.train import train
@@ -110,7 +111,7 @@ def _drop_output() -> None:
 
 
 for command in (
-    *(list_games, play, train, sweep, evaluate, export),
+    *(list_games, play, train, reproduce, sweep, evaluate, export),
     *(record, replay, verify, draw, dataset, clone),
     *(list_runs, report, watch),
     *(check, bench, capture_goal, doctor),

@@ -68,7 +68,11 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
         raise
     except WorkerError as error:
         cause = error.__cause__
-        trace = trace_from(cause, _file_of(game)) if isinstance(cause, Exception) else None
+        trace = (
+            trace_from(cause, _file_of(game))
+            if cause is not None and is_a(cause, Exception)
+            else None
+        )
         env = str(error).partition("\n")[0]
         where = "\n".join((env, *notes_of(error)))
         raise GameFailed(f"{(trace or error.game_traceback).rstrip()}\n{where}\n") from error

@@ -20,11 +20,13 @@ from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.ppo.tracking.comparison import since_run
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
+from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import (
     file_below,
     import_named,
@@ -33,6 +35,7 @@ from entity_env.authoring.load_module import (
     split_file_name,
 )
 from entity_env.authoring.local_run import Turn
+from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
 from entity_env.cli.named import Name, remember
@@ -46,7 +49,6 @@ from entity_env.errors import (
 )
 from entity_env.games import BATCH_GAMES, GAMES
 from entity_env.games.azul import AzulTables, azul
-from entity_env.replay.writer import place_of
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.options import OnError
@@ -129,6 +131,13 @@ def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]
             if Path(str(value)).exists():
                 found[name] = Path(str(value))
     return found
+
+
+def tell_of_changes(game: Game, agents: Iterable[str | Path]) -> None:
+    """Prints a line for every agent whose run was of another source or version of the game."""
+    for agent in dict.fromkeys(agents):
+        if agent and (line := since_run(Path(agent), game)):
+            echo(line, err=True)
 
 
 def _is_environment(name: str) -> bool:

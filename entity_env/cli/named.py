@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import click
 
-from entity_env.core.files import read_file, write_file
+from entity_env.core.files import code_digest, read_file, write_file
 
 Name: TypeAlias = Path | str
 """A file or folder, which counts as named while its content stays the same; or any other words."""
@@ -71,30 +70,10 @@ def _entry(name: Name) -> Path:
 
 
 def _content(name: Name) -> bytes:
-    digest = _digest(name) if isinstance(name, Path) else "words"
+    digest = code_digest(name) if isinstance(name, Path) else "words"
     return b"%s\n%s\n" % (digest.encode(), _text(name))
 
 
 def _text(name: Name) -> bytes:
     text = os.path.realpath(name) if isinstance(name, Path) else name
     return text.encode("utf-8", "surrogatepass")
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a file; of a package its Python files, of another folder the files in it."""
-    total = hashlib.sha256()
-    for file in _files(path):
-        with open(file, "rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        total.update(f"{digest} {file.relative_to(path)}\n".encode("utf-8", "surrogatepass"))
-    return total.hexdigest()
-
-
-def _files(path: Path) -> Iterable[Path]:
-    """The regular files of a path; OSError if there are none."""
-    is_package = (path / "__init__.py").is_file()
-    inside = path.rglob("*.py") if is_package else path.iterdir() if path.is_dir() else [path]
-    found = sorted(each for each in inside if each.is_file())
-    if not found:
-        raise FileNotFoundError(str(path))
-    return found

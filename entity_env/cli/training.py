@@ -74,6 +74,20 @@ class _RememberRun(Callback):
         if state.out is not None and not state.rank:
             remember(state.out / RUN_FILE)
 
+    def on_end(self, state: TrainState) -> None:
+        self.on_start(state)  # the file says now how the run ended
+
+
+class _StopAtStep(Callback):
+    """Ends a run after the update that reaches a step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_update(self, state: TrainState) -> None:
+        if self._step <= state.progress.step < state.progress.total:
+            state.stop(f"step {self._step:,} is reached")
+
 
 def _made(callback: type[Callback]) -> Callback:
     try:
@@ -270,6 +284,8 @@ class PlannedRun(NamedTuple):
     """Shares of the environments, see `OpponentPool`."""
     origin: Origin = Origin()
     evaluation: EvaluationPlan = EvaluationPlan()
+    until: int | None = None
+    """Step at which the run ends, if that is before the last one of its schedules."""
 
     def train(
         self,
@@ -319,6 +335,8 @@ class PlannedRun(NamedTuple):
     def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
         """What sees the run of a rank."""
         found = [_RememberRun(), *map(_made, self.own_callbacks)]
+        if self.until is not None:
+            found.append(_StopAtStep(self.until))
         kinds, moments = self.kept.kinds, self.kept.moments
         if not launched.rank and (kinds or moments):
             of = vec if isinstance(vec, VecEnv) and kinds else None

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from logging import CRITICAL, getLogger
 from pathlib import Path
@@ -21,6 +21,7 @@ from entity_env.agents.ppo import PPOConfig, TrainProgress
 from entity_env.agents.ppo.presets import preset_for
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game
+from entity_env.authoring.identity import Identity
 from entity_env.cluster.search_range import SearchRange, Settings, changed
 from entity_env.cluster.session import Portable, connect
 from entity_env.core.files import write_file
@@ -91,6 +92,7 @@ class Sweep:
         is_population: population based training (Jaderberg et al. 2017) instead of early stopping
             (ASHA, Li et al. 2018).
         environments: what `make_env` makes, in words: a resumed sweep must have the same.
+        identity: of the game, see `entity_env.authoring.identity`.
 
     Raises:
         UsageError: a setting that cannot work, or that cannot change within a trial.
@@ -104,6 +106,7 @@ class Sweep:
     seed: int = 0
     is_population: bool = False
     environments: str = ""
+    identity: Identity = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.ranges:
@@ -314,7 +317,8 @@ def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
         {**asdict(each), "reward": each.reward if math.isfinite(each.reward) else "nan"}
         for each in trials
     ]
-    text = json.dumps({"sweep": sweep.to_json(), "trials": rows}, indent=1) + "\n"
+    data = {"sweep": sweep.to_json(), "identity": sweep.identity, "trials": rows}
+    text = json.dumps(data, indent=1) + "\n"
     write_file(sweep.out / STATE_FILE, text.encode())
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
 import tempfile
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -73,6 +75,37 @@ def parse_json(content: bytes) -> object:
         return json.loads(content)
     except RecursionError as error:
         raise ValueError("its brackets are nested too deeply") from error
+
+
+def code_digest(path: Path) -> str:
+    """SHA-256 of a file; of a package its Python files, of another folder the files in it.
+
+    Raises:
+        OSError: there are none, or they cannot be read.
+    """
+    if path.is_file():
+        return file_digest(path)
+    total = hashlib.sha256()
+    for file in _files(path):
+        line = f"{file_digest(file)} {file.relative_to(path)}\n"
+        total.update(line.encode("utf-8", "surrogatepass"))
+    return total.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits, as `sha256sum` prints it."""
+    with open(path, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _files(path: Path) -> Iterable[Path]:
+    """The regular files of a folder; OSError if there are none."""
+    is_package = (path / "__init__.py").is_file()
+    inside = path.rglob("*.py") if is_package else path.iterdir()
+    found = sorted(each for each in inside if each.is_file())
+    if not found:
+        raise FileNotFoundError(str(path))
+    return found
 
 
 def _size_of(found: os.stat_result, path: Path) -> int:

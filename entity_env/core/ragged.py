@@ -102,14 +102,16 @@ class RaggedArray(Generic[Scalar]):
         """The sequences of several arrays, one array after another, as copies.
 
         Raises:
-            SchemaError: there are no arrays, or they differ in width or dtype.
+            SchemaError: there are no arrays, they differ in width or dtype, or they have more rows
+                together than an array can have.
         """
         kinds = sorted({f"{part.values.shape[1:]} {part.values.dtype}" for part in parts})
         if len(kinds) != 1:
             got = " and ".join(kinds) or "no arrays"
             raise SchemaError(f"expected arrays with rows of one shape and dtype: got {got}")
-        values = np.concatenate([part.values for part in parts])
-        return cls.unchecked(values, np.concatenate([part.lengths for part in parts]))
+        lengths = np.concatenate([part.lengths for part in parts])
+        total_rows(lengths, max(len(part.values) for part in parts))
+        return cls.unchecked(np.concatenate([part.values for part in parts]), lengths)
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
@@ -197,12 +199,7 @@ class RaggedArray(Generic[Scalar]):
             return self.values[self.offsets[i] : self.offsets[i + 1]]
         chosen = np.arange(len(self))[index]
         lengths = self.lengths[chosen]
-        total = _total(lengths, len(self.values))
-        if total > _MAX_ROWS:
-            raise SchemaError(
-                f"the {len(lengths)} chosen sequences have {total} rows together, at most "
-                f"{_MAX_ROWS} fit into an array: choose fewer"
-            )
+        total_rows(lengths, len(self.values))
         shift = np.repeat(self.offsets[chosen] - _starts(lengths), lengths)
         return RaggedArray.unchecked(self.values[shift + np.arange(len(shift))], lengths)
 
@@ -235,6 +232,21 @@ def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
             f"bools: {problem}"
         )
     return index
+
+
+def total_rows(lengths: NDArray[np.int64], longest: int) -> int:
+    """The number of rows of sequences that are put into a new array, each of 0 to `longest` rows.
+
+    Raises:
+        SchemaError: an array cannot have so many.
+    """
+    total = _total(lengths, longest)
+    if total > _MAX_ROWS:
+        raise SchemaError(
+            f"the {len(lengths)} chosen sequences have {total} rows together, at most {_MAX_ROWS} "
+            "fit into an array: choose fewer"
+        )
+    return total
 
 
 def _total(lengths: NDArray[np.integer], longest: int) -> int:

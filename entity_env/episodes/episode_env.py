@@ -433,7 +433,7 @@ class _GameEnv(TrainAgentEnv):
 
     def begin(self, seed: int, number: int) -> Observation:
         """Begins episode `number` of the run of a seed; unwinds a game in the middle of one."""
-        self._seed = None
+        self._seeds = None
         self._ends.ended.clear()
         self._observations = []
         self._host.restart(seed, number)

@@ -79,7 +79,13 @@ def dataset_of(
     for replay, spaces, turns in _played(_loaded(replays), game, limits):
         num_before = recorder.num_decisions
         try:
-            recorder.add_episode(spaces, turns, replay.name)
+            recorder.add_episode(
+                spaces,
+                turns,
+                replay.name,
+                seed=replay.header.episode_seed,
+                recording=_recording_of(replay),
+            )
         except SchemaError as error:
             raise ReplayError(f"{replay.name}: {error}") from error
         choice.add(replay, recorder.num_decisions - num_before)
@@ -87,6 +93,20 @@ def dataset_of(
             on_replay(replay)
     dataset = recorder.dataset()
     return dataset.filter(choice.rows(dataset), winners=winners, min_reward=min_reward)
+
+
+def _recording_of(replay: Replay) -> dict[str, object]:
+    """What a replay says of its game and agents, as an entry of `Dataset.recordings`."""
+    header = replay.header
+    identity = {"source": header.source, "version": header.game_version}
+    return {
+        "game": header.game,
+        "settings": dict(header.settings),
+        "identity": {name: value for name, value in identity.items() if value not in ("", None)},
+        "agents": [dict(agent) for agent in header.agents],
+        "seed": header.run.get("seed"),
+        "made_with": dict(header.made_with),
+    }
 
 
 def _loaded(replays: Iterable[Replay | str | Path]) -> Iterator[Replay]:

@@ -48,8 +48,10 @@ class ReplayHeader:
         schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
         run: the seed of the run, and the index of the episode and its environment in it, if known.
         made_with: versions of the packages and of Python.
-        agents: name of each, and SHA-256 of its file, if it has one; empty if they are not known.
+        agents: `name` of each, and `sha` of its network or bot, if it has one: the first 16 digits
+            of the SHA-256; empty if they are not known.
         parent: of a branch: `sha` of the other replay, and `at`, how many decisions are from it.
+        game_version: version of the game, as its author gave it; None if there is none.
     """
 
     game: str
@@ -63,6 +65,7 @@ class ReplayHeader:
     made_with: Mapping[str, str] = field(default_factory=dict)
     agents: Sequence[Mapping[str, str]] = ()
     parent: Mapping[str, Json] | None = None
+    game_version: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ def schema_hash(spaces: Mapping[str, Json]) -> str:
 def header_line(header: ReplayHeader) -> str:
     """The header as a line of JSON."""
     known = {each.name: getattr(header, each.name) for each in fields(header)}
+    if header.game_version is None:
+        del known["game_version"]
     return _dumps({"format": FORMAT, "version": VERSION, **known})
 
 
@@ -309,6 +314,7 @@ def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
             isinstance(value, list) and all(_is_dict_of(each, str) for each in value)
         ),
         "parent": lambda value: value is None or isinstance(value, dict),
+        "game_version": lambda value: value is None or type(value) is int or _is_text(value),
     }
     known = {key: data[key] for key in checks if key in data}
     for key in ("game", "episode_seed", "spaces"):

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
+from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
-from entity_env.replay.writer import place_of
 
 if sys.platform != "win32":
     import resource

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,8 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from entity_env.agents.load import agent_identity
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import is_a
+from entity_env.authoring.identity import source_of
 from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
@@ -45,6 +45,7 @@ from entity_env.replay.file import (
 from entity_env.replay.replay import Replay
 
 _EPISODE: Final = "{episode}"
+_DIGEST_DIGITS: Final = 16
 _DIGITS: Final = 4
 """Of probabilities and values, which are there to be looked at."""
 
@@ -153,7 +154,7 @@ class ReplayWriter:
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; what was left in the middle is written as far as it went."""
-        text = failure_of(error) if isinstance(error, Exception) else ""
+        text = failure_of(error) if error is not None and is_a(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 
@@ -276,35 +277,8 @@ def header_of(
         made_with=versions(),
         agents=agents,
         parent=parent,
+        game_version=game.version,
     )
-
-
-def source_of(game: Game) -> str:
-    """Where a game is defined, `module:name`, or `file.py:name` for a script; "" if unknown."""
-    place = place_of(game)
-    if place is None:
-        return ""
-    module, name = place
-    file = getattr(sys.modules[module], "__file__", None)
-    return f"{module if '.' in module or file is None else _below(Path(file))}:{name}"
-
-
-def place_of(game: Game) -> tuple[str, str] | None:
-    """Module and name of a game at the top level of the module of its `play`."""
-    home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
-    module = sys.modules.get(home)
-    for name, value in vars(module).items() if module is not None else ():
-        if issubclass(type(value), Game) and value.play is game.play and value.name == game.name:
-            return home, name
-    return None
-
-
-def _below(file: Path) -> str:
-    """The path of a file from the current folder; of others the name alone."""
-    try:
-        return file.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return file.name
 
 
 def settings_to_json(game: Game) -> dict[str, Json]:
@@ -348,14 +322,9 @@ def versions() -> dict[str, str]:
 
 
 def _agent(names: Sequence[str], agent: Agent) -> dict[str, str]:
-    if not names:
-        return {"name": type(agent).__name__}
-    path = Path(names[0])
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
-    except OSError:
-        digest = ""
-    return {"name": names[0], **({"sha": digest} if digest else {})}
+    name = names[0] if names else type(agent).__name__
+    digest = agent_identity(agent, name).get("sha256", "")[:_DIGEST_DIGITS]
+    return {"name": name, **({"sha": digest} if digest else {})}
 
 
 def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> dict[str, Json]:

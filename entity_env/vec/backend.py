@@ -73,6 +73,9 @@ class Backend(Protocol):
     def collect(self, groups: Sequence[int]) -> CollectedStep:
         """The step of groups that are done, which are idle again; a `WorkerError` if one failed."""
 
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        """Seed of an environment's current episode; if `is_over`, of the one that has ended."""
+
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         """Image that an `Environment` renders; None for other sources."""
 
@@ -96,6 +99,9 @@ class _InProcess(Generic[Batch]):
         self.num_steps = 0
         self.groups: Sequence[range] = [range(batch.num_envs)]
         self.failures: dict[int, str] = {}
+
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return self.batch.seed_of(env_id, is_over=is_over)
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         return render_env(self.batch, env_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -305,6 +305,30 @@ class VecEnv(VecEnvBase):
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None
     ) -> Mapping[int, Run]:
         return reset_runs(env_ids, self.num_envs, seed, starts)
+
+    def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
+        """Seeds of the episodes that the last batch shows, as `Episode.seed` reports them later.
+
+        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` begin such an
+        episode again.
+
+        Args:
+            env_ids: environments; None = all of them.
+
+        Returns:
+            One per environment, a new array; None of a batch environment, whose episodes have no
+            seeds of their own.
+
+        Raises:
+            ClosedError: after `close`.
+            ProtocolError: before `reset`, or while environments are busy.
+        """
+        self._require_reset()
+        if self._busy:
+            raise ProtocolError("some environments are busy: call recv before episode_seeds")
+        env_ids = range(self.num_envs) if env_ids is None else env_ids
+        seeds = [self._backend.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
+        return np.array(seeds, dtype=np.int64)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Draws one environment as `(height, width, 3)` uint8.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import string
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from entity_env import UsageError
 from entity_env.authoring.load_module import (
+    _pickler_class,
     file_below,
     import_named,
     load_module,
@@ -122,6 +124,40 @@ def test_what_is_sent_by_value_fails_with_its_file_and_line(folder: Path) -> Non
     file = str(folder / "random.py")
     assert places == [(__file__, "found: list[float] = outer()"), (file, frames[1].line)]
     assert frames[-1] == (file, 2, frames[-1].name, "return [1 / n for n in (1, 0)]")
+
+
+def test_what_caches_its_results_is_sent_by_value(folder: Path) -> None:
+    """Which cloudpickle cannot do; what can be imported keeps its name, and its cache."""
+    text = """
+        import functools
+
+        @functools.cache
+        def factorial(n):
+            return n * factorial(n - 1) if n else 1
+
+        class Env:
+            @functools.lru_cache(maxsize=7, typed=True)
+            def space(self, agent):
+                return agent, factorial(3)
+
+            @functools.cached_property
+            def size(self):
+                return self.space(2)
+
+        adds = functools.lru_cache(functools.partial(pow, 2))
+    """
+    write(folder, random=textwrap.dedent(text))
+    module = load_module(Path("random.py"))
+    module.factorial(5)
+    data = to_pickle((module.factorial, module.Env, module.adds))
+    del sys.modules["random_game"]
+    factorial, env, adds = pickle.loads(data)
+    assert factorial.cache_info().currsize == 0
+    assert factorial(4) == 24
+    assert factorial.cache_info().currsize == 5
+    assert env.space.cache_parameters() == {"maxsize": 7, "typed": True}
+    assert (env().space("a"), env().size, adds(3)) == (("a", 6), (2, 6), 8)
+    assert pickle.loads(to_pickle(_pickler_class)) is _pickler_class
 
 
 def test_a_game_s_file_takes_the_place_of_one_that_was_loaded_before(folder: Path) -> None:

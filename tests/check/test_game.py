@@ -354,6 +354,25 @@ def exits(agent: Agent, *, seed: int) -> None:
     sys.exit(3)
 
 
+class OddError(BaseException):
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError("no class")
+
+    @__class__.setter
+    def __class__(self, value: type) -> None: ...
+
+
+def raises_another_exception(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    raise OddError("x")
+
+
+def raises_generator_exit(agent: Agent, *, seed: int) -> None:
+    ask(agent)
+    raise GeneratorExit
+
+
 def raises_in_the_package(agent: Agent, *, seed: int) -> None:
     agent.act(Obs().entities(untyped(iter([]))), Move)
 
@@ -434,6 +453,8 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
         exits,
         rf"the game called sys\.exit\(3\): return from play instead \({__file__}:\d+ in exits\)",
     ),
+    (raises_another_exception, r"the game raised OddError: x \(.*in raises_another_exception\)"),
+    (raises_generator_exit, r"the game raised GeneratorExit.* \(.*in raises_generator_exit\)"),
     (raises_in_the_package, rf"raised SchemaError: .*\({__file__}:\d+ in raises_in"),
     (
         forgets_the_seed,

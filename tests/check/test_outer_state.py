@@ -257,3 +257,25 @@ def test_what_cannot_be_compared_is_left_out() -> None:
     outer = OuterState(game)
     large[0] = 1
     assert outer.known_cause() == ""
+
+
+def test_classes_and_proxies_that_raise_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(type):
+        def __getattribute__(cls, name: str) -> object:
+            raise RuntimeError(name)
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # as a proxy of werkzeug outside of its context
+            raise RuntimeError("unbound")
+
+        @__class__.setter
+        def __class__(self, value: type) -> None: ...
+
+    names = {"OddClass": Odd("OddClass", (), {}), "proxy": Proxy(), "left": [0]}
+    for name, value in names.items():
+        monkeypatch.setitem(globals(), name, value)
+    game = Game(lambda agent, *, seed: show(agent, lambda: 1), entities=(Dot,), actions=(Go,))
+    outer = OuterState(game)
+    names["left"].append(1)  # type: ignore[attr-defined]  # the list
+    assert "'left' in test_outer_state.py" in outer.known_cause()

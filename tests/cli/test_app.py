@@ -258,6 +258,16 @@ def test_check_shows_the_lines_of_a_game_that_raises(tmp_path: Path) -> None:
     assert "entity_env/" not in result.stderr
 
 
+def test_check_shows_an_error_whose_class_cannot_be_asked(tmp_path: Path) -> None:
+    file = tmp_path / "odd_game.py"
+    odd = "class Odd(Exception):\n    __class__ = property(lambda self: 1 / 0)\n\n\n"
+    file.write_text(odd + BROKEN.replace("return 1 / score", "raise Odd"))
+    result = run("check", str(file))
+    assert result.exit_code == 1
+    assert "play raised Odd" in result.stderr
+    assert "entity_env/" not in result.stderr
+
+
 def test_check_warns_of_a_score_that_never_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

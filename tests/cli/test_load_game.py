@@ -188,7 +188,7 @@ def families(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / family).mkdir()
         (folder / family / "__init__.py").write_text("")
         (folder / family / f"{game}.py").write_text(
-            "from tests.interop.test_from_pettingzoo import Brawl\n"
+            "from tests.interop.pettingzoo.test_from_pettingzoo import Brawl\n"
             "from pettingzoo.utils.conversions import parallel_to_aec\n"
             "def env(**settings):\n    return parallel_to_aec(Brawl(**settings))\n"
             + ("parallel_env = Brawl\n" if game == "brawl_v2" else "")

@@ -12,7 +12,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -22,7 +22,9 @@ from hypothesis import given, strategies as st
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.authoring.identity import identity_of
 from entity_env.cli import main
+from entity_env.cluster import sweep as sweep_module
 from entity_env.cluster.search_range import SearchRange, changed
 from entity_env.cluster.session import connect
 from entity_env.cluster.sweep import Sweep, SweepTrial, run_sweep
@@ -184,6 +186,27 @@ def test_a_folder_that_holds_a_sweep_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").unlink()
     (tmp_path / "trial-003").mkdir()
     assert "in the way" in run(*words)[2]
+
+
+def test_a_sweep_identifies_its_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Sweep] = []
+
+    def keep(sweep: Sweep, **_: object) -> NoReturn:
+        found.append(sweep)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("entity_env.cluster.sweep.run_sweep", keep)
+    words = ("sweep", "snake", "--out", str(tmp_path), "--vary", "gamma=0.9,1")
+    assert "enough" in run(*words)[2]
+    assert found[0].identity == identity_of(snake)
+    sweep_module._save(found[0], [])
+    assert json.loads((tmp_path / "sweep.json").read_text())["identity"] == found[0].identity
+    about = {"format": "entity_env.run", "game_name": "snake", "identity": {"sha256": "0"}}
+    (tmp_path / "trial-000").mkdir()
+    (tmp_path / "trial-000" / "run.json").write_text(json.dumps(about))
+    told = run(*words, "--resume")[2]
+    assert told.count("the game has changed since the run") == 1
+    assert "enough" in told
 
 
 def test_another_sweep_is_not_resumed(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ from functools import cache
 from itertools import cycle
 from random import Random
 from string import ascii_lowercase
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from entity_env import Action, Continuous, Episode, Game, Obs, Observation, Turn, UsageError
@@ -227,7 +230,43 @@ def test_a_network_of_torch_fills_several_seats() -> None:
     assert tic_tac_toe.run(agent, agent, seed=4) == expected
 
 
-@pytest.mark.parametrize("agent", [RandomAgent(seed=1), DrawingBot(1), Bot(Drawing)(1)])
+class Holding(ScriptedAgent):
+    """Draws with a random generator that it holds in some way."""
+
+    def __init__(self, held: object, draw: Callable[[Any], float]) -> None:
+        self.held = held
+        self.draw = draw
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        allowed = obs.allowed(actions[0])
+        return allowed[int(self.draw(self.held) * len(allowed))]
+
+
+@dataclass(slots=True)
+class HoldingInSlot(ScriptedAgent):
+    rng: Random = field(default_factory=lambda: Random(1))
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        return self.rng.choice(obs.allowed(actions[0]))
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        RandomAgent(seed=1),
+        DrawingBot(1),
+        Bot(Drawing)(1),
+        HoldingInSlot(),
+        Holding([{"rng": Random(1)}], lambda held: held[0]["rng"].random()),
+        Holding(Drawing(1), lambda held: held.rng.random()),
+        Holding(SimpleNamespace(bot=Drawing(1)), lambda held: held.bot.rng.random()),
+        Holding(Random(1).uniform, lambda held: held(0, 1)),
+        Holding(np.random.RandomState(1), lambda held: held.random()),
+        Holding(
+            torch.Generator().manual_seed(1), lambda held: torch.rand((), generator=held).item()
+        ),
+    ],
+)
 def test_seats_of_one_object_share_its_random_generator(agent: Agent) -> None:
     first, second = list[object](), list[object]()
 
@@ -237,6 +276,32 @@ def test_seats_of_one_object_share_its_random_generator(agent: Agent) -> None:
     rock_paper_scissors.run(agent, agent, num_rounds=30, watch=watch)
     assert len(first) == len(second) == 30
     assert first != second
+
+
+def test_an_agent_that_holds_another_one_fills_several_seats() -> None:
+    class Passing(PolicyAgent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = RandomAgent(seed=1)
+
+        def join(self, run: AgentRun) -> None:
+            super().join(run)
+            self.inner.join(run)
+
+        def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+            return self.inner.decide(observation)
+
+    class Watch:
+        def __init__(self) -> None:
+            self.num_turns = 0
+            self.lock = threading.Lock()  # cannot be copied
+
+        def __call__(self, turn: Turn) -> None:
+            self.num_turns += 1
+
+    passing, agent, watch = Passing(), RandomAgent(seed=1), Watch()
+    assert tic_tac_toe.run(passing, passing, watch=watch) == tic_tac_toe.run(agent, agent)
+    assert watch.num_turns > 6
 
 
 def test_the_object_itself_plays_the_first_of_its_seats() -> None:

@@ -217,6 +217,8 @@ def test_rows_without_memory_are_counted_exactly() -> None:
     array = RaggedArray(values, [2**60])
     with pytest.raises(SchemaError, match=f"16 chosen sequences have {2**64} rows together"):
         array[[0] * 16]
+    with pytest.raises(SchemaError, match=f"16 chosen sequences have {2**64} rows together"):
+        RaggedArray.concat([array] * 16)
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:

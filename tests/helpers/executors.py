@@ -33,6 +33,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import entity_widths
 from entity_env.vec import Autoreset, VecEnv
 
@@ -248,7 +249,7 @@ class ByHand:
         self._clear()
         for i, env in enumerate(self._envs):
             if mask[i]:
-                self._show(i, env.reset_all(seed=seed))
+                self._show(i, env.reset_all(seed=None if seed is None else EpisodeSeeds(seed, i)))
             else:
                 self._rows[i] = [replace(row, reward=0.0) for row in self._rows[i]]
                 for observation in self._shown[i]:

@@ -8,6 +8,7 @@ from entity_env import Game, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.agents.imitation import DatasetRecorder
 from entity_env.authoring.local_run import Turn
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import ReplayError
 from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
 from entity_env.replay import Replay, ReplayWriter, dataset_of, record
@@ -24,7 +25,7 @@ def test_decisions_of_replays_are_those_of_the_run(game: object, tmp_path: Path)
     assert isinstance(game, type(snake))
     recorder = DatasetRecorder()
     writer = ReplayWriter(tmp_path / "{episode}.replay", watch=recorder)
-    recorder.begin_run(game, (), None, 3)  # type: ignore[arg-type]  # it asks for the game alone
+    recorder.begin_run(game, (), EpisodeSeeds(4), 3)
     game.run(*map(RandomAgent, range(game.num_agents)), seed=4, episodes=3, watch=writer)
     recorder.end_run(None)
     expected = recorder.dataset()

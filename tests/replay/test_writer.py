@@ -1,5 +1,6 @@
 """Replays written while a game runs."""
 
+import gzip
 import json
 import math
 import os
@@ -88,6 +89,20 @@ def test_what_is_in_the_header(tmp_path: Path) -> None:
     assert header.agents == [{"name": str(agent), "sha": "2d711642b726b044"}]
     assert set(header.made_with) == {"entity_env", "python", "numpy"}
     assert record(multi_snake, RandomAgent(seed=1)).header.agents == [{"name": "RandomAgent"}]
+
+
+@pytest.mark.parametrize("version", [None, 3, "2b"])
+def test_the_version_of_a_game_is_in_the_header(tmp_path: Path, version: str | int | None) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(0).entities([Dot(1)]), Move)
+        agent.game_over(Obs(0))
+
+    path = tmp_path / "x.replay"
+    game = Game(play, entities=(Dot,), actions=(Move,), version=version)
+    record(game, RandomAgent(seed=1)).save(path)
+    assert Replay.load(path).header.game_version == version
+    with gzip.open(path, "rt") as file:
+        assert ("game_version" in json.loads(file.readline())) == (version is not None)
 
 
 def test_settings_that_json_cannot_hold() -> None:

@@ -19,9 +19,8 @@ from entity_env.core.action_request import Question, questions
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_seed
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
@@ -77,13 +76,13 @@ class TrainAgentEnv(Environment):
     def __init__(
         self, game: Game, *, transport: Transport | None = None, seed: int = 0, env_id: int = 0
     ) -> None:
-        checked_seed(seed)  # a bad one fails here rather than at the first reset
+        self._seeds: EpisodeSeeds | None = EpisodeSeeds(seed, env_id)
+        """Of the run that the first reset begins."""
         self._ends = _FinalObservations(game)
         self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
         )
         self._game = game
-        self._seed: int | None = seed
         self._observations: list[Observation] = []
         self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
         """Per agent the questions of its last observation."""
@@ -112,7 +111,8 @@ class TrainAgentEnv(Environment):
         The observation is `done` if the game ends the episode without asking for an action.
 
         Args:
-            seed: starts a new run with this seed; None = the next episode of the run.
+            seed: of the episode, as for `Game.play_episode`; other episodes follow from it. None =
+                the next episode.
 
         Raises:
             ClosedError: after `close`.
@@ -138,14 +138,15 @@ class TrainAgentEnv(Environment):
         self._require_one_agent("act_all")
         return self.act_all([actions])[0]
 
-    def reset_all(self, *, seed: int | None = None) -> list[Observation]:
+    def reset_all(self, *, seed: int | EpisodeSeeds | None = None) -> list[Observation]:
         """Like `reset`, with one observation per agent; without entities and actions for an agent
-        that does not wait."""
+        that does not wait. `EpisodeSeeds` are those of a new run."""
         self._require_open()
-        seed = self._seed if seed is None else seed
+        if seed is None:
+            seed = self._seeds
         if seed is not None:  # checks it before the game is unwound
-            self._host.begin_run(EpisodeSeeds(seed, self._host.env_id))
-        self._seed = None
+            self._host.begin_run(seed if isinstance(seed, EpisodeSeeds) else SeedsFrom(seed))
+        self._seeds = None
         self._host.settle()
         self._ends.ended.clear()
         self._observations = []

@@ -22,7 +22,7 @@ from entity_env.agents.ppo.presets import preset_for
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.tracking.progress import Losses, TrainProgress, TrainResult
-from entity_env.agents.ppo.tracking.runs import curve_writer, write_run
+from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.config import (
     CNNConfig,
@@ -206,8 +206,9 @@ def _fit(
     about: Mapping[str, object],
 ) -> CloneResult:
     with run_folder(run.out), HeldInterrupt() as interrupt:
+        described = TrainingRun(Path())
         if run.out is not None:
-            write_run(run.out, run.config, 0, {**run.about(), **about})
+            described = write_run(run.out, run.config, 0, {**run.about(), **about})
         with curve_writer(run.out) as write_curves, torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.config.seed)  # of dropout
             try:
@@ -222,6 +223,7 @@ def _fit(
                 run.save()
                 raise
             result = run.finish()
+            end_run(run.out, described, run.progress.step, {})
     interrupt.deliver(result, None)
     return result
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -34,6 +36,7 @@ from entity_env.core.vec_obs import (
 )
 from entity_env.errors import SchemaError, UsageError
 
+_MAX_RECORDINGS: Final = 1000
 Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
 
 _FLAT: Final = {
@@ -44,6 +47,7 @@ _FLAT: Final = {
     "terminated": np.bool_,
     "truncated": np.bool_,
 }
+_FLAT_OPTIONAL: Final = {"seed": np.uint64}
 _FINAL: Final = "final/"
 """Prefix of the columns of final observations."""
 _PARTS: Final = "actors", "actees", "mask"
@@ -79,6 +83,11 @@ class Dataset:
         episode: `(num_decisions,)` int64, the same for all agents of an episode.
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's decisions before in this episode.
+        seed: `(num_decisions,)` uint64, `Episode.seed` of the episode; None where it is not known
+            of all, as in files of earlier releases.
+        recordings: what was recorded, one entry per game, agents and run, as JSON: `game`, its
+            name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`; `seed` of
+            the run. Empty where it is not known.
         final: one row per decision: what the agent saw at the end of an episode that ended after
             this decision, with actors and masks if it was truncated, as in `VecObs.final`. All
             other rows are empty, those where the recording ended, too. None = a file of an earlier
@@ -96,6 +105,8 @@ class Dataset:
     agent_id: NDArray[np.int64]
     step: NDArray[np.int64]
     final: EntityBatch | None = None
+    seed: NDArray[np.uint64] | None = None
+    recordings: Sequence[Mapping[str, object]] = ()
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -230,7 +241,7 @@ class Dataset:
             obs=self.obs.map_arrays(itemgetter(index)),
             final=None if self.final is None else self.final.map_arrays(itemgetter(index)),
             actions={name: values[index] for name, values in self.actions.items()},
-            **{name: getattr(self, name)[index] for name in _FLAT},
+            **{name: values[index] for name, values in self._flat_columns().items()},
         )
 
     @staticmethod
@@ -255,9 +266,13 @@ class Dataset:
             numbers, index = np.unique(each.episode, return_inverse=True)
             episodes.append(before + index.reshape(-1))
             before += len(numbers)
+        parts = [each._flat_columns() for each in datasets]
         flat: dict[str, Any] = {
-            name: np.concatenate([getattr(each, name) for each in datasets]) for name in _FLAT
+            name: np.concatenate([part[name] for part in parts])
+            for name in parts[0]
+            if all(name in part for part in parts)
         }
+        recordings = distinct_recordings(each for part in datasets for each in part.recordings)
         return replace(
             first,
             obs=concat_entities([each.obs for each in datasets]),
@@ -266,7 +281,8 @@ class Dataset:
                 name: RaggedArray.concat([each.actions[name] for each in datasets])
                 for name in first.action_space
             },
-            **{**flat, "episode": np.concatenate(episodes)},
+            **{"seed": None, **flat, "episode": np.concatenate(episodes)},
+            recordings=recordings,
         )
 
     # ------------------------------------------------------------------ files
@@ -274,9 +290,10 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Writes a file: `NAME.npz`, or `NAME.parquet`, one row per decision.
 
-        Both hold the columns that `columns` returns, and as JSON the format, its version and the
-        spaces. In an npz, a ragged column `x` is two arrays, `x.values` and `x.lengths`; in a
-        parquet file, a list in every row. A dataset of that name is replaced, whole or not at all.
+        Both hold the columns that `columns` returns, and as JSON the format, its version, the
+        spaces, `recordings` and the release of entity_env. In an npz, a ragged column `x` is two
+        arrays, `x.values` and `x.lengths`; in a parquet file, a list in every row. A dataset of
+        that name is replaced, whole or not at all.
 
         Raises:
             UsageError: another ending, another file of that name, a folder that cannot be
@@ -302,26 +319,36 @@ class Dataset:
     def columns(self) -> dict[str, Column]:
         """All arrays by name.
 
-        `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`; ragged are
+        `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, `seed`; ragged are
         `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`, `actees/ACTION`, `mask/ACTION` and
-        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden; and
-        of final observations `final/features/ENTITY` and so on.
+        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden, and
+        `seed` only where it is known; and of final observations `final/features/ENTITY` and so on.
         """
-        found: dict[str, Column] = {name: getattr(self, name) for name in _FLAT}
+        found: dict[str, Column] = {**self._flat_columns()}
         found |= _columns_of(self.obs)
         found |= {f"chosen/{name}": values for name, values in self.actions.items()}
         if self.final is not None:
             found |= {f"{_FINAL}{name}": each for name, each in _columns_of(self.final).items()}
         return found
 
+    def _flat_columns(self) -> dict[str, Any]:
+        """The columns that are not ragged, by name."""
+        found = {name: getattr(self, name) for name in (*_FLAT, *_FLAT_OPTIONAL)}
+        return {name: values for name, values in found.items() if values is not None}
+
     @classmethod
-    def from_columns(cls, spaces: Spaces, columns: Mapping[str, Column]) -> Dataset:
+    def from_columns(
+        cls,
+        spaces: Spaces,
+        columns: Mapping[str, Column],
+        recordings: Sequence[Mapping[str, object]] = (),
+    ) -> Dataset:
         """The dataset with these columns, after a check of all of them.
 
         Raises:
             SchemaError: a column that is missing or does not fit the spaces and the others.
         """
-        flat: Any = {name: _flat(columns, name) for name in _FLAT}
+        flat: Any = {name: _flat(columns, name, dtype) for name, dtype in flat_columns(columns)}
         num_rows = len(flat["reward"])
         if any(len(values) != num_rows for values in flat.values()):
             raise SchemaError("columns differ in their number of decisions")
@@ -340,7 +367,7 @@ class Dataset:
         final = None
         if any(name.startswith(_FINAL) for name in ragged):
             final = _batch(spaces, ragged, _FINAL, flat["terminated"] | flat["truncated"])
-        return cls(*spaces, obs, actions, **flat, final=final)
+        return cls(*spaces, obs, actions, **flat, final=final, recordings=recordings)
 
 
 def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
@@ -424,9 +451,19 @@ def _batch(
     return EntityBatch(features, visible, masks)
 
 
-def flat_columns() -> Iterator[tuple[str, type[np.generic]]]:
-    """Name and dtype of the columns that are not ragged."""
-    return iter(_FLAT.items())
+def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
+    """Name and dtype of the columns that are not ragged: all that a dataset needs, and those of
+    the others that are present."""
+    yield from _FLAT.items()
+    yield from (each for each in _FLAT_OPTIONAL.items() if each[0] in present)
+
+
+def distinct_recordings(
+    recordings: Iterable[Mapping[str, object]],
+) -> tuple[Mapping[str, object], ...]:
+    """Different entries of `Dataset.recordings`, in their order; the first 1,000 of them."""
+    texts = {json.dumps(each, sort_keys=True, default=str): each for each in recordings}
+    return tuple(islice(texts.values(), _MAX_RECORDINGS))
 
 
 def _require_discount(gamma: float) -> None:
@@ -434,10 +471,10 @@ def _require_discount(gamma: float) -> None:
         raise UsageError(f"gamma, the discount, must be a number from 0 to 1, got {gamma!r}")
 
 
-def _flat(columns: Mapping[str, Column], name: str) -> NDArray[Any]:
+def _flat(columns: Mapping[str, Column], name: str, dtype: type[np.generic]) -> NDArray[Any]:
     values = columns.get(name)
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != _FLAT[name]:
-        raise SchemaError(f"column {name!r} needs one {np.dtype(_FLAT[name])} per decision")
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != dtype:
+        raise SchemaError(f"column {name!r} needs one {np.dtype(dtype)} per decision")
     if name == "reward" and not np.isfinite(values).all():
         raise SchemaError("column 'reward' has a number that is not finite")
     return values

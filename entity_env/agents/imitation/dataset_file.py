@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -28,6 +29,8 @@ from entity_env.core.ragged import RaggedArray
 from entity_env.core.space_json import Spaces, spaces_from_json, spaces_to_json
 from entity_env.errors import EntityEnvError, MissingExtraError, SchemaError, UsageError, shown
 
+_Content: TypeAlias = tuple[Spaces, dict[str, Column], Sequence[Mapping[str, object]]]
+"""Arguments of `Dataset.from_columns`."""
 NPZ: Final = ".npz"
 PARQUET: Final = ".parquet"
 _FORMAT: Final = "entity_env.dataset"
@@ -80,15 +83,15 @@ def _parsed(content: bytes, suffix: str) -> Dataset:
     return Dataset.from_columns(*(_read_npz if suffix == NPZ else _read_rows)(content))
 
 
-def _header_of(path: Path) -> Spaces:
-    """The spaces of a dataset."""
+def _header_of(path: Path) -> _Header:
+    """The header of a dataset."""
     with _naming(path):
         content = read_file(path, _MAX_FILE_BYTES)
         if path.suffix == PARQUET:
             with _opened(content) as file:
                 return _rows_header(file)
         with _Archive(content) as archive:
-            return archive.spaces()
+            return archive.header()
 
 
 def _require_ending(path: Path) -> None:
@@ -121,32 +124,52 @@ def _first_line(error: Exception) -> str:
 # ------------------------------------------------------------------ the header
 
 
-def _header(dataset: Dataset) -> str:
-    spaces = spaces_to_json(*dataset.spaces)
-    header = json.dumps({"format": _FORMAT, "version": _VERSION, "spaces": spaces})
-    _spaces(header.encode())  # refuses names that cannot be those of arrays
+class _Header(NamedTuple):
+    """What the header of a dataset says; recordings as of `Dataset`."""
+
+    spaces: Spaces
+    recordings: Sequence[Mapping[str, object]]
+
+
+def _header_text(dataset: Dataset) -> str:
+    known = ragged_columns(dataset.spaces)
+    for name, column in dataset.columns().items():
+        if isinstance(column, RaggedArray) and name not in known:
+            raise SchemaError(f"column {name!r} is of nothing in the spaces")
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "entity_env": version("entity-env"),
+        "spaces": spaces_to_json(*dataset.spaces),
+        "recordings": list(dataset.recordings),
+    }
+    header = json.dumps(data, default=str)
+    _parsed_header(header.encode())  # refuses names that cannot be those of arrays
     return header
 
 
-def _spaces(header: bytes) -> Spaces:
+def _parsed_header(header: bytes) -> _Header:
     data = parse_json(header)
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise SchemaError(f"its header has no format {_FORMAT!r}")
-    version = data.get("version")
-    if type(version) is not int or version < 1:
-        raise SchemaError(f"its version must be an integer, got {shown(version)}")
-    if version > _VERSION:
+    number = data.get("version")
+    if type(number) is not int or number < 1:
+        raise SchemaError(f"its version must be an integer, got {shown(number)}")
+    if number > _VERSION:
         raise SchemaError(
-            f"it is of version {version}, this package reads up to {_VERSION}: install a later one"
+            f"it is of version {number}, this package reads up to {_VERSION}: install a later one"
         )
-    return spaces_from_json(data.get("spaces"))
+    recordings = data.get("recordings", [])
+    if not isinstance(recordings, list) or not all(isinstance(each, dict) for each in recordings):
+        raise SchemaError(f"its recordings must be a list of objects, got {shown(recordings)}")
+    return _Header(spaces_from_json(data.get("spaces")), recordings)
 
 
 # ------------------------------------------------------------------ npz
 
 
 def _npz_bytes(dataset: Dataset) -> bytes:
-    arrays: dict[str, NDArray[Any]] = {_HEADER: np.array(_header(dataset))}
+    arrays: dict[str, NDArray[Any]] = {_HEADER: np.array(_header_text(dataset))}
     for name, column in dataset.columns().items():
         if isinstance(column, RaggedArray):
             arrays[f"{name}.values"] = column.values
@@ -162,18 +185,18 @@ def _npz_bytes(dataset: Dataset) -> bytes:
     return content.getvalue()
 
 
-def _read_npz(content: bytes) -> tuple[Spaces, dict[str, Column]]:
+def _read_npz(content: bytes) -> _Content:
     with _Archive(content) as archive:
-        spaces = archive.spaces()
+        header = archive.header()
         columns: dict[str, Column] = {
-            name: archive.array(name, dtype) for name, dtype in flat_columns()
+            name: archive.array(name, dtype) for name, dtype in flat_columns(archive)
         }
-        for name, kind in ragged_columns(spaces).items():
+        for name, kind in ragged_columns(header.spaces).items():
             if kind.is_optional and f"{name}.values" not in archive:
                 continue
             values = archive.array(f"{name}.values", kind.dtype)
             columns[name] = RaggedArray(values, archive.array(f"{name}.lengths", np.int64))
-    return spaces, columns
+    return header.spaces, columns, header.recordings
 
 
 class _Archive:
@@ -193,16 +216,17 @@ class _Archive:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return f"{name}.npy" in self._sizes
 
-    def spaces(self) -> Spaces:
+    def header(self) -> _Header:
         if self._sizes.get(f"{_HEADER}.npy", 0) > _MAX_HEADER_BYTES:
             raise SchemaError("its header is too large")
         header, shape, dtype = self._read(_HEADER)
         if dtype.kind != "U" or shape:
             raise SchemaError("its header is no text")
-        return _spaces(str(np.frombuffer(header, dtype)[0] if dtype.itemsize else "").encode())
+        text = str(np.frombuffer(header, dtype)[0] if dtype.itemsize else "")
+        return _parsed_header(text.encode())
 
     def array(self, name: str, expected: type[np.generic]) -> NDArray[Any]:
         """An array of that dtype; its shape is not checked here."""
@@ -218,10 +242,10 @@ class _Archive:
         if name not in self:
             raise SchemaError(f"it has no array {name!r}")
         with self._file.open(f"{name}.npy") as member:
-            version = npy.read_magic(member)
-            if version not in _DIALECT:
-                raise SchemaError(f"array {name!r} is of version {version}")
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            dialect = npy.read_magic(member)
+            if dialect not in _DIALECT:
+                raise SchemaError(f"array {name!r} is of version {dialect}")
+            read = npy.read_array_header_1_0 if dialect == (1, 0) else npy.read_array_header_2_0
             shape, is_fortran, dtype = read(member)
             content = member.read()
         is_plain = not is_fortran and not dtype.hasobject and all(size >= 0 for size in shape)
@@ -243,7 +267,7 @@ def _arrow(module: str = "pyarrow") -> Any:  # noqa: ANN401 - it has no types, a
 
 
 def _parquet_bytes(dataset: Dataset) -> bytes:
-    arrow = _arrow()
+    arrow, header = _arrow(), _header_text(dataset).encode()
     kinds = ragged_columns(dataset.spaces)
     columns = {
         name: arrow.array(column)
@@ -251,7 +275,7 @@ def _parquet_bytes(dataset: Dataset) -> bytes:
         else _lists(column, kinds[name], arrow)
         for name, column in dataset.columns().items()
     }
-    table = arrow.table(columns).replace_schema_metadata({_KEY: _header(dataset).encode()})
+    table = arrow.table(columns).replace_schema_metadata({_KEY: header})
     content = io.BytesIO()
     _arrow("pyarrow.parquet").write_table(table, content)
     return content.getvalue()
@@ -269,25 +293,25 @@ def _opened(content: bytes) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetF
     return _arrow("pyarrow.parquet").ParquetFile(_arrow().BufferReader(content))
 
 
-def _rows_header(file: Any) -> Spaces:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
+def _rows_header(file: Any) -> _Header:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
     header = (file.schema_arrow.metadata or {}).get(_KEY)
     if header is None or len(header) > _MAX_HEADER_BYTES:
         raise SchemaError("it has no metadata of a dataset")
-    return _spaces(header)
+    return _parsed_header(header)
 
 
-def _read_rows(content: bytes) -> tuple[Spaces, dict[str, Column]]:
+def _read_rows(content: bytes) -> _Content:
     arrow = _arrow()
     with _opened(content) as file:
-        spaces = _rows_header(file)
+        header = _rows_header(file)
         _require_size(file.metadata)
         present = set(file.schema_arrow.names)
         kinds = {
             name: kind
-            for name, kind in ragged_columns(spaces).items()
+            for name, kind in ragged_columns(header.spaces).items()
             if name in present or not kind.is_optional
         }
-        flat = dict(flat_columns())
+        flat = dict(flat_columns(present))
         missing = [name for name in (*flat, *kinds) if name not in present]
         if missing:
             raise SchemaError(f"it has no column {missing[0]!r}")
@@ -298,7 +322,7 @@ def _read_rows(content: bytes) -> tuple[Spaces, dict[str, Column]]:
         columns[name] = values.to_numpy(zero_copy_only=False).copy()
     for name, kind in kinds.items():
         columns[name] = _ragged(_whole(table, name, _list_of(kind, arrow)), name, kind)
-    return spaces, columns
+    return header.spaces, columns, header.recordings
 
 
 def _require_size(metadata: Any) -> None:  # noqa: ANN401 - pyarrow's

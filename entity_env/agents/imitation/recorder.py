@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.imitation.dataset import Dataset
+from entity_env.agents.imitation.dataset import Dataset, distinct_recordings
+from entity_env.agents.load import agent_identity
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
+from entity_env.authoring.identity import all_settings, identity_of
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions
@@ -23,6 +27,7 @@ from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 from entity_env.errors import ProtocolError, UsageError
 
+_END_OF_SEEDS: Final = 2**64
 _AT_ONCE: Final = 512
 """Observations that wait to be put into arrays."""
 
@@ -35,10 +40,17 @@ class DatasetRecorder:
 
     Args:
         watch: another watcher, called after each turn.
+        agents: names of the agents, by which they were loaded; default: their classes.
     """
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: Watch | None = None, *, agents: Sequence[str] = ()) -> None:
         self._watch = watch
+        self._names = tuple(agents)
+        self._recordings: list[Mapping[str, object]] = []
+        self._seed_of: Callable[[int], int | None] = _no_seed
+        """Seed of the episode with an index in its run; None if it is not known."""
+        self._seeds: list[int | None] = []
+        """Of the episode of each decision."""
         self._spaces: Spaces | None = None
         self._obs: _Collected | None = None
         self._final: _Collected | None = None
@@ -71,6 +83,19 @@ class DatasetRecorder:
             UsageError: another game was recorded before, with other spaces.
         """
         self._begin((game.obs_space(), game.action_space()), game.name)
+        self._seed_of = seeds.__getitem__
+        names = (*self._names, *[""] * len(agents))
+        self._recordings.append(
+            {
+                "game": game.name,
+                "settings": _as_json(all_settings(game)),
+                "identity": identity_of(game),
+                "agents": [
+                    agent_identity(each, name) for each, name in zip(agents, names, strict=False)
+                ],
+                "seed": seeds.run_seed,
+            }
+        )
 
     def end_run(self, error: BaseException | None) -> None:
         """See `RunWatcher`; an episode that was left counts as truncated."""
@@ -80,13 +105,31 @@ class DatasetRecorder:
         self._num_ended.clear()
         self._first = max(self._rows["episode"], default=-1) + 1
 
-    def add_episode(self, spaces: Spaces, turns: Iterable[Turn], name: str) -> None:
-        """Adds the turns of an episode, as of `Replay.turns`; `name` says whose, in errors.
+    def add_episode(
+        self,
+        spaces: Spaces,
+        turns: Iterable[Turn],
+        name: str,
+        *,
+        seed: int | None = None,
+        recording: Mapping[str, object] | None = None,
+    ) -> None:
+        """Adds the turns of an episode, as of `Replay.turns`.
+
+        Args:
+            spaces: of the game.
+            turns: in their order.
+            name: says whose they are, in errors.
+            seed: of the episode; None if it is not known.
+            recording: an entry of `Dataset.recordings`; None if nothing is known.
 
         Raises:
             UsageError: another game was recorded before, with other spaces.
         """
         self._begin(spaces, name)
+        self._seed_of = _no_seed if seed is None else lambda _: seed
+        if recording is not None:
+            self._recordings.append(recording)
         for turn in turns:
             self._add(turn)
         self.end_run(None)
@@ -131,6 +174,7 @@ class DatasetRecorder:
         for name, values in chosen.items():
             self._chosen[name] += values
         self._open[agent_id] = len(rows["reward"])
+        self._seeds.append(self._seed_of(turn.number))
         values_of = (self._first + number_of, agent_id, turn.step, 0.0, False, False)
         for column, value in zip(rows.values(), values_of, strict=True):
             column.append(value)
@@ -149,6 +193,9 @@ class DatasetRecorder:
         rows = self._rows
         truncated = np.array(rows["truncated"], dtype=np.bool_)
         truncated[list(self._open.values())] = True
+        episode, agent_id, step = (
+            np.array(rows[name], dtype=np.int64) for name in ("episode", "agent_id", "step")
+        )
         return Dataset(
             *self._spaces,
             obs,
@@ -156,10 +203,12 @@ class DatasetRecorder:
             _floats(rows["reward"], "reward"),
             np.array(rows["terminated"], dtype=np.bool_),
             truncated & ~np.array(rows["terminated"], dtype=np.bool_),
-            episode=np.array(rows["episode"], dtype=np.int64),
-            agent_id=np.array(rows["agent_id"], dtype=np.int64),
-            step=np.array(rows["step"], dtype=np.int64),
+            episode=episode,
+            agent_id=agent_id,
+            step=step,
             final=self._final.batch(with_empty=True).map_arrays(itemgetter(of_row)),
+            seed=_seeds_as_array(self._seeds),
+            recordings=distinct_recordings(self._recordings),
         )
 
     def _actions(self, name: str, space: ActionSpace, obs: EntityBatch) -> RaggedArray[Any]:
@@ -168,6 +217,27 @@ class DatasetRecorder:
             numbers = _floats(values, f"action {name!r}").reshape(len(values), len(space))
             return RaggedArray(numbers, lengths)
         return RaggedArray(np.array(values, dtype=np.int64), lengths)
+
+
+def _no_seed(number: int) -> None:
+    """Nothing is known of an episode's seed."""
+
+
+def _seeds_as_array(seeds: Sequence[int | None]) -> NDArray[np.uint64] | None:
+    """Seeds of episodes; None if one is not known, or larger than a file can hold."""
+    if any(seed is None or not 0 <= seed < _END_OF_SEEDS for seed in seeds):
+        return None
+    return np.array(seeds, dtype=np.uint64)
+
+
+def _as_json(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings as JSON: Enums by name, and texts for what JSON lacks."""
+    found: dict[str, object] = {}
+    for name, value in settings.items():
+        kept = value.name if isinstance(value, Enum) else value
+        is_number = isinstance(kept, int) or (isinstance(kept, float) and math.isfinite(kept))
+        found[name] = kept if is_number or isinstance(kept, str | None) else str(kept)
+    return found
 
 
 class _Collected:

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -30,7 +30,7 @@ from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy, fastest_policy
-from entity_env.agents.rogue_net.torch_net.tensors import torch_only
+from entity_env.agents.rogue_net.torch_net.tensors import has_kernels, torch_only
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
@@ -42,47 +42,63 @@ _CHILD: Final = (
 
 
 class KernelSwitch:
-    """Whether a run computes in torch or in compiled kernels; a context manager around the run.
+    """Whether a run computes in torch or in compiled kernels.
 
     With "background", and kernels that can be kept on disk and are not there yet, the run begins
-    in torch. A child compiles; the first update after its end is the first with kernels. The child
-    is killed at the end of the block, and exits by itself when this process is gone.
+    in torch. A child compiles; the first update after its end is the first with kernels. With a
+    number of steps the run is in torch up to that step, whether the kernels are there or not.
 
     Args:
         mode: as `PPOConfig.compile`.
         net: the network of the run.
     """
 
-    def __init__(self, mode: str, net: Policy) -> None:
-        self.is_compiling = mode == "background" and _must_compile(net)
+    def __init__(self, mode: str | int, net: Policy) -> None:
+        self._at = mode if isinstance(mode, int) else None
+        is_cold = (mode == "background" or self._at is not None) and _must_compile(net)
+        self._needs_child = is_cold
+        self.is_compiling = is_cold or self._at is not None
         """Whether kernels are to come: the run is in torch until then."""
         self._is_torch = mode == "never" or self.is_compiling
+        self.from_step: int | None = None
+        """Decisions before the first update with kernels; None = there was no such update."""
         self._held = ExitStack()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> KernelSwitch:
-        if self._is_torch:
-            self._held.enter_context(torch_only())
-        return self
+    @contextmanager
+    def running(self, step: int) -> Iterator[None]:
+        """The block of a run that begins after so many decisions.
 
-    def __exit__(self, *_: object) -> None:
-        try:
-            self._stop_child()
-        finally:
-            self._held.close()
+        At its end the child is killed; it also exits by itself when this process is gone.
+        """
+        if self._at is not None and step >= self._at:  # a run that goes on after the change
+            self.is_compiling = self._is_torch = False
+        with self._held:
+            if self._is_torch:
+                self._held.enter_context(torch_only())
+            elif has_kernels():
+                self.from_step = step
+            try:
+                yield
+            finally:
+                self._stop_child()
 
-    def advance(self, net: Policy, rollout: Rollout, config: CurrentConfig) -> bool:
-        """After an update: starts the child, or changes over if it is done; whether it did."""
+    def advance(self, net: Policy, rollout: Rollout, config: CurrentConfig, step: int) -> bool:
+        """After an update, which ended at that step: starts the child, or changes over.
+
+        Returns:
+            Whether it changed over.
+        """
         if not self.is_compiling:
             return False
         try:
-            if self._child is None:
-                if len(rollout.b_inds):
-                    self._start_child(net, rollout, config)
+            if self._child is None and self._needs_child and len(rollout.b_inds):
+                self._start_child(net, rollout, config)
+                if self._at is None:
+                    return False
+            if step < self._at if self._at is not None else not self._is_child_done():
                 return False
-            if (code := self._child.poll()) is None:
-                return False
-            if code:
+            if self._child is not None and (code := self._child.wait()):
                 _, output = self._child.communicate()
                 lines = [f"exit code {code}", *output.decode(errors="replace").splitlines()[-1:]]
                 _LOGGER.warning("compiling in a child process failed: %s", ", ".join(lines))
@@ -92,7 +108,11 @@ class KernelSwitch:
         self.is_compiling = False
         self._stop_child()
         self._held.close()
+        self.from_step = step if has_kernels() else None
         return True
+
+    def _is_child_done(self) -> bool:
+        return self._child is not None and self._child.poll() is not None
 
     def _start_child(self, net: Policy, rollout: Rollout, config: CurrentConfig) -> None:
         if not isinstance(net, RogueNet):

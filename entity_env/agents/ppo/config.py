@@ -58,7 +58,8 @@ _NUMBERS: Final = (
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
 COMPILE_MODES: Final = ("wait", "background", "never")
-"""Values of the setting `compile`."""
+"""Values of the setting `compile`, besides a number of steps."""
+_STEPS: Final = f"{', '.join(COMPILE_MODES)}, or a number of steps, 1 or more"
 _OPTIONAL: Final = ("num_threads", "microbatch_size", "target_kl", "max_train_time_s")
 _NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
@@ -233,11 +234,13 @@ class PPOConfig:
     """Episodes that the reported mean reward and length go over."""
     peer_timeout_s: float = 300.0
     """Seconds that a rank of a process group waits for the others."""
-    compile: str = "wait"
+    compile: str | int = "wait"
     """When the network's kernels are compiled, where numba is installed and its cache on disk is
     empty: "wait", in the first update; "background", in a child process, while the run begins in
     torch. Torch differs by rounding, and the moment of the change from run to run: a seed no longer
-    repeats itself then. "never": all of the run is in torch. Several ranks always wait."""
+    repeats itself then. "never": all of the run is in torch. A number of steps: the run is in torch
+    up to that step, which repeats a run with this `compiled_from_step` in its `run.json`. Several
+    ranks always wait."""
 
     def __post_init__(self) -> None:
         for name in SCHEDULED:
@@ -260,7 +263,10 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             self._require(name, lambda value: 0 <= value <= 1, "between 0 and 1")
         self._require("device", lambda value: type(value) is str, "a name")
-        require_choice("compile", self.compile, COMPILE_MODES)
+        if type(self.compile) is int:
+            self._require("compile", partial(_is_within, kind=int, least=1, most=2**63 - 1), _STEPS)
+        else:
+            require_choice("compile", self.compile, COMPILE_MODES)
         for name in (
             *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
             *("checkpoint_interval_s", "max_train_time_s"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
-from entity_env.core.ragged import RaggedArray
+from entity_env.core.ragged import RaggedArray, total_rows
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 
@@ -120,7 +120,7 @@ def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArr
 
     lengths, values = sequences.lengths[index], sequences.values
     width = math.prod(values.shape[1:])
-    taken = np.empty((int(lengths.sum()), *values.shape[1:]), dtype=values.dtype)
+    taken = np.empty((total_rows(lengths, len(values)), *values.shape[1:]), dtype=values.dtype)
     source, out = values.reshape(len(values), width), taken.reshape(len(taken), width)
     take_sequences(source, sequences.offsets, index, out)
     return RaggedArray.unchecked(taken, lengths)

@@ -47,8 +47,9 @@ from entity_env.agents.ppo.tracking.progress import (
     TrainResult,
     WriteCurves,
 )
+from entity_env.agents.ppo.tracking.provenance import about_training
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.runs import curve_writer, write_run
+from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
@@ -58,7 +59,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
-from entity_env.authoring.game_traceback import text_of
+from entity_env.authoring.game_traceback import is_a, text_of
 from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
@@ -156,7 +157,8 @@ def _train(
             run.resume(resume_path)
         elif written is not None:
             require_new_run(written)
-        with run.writer(written, about) as write_curves, freeze_gc() as freeze, run.kernels:
+        computing = run.kernels.running(run.learner.step)
+        with run.writer(written, about) as write_curves, freeze_gc() as freeze, computing:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
@@ -186,7 +188,7 @@ def _train(
             except BaseException as error:
                 run.save_after(error)
                 run.end(error)
-                if not isinstance(error, Exception) or not interrupt.ends_program:
+                if not is_a(error, Exception) or not interrupt.ends_program:
                     raise
                 cause = error  # of that signal, likely: a terminal, a worker that is gone, too
     result = run.result(interrupt.signum)
@@ -231,6 +233,8 @@ class _Run(TrainState):
         self.num_rows = vec.num_rows
         self.history = RunHistory()
         self._progress = TrainProgress(step=0, total=config.total_steps)
+        self._described = TrainingRun(Path())
+        """What `run.json` says."""
         self._recorded: dict[str, float] = {}
         """By callbacks, since the last point of the curves."""
         self._has_ended = False
@@ -312,6 +316,9 @@ class _Run(TrainState):
             return
         self._has_ended = True
         self.error = error
+        if not self.peers.rank:
+            compiled = {"compiled_from_step": self._compiled_from_step()}
+            end_run(self.out, self._described, self.learner.step, compiled)
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -324,6 +331,11 @@ class _Run(TrainState):
                     self.error.add_note(f"{name} failed, too: {text_of(failure)}")
         if error is None and self.error is not None:
             raise self.error
+
+    def _compiled_from_step(self) -> int | None:
+        """The step of the whole run from which compiled code ran; None = it never ran."""
+        earlier = self._described.about.get("compiled_from_step")
+        return earlier if isinstance(earlier, int) else self.kernels.from_step
 
     def result(self, signum: int | None) -> TrainResult:
         """What `train` returns."""
@@ -352,25 +364,14 @@ class _Run(TrainState):
         self._episodes_before = self.learner.num_episodes
         self._progress = self._figures(Losses(), self.config.at(self.learner.step))
 
-    def about(self, given: Mapping[str, object]) -> dict[str, object]:
-        """What `run.json` says about the environments."""
-        net = self.learner.net
-        found = {"entities": list(net.obs_space.entities), "actions": list(net.action_space)}
-        return {
-            **found,
-            "num_rows": self.vec.num_rows,
-            "num_ranks": self.peers.size,
-            **net.origin,
-            **given,
-        }
-
     def writer(
         self, out: Path | None, given: Mapping[str, object]
     ) -> AbstractContextManager[WriteCurves]:
         """Writes `run.json`; returns what writes the curves."""
-        step = self.learner.step
-        described = write_run(out, self.config, step, self.about(given))
-        return curve_writer(out, step, self.recorders, described)
+        step, net = self.learner.step, self.learner.net
+        about = about_training(self.vec, net, self.peers.size, given)
+        self._described = write_run(out, self.config, step, about)
+        return curve_writer(out, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
         """Resets the environments."""
@@ -421,7 +422,7 @@ class _Run(TrainState):
         self.speed.add(learner.step)
         self._progress = self._figures(losses, now)
         self.history.add(self._progress)
-        if self.kernels.advance(learner.net, rollout, now):
+        if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import numpy as np
@@ -17,9 +17,10 @@ import numpy as np
 from entity_env.agents.imitation import Dataset, DatasetRecorder
 from entity_env.agents.imitation.dataset_file import is_dataset_file
 from entity_env.authoring.game import Game
+from entity_env.authoring.identity import about_game, changed_rules, identity_of
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.commands.replay import game_of
-from entity_env.cli.commands.train import about_game, preset_of, require_text, require_unused
+from entity_env.cli.commands.train import preset_of, require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
@@ -46,9 +47,14 @@ from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files
 from entity_env.replay.new_process import PlayLimits
+from entity_env.views.scene import one_line
 
 if TYPE_CHECKING:
     from entity_env.agents.imitation import CloneResult
+
+
+_MAX_SHOWN: Final = 5
+_MAX_LINE: Final = 500
 
 
 class _Source(NamedTuple):
@@ -84,6 +90,8 @@ class _Source(NamedTuple):
             own, names = (game.obs_space(), game.action_space()), {"expected_name": str(path)}
             if found := differences(dataset.spaces, own, **names):
                 raise UsageError(f"{path} is of another game than {game.name}: {'; '.join(found)}")
+            for line in _differences(path, dataset, game):
+                echo(line, err=True)
         ids = [agent for agent in self.agents if isinstance(agent, int)]
         if len(ids) < len(self.agents):
             raise UsageError(f"a dataset has no names of agents: give their numbers for {path}")
@@ -124,7 +132,7 @@ class _Source(NamedTuple):
                 if turn.episode is not None and not turn.agent_id:
                     bar.count()
 
-            recorder = DatasetRecorder(watch=count)
+            recorder = DatasetRecorder(watch=count, agents=names)
             game.run(
                 *agents,
                 seed=self.seed,
@@ -180,6 +188,49 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_source
 
 
+def _differences(path: Path, dataset: Dataset, game: Game) -> Iterator[str]:
+    """Lines on what a dataset was recorded of, where it is not this game as it is now."""
+    names = {str(each["game"]): None for each in dataset.recordings if "game" in each}
+    if others := [name for name in names if name != game.name]:
+        yield f"{path} was recorded of {', '.join(others[:_MAX_SHOWN])}, not of {game.name}"
+    found = [each.get("identity") for each in dataset.recordings if each.get("game") == game.name]
+    now = identity_of(game) if found else {}
+    words = dict.fromkeys(changed_rules(identity, now) for identity in found)
+    for changed in [each for each in words if each][:1]:
+        yield f"the game has changed since {path} was recorded: {changed}"
+
+
+def _shown(path: Path, dataset: Dataset) -> Iterator[str]:
+    """What a dataset says of itself, line by line."""
+    yield f"{path}: {_described(dataset)}"
+    entities, actions = list(dataset.obs_space.entities), list(dataset.action_space)
+    yield f"entities: {', '.join(entities) or 'none'}; actions: {', '.join(actions) or 'none'}"
+    if dataset.seed is not None:
+        seeds = list(dict.fromkeys(dataset.seed.tolist()))
+        more = f" and {len(seeds) - _MAX_SHOWN} more" if len(seeds) > _MAX_SHOWN else ""
+        yield f"episode seeds: {', '.join(map(str, seeds[:_MAX_SHOWN]))}{more}"
+    for each in dataset.recordings[:_MAX_SHOWN]:
+        yield f"recorded of {_one_line(each.get('game', 'an unknown game'))}"
+        for name, value in each.items():
+            if name != "game" and value not in (None, {}, []):
+                yield f"  {_one_line(name)}: {_one_line(value)}"
+    if len(dataset.recordings) > _MAX_SHOWN:
+        yield f"and {len(dataset.recordings) - _MAX_SHOWN} more recordings"
+    if not dataset.recordings:
+        yield "nothing is known of the game and the agents"
+
+
+def _one_line(value: object) -> str:
+    """A value of a header as one line of bounded length."""
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{name}={each}" for name, each in value.items())
+    elif isinstance(value, list):
+        text = "; ".join(map(_one_line, value[:_MAX_SHOWN]))
+    else:
+        text = str(value)
+    return one_line(text)[:_MAX_LINE]
+
+
 def _described(dataset: Dataset) -> str:
     episodes = dataset.num_episodes
     return f"{len(dataset):,} decisions of {episodes:,} episode{'s' if episodes > 1 else ''}"
@@ -189,9 +240,9 @@ def _described(dataset: Dataset) -> str:
 @_source_options
 @click.option(
     "--out",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write: NAME.npz, or NAME.parquet, which needs pyarrow.",
+    help="File to write: NAME.npz, or NAME.parquet, which needs pyarrow.  [default: show what the "
+    "datasets DATA are]",
 )
 @click.option(
     "--game",
@@ -199,13 +250,22 @@ def _described(dataset: Dataset) -> str:
     help="The game of the decisions.  [default: the one that the replays name, if it is needed]",
 )
 @set_option
-def dataset(source: _Source, out: Path, game: str | None, settings: Sequence[str]) -> None:
-    """Write the decisions of replays, or of agents that --play, to one file.
+def dataset(source: _Source, out: Path | None, game: str | None, settings: Sequence[str]) -> None:
+    """Write the decisions of replays, or of agents that --play, to one file; or show such files.
 
     DATA are replays, folders of replays, and other such files. A decision has the observation, the
     actions, the reward until the next one, how the episode ended, and its number. numpy reads an
     .npz; pandas, polars and DuckDB read a .parquet, one row a decision.
+
+    The file says which game it is of, its source and settings, the agents and the seeds: without
+    --out, the command shows that.
     """
+    if out is None:
+        if source.play or not source.paths or not all(map(is_dataset_file, source.paths)):
+            raise UsageError("name the file to write, --out NAME.npz, or datasets to be shown")
+        for path in source.paths:
+            echo("\n".join(_shown(path, Dataset.load(path))))
+        return
     if not is_dataset_file(out):
         raise UsageError(f"--out must be NAME.npz or NAME.parquet, got {out}")
     if settings and game is None:

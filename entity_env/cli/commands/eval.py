@@ -35,6 +35,7 @@ from entity_env.cli.load_game import (
     load_player,
     load_players,
     player_names,
+    tell_of_changes,
 )
 from entity_env.cli.options import (
     COUNT,
@@ -227,6 +228,7 @@ def evaluate(
     has greedy, rush, mcts and mcts:SECONDS.
     """
     chosen = load_game(game, settings).with_transport(transport or _transport_of(agents))
+    tell_of_changes(chosen, agents if entrants is None else split_names(entrants).values())
     if entrants is not None:
         if agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")

@@ -17,7 +17,7 @@ from greenlet import greenlet
 
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.authoring.game import Game, Transport
-from entity_env.authoring.game_traceback import game_traceback
+from entity_env.authoring.game_traceback import game_traceback, is_a
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
 from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
@@ -123,10 +123,11 @@ def check(
                 on_step=display.show,
             )
     except ContractError as error:
-        if isinstance(error.__cause__, UsageError):  # a setting, or a file that the game needs
-            raise error.__cause__ from None
-        cause = error.__cause__
-        trace = f"\n{game_traceback(cause)}" if isinstance(cause, Exception) else ""
+        cause, trace = error.__cause__, ""
+        if cause is not None and is_a(cause, UsageError):  # a setting, or a file the game needs
+            raise cause from None
+        if cause is not None and is_a(cause, Exception):
+            trace = f"\n{game_traceback(cause)}"
         raise GameFailed(f"{error}{trace}") from error
     played = f"{num_played} episode{'s' * (num_played > 1)}"
     if not num_played:

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from entity_env.agents.ppo.tracking.comparison import mixed_rules
 from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
@@ -132,6 +133,8 @@ def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     found = find_runs(folders)
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
+    for line in mixed_rules(found.runs):
+        echo(plain(line), err=True)
     return found.runs, _tell(found.problems)
 
 

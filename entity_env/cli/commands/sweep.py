@@ -21,9 +21,10 @@ from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.identity import identity_of
 from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.console import Console, echo, plain_table
-from entity_env.cli.load_game import load_game, make_training_env
+from entity_env.cli.load_game import load_game, make_training_env, tell_of_changes
 from entity_env.cli.options import (
     COUNT,
     ENVS,
@@ -112,6 +113,8 @@ def sweep(
     out = Path("runs", f"sweep-{chosen.name}") if out is None else out
     planned = _plan(chosen, varied, num_trials, steps, num_envs, preset, seed, population, out)
     require_writable(out)
+    if resume:
+        tell_of_changes(chosen, sorted(out.glob("trial-*"))[:1])
     from entity_env.cluster.sweep import run_sweep
 
     title = f"sweep of {chosen.name}"
@@ -150,6 +153,7 @@ def _plan(
         out,
         seed=seed,
         is_population=is_population,
+        identity=identity_of(game),
         environments=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
     )
 

@@ -6,9 +6,10 @@ import math
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
-from inspect import Parameter
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from entity_env.agents.ppo.config import COMPILE_MODES
 from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset, preset_for
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
-from entity_env.agents.ppo.tracking.runs import REWARD, FinalReward, read_run
+from entity_env.agents.ppo.tracking.runs import REWARD, FinalReward, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
@@ -29,12 +30,14 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
 )
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.identity import about_game
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import EvaluationPlan, best_words, evaluation_options
 from entity_env.cli.load_game import (
     NAMED,
     has_self_play,
     load_game,
+    tell_of_changes,
 )
 from entity_env.cli.opponents import take_opponents, told
 from entity_env.cli.options import (
@@ -89,12 +92,6 @@ def preset_of(game: Game) -> Preset:
     return preset_for(*spaces, game=name, num_agents=game.num_agents)
 
 
-def _defaults(game: Game) -> dict[str, object]:
-    """The settings of a game that have a default."""
-    found = {name: parameter.default for name, parameter in game.parameters.items()}
-    return {name: each for name, each in found.items() if each is not Parameter.empty}
-
-
 class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
     """Relative positions: `x=10,y=10`, features and the largest distance along each in cells."""
 
@@ -142,6 +139,23 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new re
             self.fail(f"{value!r} is not a time such as 90, 30m, 2h or 1h30m.", param, ctx)
         units = (86400, 3600, 60, 1)
         return sum(float(part) * unit for part, unit in zip(match.groups("0"), units, strict=True))
+
+
+class _Compile(click.Choice):  # type: ignore[type-arg]  # generic in new releases alone
+    """When to compile: a mode, or a number of steps."""
+
+    name = "compile"
+
+    def __init__(self) -> None:
+        super().__init__(COMPILE_MODES)
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | int:
+        if str(value).isdecimal():
+            return WholeRange(min=1, max=2**63 - 1).convert(value, param, ctx)
+        mode: str = super().convert(value, param, ctx)
+        return mode
 
 
 _INTEGER: Final = WholeRange(max=2**31 - 1)
@@ -304,9 +318,11 @@ def _packed(
 @click.option("--device", help="Device of torch.  [default: cpu]")
 @click.option(
     "--compile",
-    type=click.Choice(COMPILE_MODES),
+    type=_Compile(),
+    metavar="|".join((*COMPILE_MODES, "STEP")),
     help="The first run compiles the network: wait for it, or let a child process do it and begin "
-    "in torch, where a seed no longer repeats a run bit for bit; never = all of the run in torch.  "
+    "in torch, where a seed no longer repeats a run bit for bit; never = all of the run in torch; "
+    "STEP = in torch up to that step, which repeats a run whose compiled_from_step it is.  "
     f"[default: background, or what {COMPILE_VARIABLE} says]",
 )
 @click.option("--num-threads", type=WholeRange(1, 1024), help="Number of threads of torch.")
@@ -364,6 +380,12 @@ def _packed(
     "Without shares half of the environments, divided equally.  "
     f"[default: {_OPPONENTS}]",
 )
+@click.option(
+    "--until",
+    type=WholeRange(min=1),
+    metavar="STEP",
+    help="End after the update that reaches this step; what changes over the run follows --steps.",
+)
 @evaluation_options
 @_training_options
 @set_option
@@ -385,6 +407,7 @@ def train(
     settings: Sequence[str],
     record: Sequence[str],
     callbacks: Sequence[str],
+    until: int | None,
     given: GivenSettings,
     **options: object,
 ) -> None:
@@ -404,9 +427,11 @@ def train(
     num_envs = own.num_envs if num_envs is None else num_envs
     _require_more_steps(out, steps if resume else None)
     resume = resume or launched.has_checkpoint(out)
+    if not launched.rank:
+        tell_of_changes(chosen, [out if resume else origin.path or ""])
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
     num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
-    begin = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
+    begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
     start = settings_of_run(out) if resume else begin | own.settings_for(num_rows, total)
     asked = given.applied(origin.start(chosen, start))
     config = origin.checked(changed_config(asked, {"total_steps": steps, **options}))
@@ -418,17 +443,31 @@ def train(
     require_writable(out)
     _announce(launched, words, [*told(shares), *origin.changes(chosen)])
     about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}
+    about["command"] = sys.argv  # of this process: on a cluster others train
     kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
     run = PlannedRun(
         *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume),
         *(about | about_game(chosen), kept, tuple(record), watching, pooled, origin, evaluation),
+        until=until,
     )
+    _train_and_report(run, launched, ray, [game, *_repeated("--set", settings)])
+
+
+def _train_and_report(
+    run: PlannedRun, launched: Launched, ray: RayOptions, game_words: Sequence[str]
+) -> None:
+    """Trains, prints the result on rank 0, and exits where the run did not end by itself."""
     result, code = train_here(run, launched) if ray.address is None else train_on_ray(run, ray)
     if not launched.rank:
-        set_words = [word for setting in settings for word in ("--set", setting)]
-        _report(result, shlex.join([game, *set_words, "--agent", str(out)]), out, Console())
+        words = shlex.join([*game_words, "--agent", str(run.out)])
+        _report(result, words, run.out, Console())
     if code:
         raise SystemExit(code)
+
+
+def _repeated(option: str, values: Sequence[str]) -> list[str]:
+    """An option for each of its values, as it is typed."""
+    return [word for value in values for word in (option, value)]
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:
@@ -450,12 +489,6 @@ def _announce(launched: Launched, settings: str, changes: Sequence[str]) -> None
     if not launched.rank:
         on_ranks = f", on {launched.size} ranks" if launched.size > 1 else ""
         echo("\n".join([settings + on_ranks, *changes]))
-
-
-def about_game(game: Game) -> dict[str, object]:
-    """What `run.json` says of a game, besides its name."""
-    settings = {**_defaults(game), **game.settings}
-    return {"settings": settings, "num_agents": game.num_agents, "game_name": game.name}
 
 
 def require_text(out: Path) -> Path:
@@ -501,6 +534,8 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
     echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
+    if late := _compiled_late(result, out):
+        echo(late)
     for hint in result.hints:
         echo(f"hint: {hint}")
     if result.hints:
@@ -509,6 +544,21 @@ def _report(result: TrainResult, play_words: str, out: Path, console: Console) -
     _tell_of_best(out)
     echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
     echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
+
+
+def _compiled_late(result: TrainResult, out: Path) -> str:
+    """Says that compiled code took over in the middle of a run; "" if it did not."""
+    step = None
+    with suppress(EntityEnvError):
+        step = read_about(out).get("compiled_from_step")
+    if not step and not result.progress.is_compiling:
+        return ""
+    since = f"from step {step:,} on" if isinstance(step, int) else "not yet"
+    return (
+        f"compiled code ran {since}, so the same command may give another network: --compile wait "
+        f"makes runs repeat bit by bit, and entity-env reproduce {shlex.quote(str(out))} repeats "
+        "this one"
+    )
 
 
 def _tell_of_best(out: Path) -> None:

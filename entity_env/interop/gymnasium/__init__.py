@@ -13,6 +13,13 @@ that fits, and is a `vector_entry_point` for `gymnasium.register`::
     )
     envs = gymnasium.make_vec("snake-v0", num_envs=64)
 
+The games of this package for one agent are registered when this module is imported, with room for
+the entities of their default settings (see `game_ids`)::
+
+    import entity_env.interop.gymnasium
+    env = gymnasium.make("entity_env/Snake-v0")
+    env = gymnasium.make("entity_env.interop.gymnasium:entity_env/Snake-v0")  # without the import
+
 From Gymnasium to us: `GymnasiumVecEnv` is a vector environment of Gymnasium as a `VecEnvironment`,
 for our trainer, and `from_gymnasium` an environment as a `Game`, which can be played as well, or
 trained in a `VecEnv` with workers::
@@ -25,7 +32,7 @@ trained in a `VecEnv` with workers::
 - `observation[type]`, `(count, num_features)` float32. A type whose number of entities varies must
   be in `max_entities`: its array is padded with rows of zeros, and `observation[f"{type}_mask"]`,
   `(count,)` int8, is 1 for entities. More entities than that are an error: none is dropped. Hidden
-  entities count as absent.
+  entities count as absent. `max_entities="auto"` measures the numbers in random episodes.
 - `observation["global"]`, `(num_global_features,)` float32, if there are any.
 - The last observation of an episode may be all zeros.
 
@@ -42,6 +49,10 @@ ignored.
 it, for a `MultiDiscrete` as a tuple. All zeros = no action is needed. An illegal choice is a
 `SchemaError`; with `illegal_actions="next"`, for agents without masks, the next legal choice is
 taken, wrapping around.
+
+**Seeds**: `reset(seed=s)` begins with episode `s * 2**31` of the run with seed 0, and the next ones
+follow. `info["episode_seed"]` is the seed of the episode itself, with which `Game.play_episode` and
+`entity-env play --episode-seed` begin it again.
 """
 
 from __future__ import annotations
@@ -58,6 +69,7 @@ except ImportError as error:
 from entity_env.interop.gymnasium.env import GameEnv as GameEnv, make_vector_env as make_vector_env
 from entity_env.interop.gymnasium.from_gymnasium import GymnasiumVecEnv as GymnasiumVecEnv
 from entity_env.interop.gymnasium.game import from_gymnasium as from_gymnasium
+from entity_env.interop.gymnasium.ids import game_ids as game_ids, register_games
 from entity_env.interop.gymnasium.padded import IllegalActions as IllegalActions
 from entity_env.interop.gymnasium.vector_env import (
     BatchVectorEnv as BatchVectorEnv,
@@ -72,5 +84,8 @@ __all__ = [
     "GymnasiumVecEnv",
     "IllegalActions",
     "from_gymnasium",
+    "game_ids",
     "make_vector_env",
 ]
+
+register_games()

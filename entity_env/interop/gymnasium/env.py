@@ -22,19 +22,20 @@ from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
     ActionSpace,
-    EntityName,
     ObsSpace,
 )
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import UsageError
-from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
+from entity_env.interop.gymnasium.padded import IllegalActions
+from entity_env.interop.gymnasium.room import Room, measured, padded
 from entity_env.interop.gymnasium.vector_env import (
     MODES,
     RENDER_FPS,
     BatchVectorEnv,
     EntityVectorEnv,
     Infos,
+    Uncopyable,
     VectorEnvBase,
     gymnasium_seed,
     past_idle,
@@ -61,8 +62,8 @@ def make_vector_env(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     max_episode_steps: int | None = None,
     num_workers: int = 0,
-    max_entities: Mapping[EntityName, int] | None = None,
-    max_actors: Mapping[ActionName, int] | None = None,
+    max_entities: Room | None = None,
+    max_actors: Room | None = None,
     illegal_actions: IllegalActions = "raise",
     render_mode: str | None = None,
     **settings: object,
@@ -99,8 +100,8 @@ def make_vector_env(
         make_batch: Callable[..., BatchEnv] = source
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
     stepped = with_settings(source, settings)  # type: ignore[arg-type]  # no class of batches
-    if max_episode_steps is not None:
-        stepped = _limited(stepped, max_episode_steps)
+    max_entities, max_actors = _measured(stepped, max_entities, max_actors)
+    stepped = _limited(stepped, max_episode_steps)
     autoreset = next(name for name, value in MODES.items() if value == mode)
     vec = VecEnv(stepped, num_envs, num_workers, autoreset=autoreset)
     try:
@@ -116,6 +117,17 @@ def make_vector_env(
         raise
 
 
+def _measured(
+    source: Playable, max_entities: Room | None, max_actors: Room | None
+) -> tuple[Room | None, Room | None]:
+    """Both, with numbers instead of "auto", the same as those of a `GameEnv`."""
+    if "auto" not in (max_entities, max_actors):
+        return max_entities, max_actors
+    with VecEnv(source, 1, autoreset="disabled") as vec:
+        require_one_agent(vec.num_agents)
+        return measured(vec, max_entities, max_actors)
+
+
 def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
     """A source for `VecEnv` with other settings."""
     require_source(source)
@@ -126,7 +138,9 @@ def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
     return partial(source, **settings)
 
 
-def _limited(source: Playable, max_episode_steps: int) -> Playable:
+def _limited(source: Playable, max_episode_steps: int | None) -> Playable:
+    if max_episode_steps is None:
+        return source
     if isinstance(source, Game):
         require_one_agent(source.num_agents)
         source = partial(TrainAgentEnv, source)
@@ -183,26 +197,33 @@ class TimeLimited(Environment):
         self._env.close()
 
 
-class GameEnv(gymnasium.Env[Any, Any]):
+class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     """Wraps one game as a `gymnasium.Env`.
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
-    them. A seed has the same episodes as in an `EntityVectorEnv`. `reset`, `step` and `close` must
-    be called from one thread.
+    them. A seed has the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]`, an int,
+    is the `Episode.seed` of the episode that is played: `Game.play_episode(seed=...)` and
+    `entity-env play --episode-seed` begin it again. `reset`, `step` and `close` must be called from
+    one thread.
+
+    The constructor plays up to 64 steps at random, to find numbers that vary.
 
     Args:
         source: a game for one agent, an `Environment`, its class, or a function that returns one.
-        max_entities: the largest number of entities, for each type whose number varies.
-        max_actors: the largest number of actors of each action; default: that of the first
-            observation.
+        max_entities: the largest number of entities, for each type whose number varies; or "auto",
+            twice the largest number that 8 random episodes show, and at least 8. An agent may meet
+            more than a random one, and more are an error: give numbers where they are known.
+        max_actors: the largest number of actors of each action, or "auto"; default: that of the
+            first observation.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.
         render_mode: "rgb_array", or None. A game is drawn by its look, which needs the extra
             `pictures`; an `Environment` draws itself.
         settings: keyword arguments of the game's `play`, or of the class or function.
 
     Raises:
-        SchemaError: the number of entities of a type varies and is not in `max_entities`, or an
-            action has no actors in the first observation and is not in `max_actors`.
+        SchemaError: the number of entities of a type varies and is not in `max_entities`, or that
+            of the actors of an action, or it has none in the first observation, and it is not in
+            `max_actors`.
         UsageError: a game for several agents, or an invalid setting.
     """
 
@@ -215,8 +236,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         self,
         source: Game | Environment | Callable[..., Environment],
         *,
-        max_entities: Mapping[EntityName, int] | None = None,
-        max_actors: Mapping[ActionName, int] | None = None,
+        max_entities: Room | None = None,
+        max_actors: Room | None = None,
         illegal_actions: IllegalActions = "raise",
         render_mode: str | None = None,
         **settings: object,
@@ -231,16 +252,18 @@ class GameEnv(gymnasium.Env[Any, Any]):
             require_one_agent(vec.num_agents)
             if render_mode is not None and isinstance(playable, Game):
                 self._drawing = Drawing(find_look(playable), vec.obs_space())
-            first = past_idle(vec, vec.reset(seed=0), np.ones(1, dtype=np.bool_))
-            self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
-            self._actions = PaddedActions(
-                vec.action_space(), self._entities, first, max_actors or {}, illegal_actions
+            self._entities, self._actions, self._obs = padded(
+                vec,
+                lambda: past_idle(vec, vec.reset(seed=0), np.ones(1, dtype=np.bool_)),
+                max_entities,
+                max_actors,
+                illegal_actions,
             )
         except BaseException:
             vec.close()
             raise
-        self._obs = first
-        self._masks = self._actions.masks(first)
+        self._masks = self._actions.masks(self._obs)
+        self._episode_seed = 0
         self._was_reset = False
         self._frame: NDArray[np.uint8] | None = None
         self.observation_space = self._entities.space()
@@ -252,7 +275,9 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Begins a new episode.
 
         Args:
-            seed: seed of the episode; None continues with the next one, or draws a seed at first.
+            seed: begins a sequence of episodes, as in `entity_env.interop.gymnasium`; None
+                continues with the next one, or draws a seed at first. The seed of the episode
+                itself is `info["episode_seed"]`.
             options: ignored.
         """
         super().reset(seed=None if seed is None else gymnasium_seed(seed))
@@ -262,7 +287,10 @@ class GameEnv(gymnasium.Env[Any, Any]):
             drawn = self.np_random_seed if seed is None else seed
             obs = self._vec.reset(0, starts=[start_of(int(drawn))])
         self._was_reset = True
-        return self._shown(past_idle(self._vec, obs, np.ones(1, dtype=np.bool_)))
+        obs = past_idle(self._vec, obs, np.ones(1, dtype=np.bool_))
+        seeds = self._vec.episode_seeds()
+        self._episode_seed = 0 if seeds is None else int(seeds[0])
+        return self._shown(obs)
 
     def step(
         self,
@@ -333,7 +361,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         self._obs = obs
         self._masks = self._actions.masks(obs)
         shown = {key: array[0] for key, array in self._entities.observe(obs).items()}
-        return shown, _first_of(self._actions.info(self._masks))
+        info = _first_of(self._actions.info(self._masks))
+        return shown, {**info, "episode_seed": self._episode_seed}
 
 
 def _first_observation(obs: VecObs) -> Observation:

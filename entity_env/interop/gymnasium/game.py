@@ -55,6 +55,8 @@ class ImportedLoop:
     """The spaces of each kind of agent."""
     render_modes: Sequence[str]
     """Those that the environment has."""
+    rules: type
+    """The class of the environment, which identifies the game."""
 
     def __init__(self, make: Callable[..., Any], name: str) -> None:
         self._make = make
@@ -292,7 +294,7 @@ class _GymnasiumLoop(ImportedLoop):
                     f"from_gymnasium needs a gymnasium.Env, its id, or a function that makes one: "
                     f"got {env!r:.80}"
                 )
-            self.name = name or _name_of(env)
+            self.name, self.rules = name or _name_of(env), type(env.unwrapped)
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             self._spaces = AgentSpaces(env.observation_space, env.action_space, **options)
         finally:

@@ -78,6 +78,11 @@ class PaddedEntities:
         """Number of places that an action can select."""
         self._first_slot = np.cumsum([0, *(rows.capacity for rows in self.entities)])
 
+    @property
+    def fixed(self) -> list[EntityName]:
+        """The types whose number must not vary."""
+        return [rows.name for rows in self.entities if rows.is_fixed]
+
     def space(self) -> spaces.Dict:
         """The space of one observation."""
         found: dict[str, spaces.Space[Any]] = {}
@@ -133,7 +138,7 @@ def require_counts(setting: str, given: object, known: Mapping[str, object]) -> 
     """Raises `UsageError` for an unknown name, or a number that is not a positive integer."""
     if not isinstance(given, Mapping):
         example = {next(iter(known), "name"): 9}
-        raise UsageError(f"{setting} must be a dict, as {example}: got {given!r}")
+        raise UsageError(f'{setting} must be a dict, as {example}, or "auto": got {given!r}')
     for name, count in given.items():
         if name not in known:
             raise UsageError(f"{setting} names {name!r}; there are {', '.join(known) or 'none'}")
@@ -155,7 +160,7 @@ def _entity_rows(name: EntityName, width: int, first: VecObs, most: int | None) 
         shown = " or ".join(map(str, counts)) or "no"
         raise SchemaError(
             f"episodes begin with {shown} entities of type {name!r}: say how many there can be, "
-            f"max_entities={{{name!r}: ...}}"
+            f'max_entities={{{name!r}: ...}}, or max_entities="auto"'
         )
     return _EntityRows(name, name, width, int(counts[0]), is_fixed=True)
 
@@ -253,6 +258,15 @@ class PaddedActions:
             _action(name, space, entities, first, max_actors.get(name))
             for name, space in action_space.items()
         ]
+
+    @property
+    def capacities(self) -> dict[ActionName, int]:
+        """The largest numbers of actors, of actions that entities perform."""
+        return {
+            action.name: action.capacity
+            for action in self._actions
+            if not isinstance(action.space, GlobalCategoricalActionSpace)
+        }
 
     def space(self) -> spaces.Space[Any]:
         """The space of one row's actions."""
@@ -372,7 +386,7 @@ def _action(
     if not capacity:
         raise SchemaError(
             f"action {name!r} has no actors in the first observations: give their largest number, "
-            f"max_actors={{{name!r}: ...}}"
+            f'max_actors={{{name!r}: ...}}, or max_actors="auto"'
         )
     return _Action(name, space, capacity, most is None and capacity == 1, num_choices)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NoReturn, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from gymnasium import error, spaces
@@ -14,18 +14,14 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
-from entity_env.core.spaces import (
-    ActionName,
-    ContinuousActionSpace,
-    EntityName,
-    SelectEntityActionSpace,
-)
+from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.core.validation import require_choice
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecObs
 from entity_env.episodes.episode_env import ResettableVec, Vec
 from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
+from entity_env.interop.gymnasium.padded import IllegalActions, Masks
+from entity_env.interop.gymnasium.room import Room, padded
 from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
 
 Flags: TypeAlias = NDArray[np.bool_]
@@ -216,16 +212,32 @@ RENDER_FPS: Final = 10
 _EPISODES_A_SEED: Final = 2**31
 
 
-class EntityVectorEnv(VectorEnvBase):
+class Uncopyable:
+    """Refuses to be copied and pickled."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        name = type(self).__name__
+        raise UsageError(
+            f"this {name} cannot be copied or pickled: its game is suspended in the middle of "
+            "play, on a stack of its own, which Python cannot copy. To branch off, make another "
+            "one, reset it with the same seed and repeat the actions; to have one in another "
+            f"process, send a function that makes it, lambda: {name}(...)"
+        )
+
+
+class EntityVectorEnv(Uncopyable, VectorEnvBase):
     """Wraps a `VecEnv` as a `gymnasium.vector.VectorEnv`.
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
     them. The autoreset mode is that of `vec`: "next_step", "same_step" or "disabled"; partial
-    resets need "disabled". The constructor resets `vec` once, to count entities.
+    resets need "disabled". The constructor plays the first steps of some episodes, to count
+    entities.
 
     A seed has the same episodes in every environment and in a `GameEnv`: seed s begins with episode
     `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
-    run, and a list of seeds is an error.
+    run, and a list of seeds is an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
+    `Episode.seed` of every current episode, unless `vec` is of a batch environment or of another
+    library: `Game.play_episode` and `entity-env play --episode-seed` begin that episode again.
 
     Args:
         vec: the environments, one agent each; this object closes them.
@@ -240,8 +252,8 @@ class EntityVectorEnv(VectorEnvBase):
         self,
         vec: Vec,
         *,
-        max_entities: Mapping[EntityName, int] | None = None,
-        max_actors: Mapping[ActionName, int] | None = None,
+        max_entities: Room | None = None,
+        max_actors: Room | None = None,
         illegal_actions: IllegalActions = "raise",
         render_mode: str | None = None,
     ) -> None:
@@ -249,15 +261,14 @@ class EntityVectorEnv(VectorEnvBase):
         require_settings(illegal_actions, render_mode)
         self._vec = cast(ResettableVec, vec)  # it has `reset_envs` if autoreset is disabled
         self._takes_starts = "starts" in inspect.signature(vec.reset).parameters
-        first = vec.reset(seed=0)
-        if vec.autoreset == "disabled":
-            first = past_idle(self._vec, first, np.ones(vec.num_envs, dtype=np.bool_))
-        self._entities = PaddedEntities(vec.obs_space(), first, max_entities or {})
-        self._actions = PaddedActions(
-            vec.action_space(), self._entities, first, max_actors or {}, illegal_actions
+        self._entities, self._actions, self._obs = padded(
+            self._vec, self._begin_first, max_entities, max_actors, illegal_actions
         )
-        self._obs = first
-        self._masks = self._actions.masks(first)
+        self._masks = self._actions.masks(self._obs)
+        self._episode_seed: NDArray[np.int64] | None = None
+        """Of the current episodes, if their seeds are known."""
+        if hasattr(vec, "episode_seeds") and vec.episode_seeds([]) is not None:
+            self._episode_seed = np.zeros(vec.num_envs, np.int64)
         super().__init__(
             vec.num_envs,
             MODES[vec.autoreset],
@@ -283,13 +294,21 @@ class EntityVectorEnv(VectorEnvBase):
     def close_extras(self, **kwargs: object) -> None:
         self._vec.close()
 
+    def _begin_first(self) -> VecObs:
+        obs = self._vec.reset(seed=0)
+        if self._vec.autoreset != "disabled":
+            return obs
+        return past_idle(self._vec, obs, np.ones(self._vec.num_envs, dtype=np.bool_))
+
     def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
         if is_partial and self.autoreset_mode != AutoresetMode.DISABLED:
             raise ValueError(
                 "`options['reset_mask']` needs AutoresetMode.DISABLED, this environment has "
                 f'{self.autoreset_mode}: make the VecEnv with autoreset="disabled"'
             )
-        return self._shown(self._reset(mask if is_partial else None, seeds)), self._infos(mask)
+        shown = self._shown(self._reset(mask if is_partial else None, seeds))
+        self._read_seeds(mask)
+        return shown, self._infos(mask)
 
     def _reset(self, mask: Flags | None, seeds: list[int] | None) -> VecObs:
         starts: dict[str, Any] = {}
@@ -312,10 +331,12 @@ class EntityVectorEnv(VectorEnvBase):
     def _step(self, actions: object) -> Stepped:
         obs = self._vec.act(self._actions.answer(self._obs, self._masks, actions))
         shown = self._shown(obs)
+        ended_seed = None if self._episode_seed is None else self._episode_seed.copy()
+        self._read_seeds(obs.done | self._autoreset_envs)
         infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
         flags = obs.terminated.copy(), obs.truncated.copy()
         if obs.final is not None and self.autoreset_mode == AutoresetMode.SAME_STEP:
-            self._add_finals(infos, obs.final, *flags)
+            self._add_finals(infos, obs.final, *flags, ended_seed)
         return shown, obs.reward.astype(np.float64), *flags, infos
 
     def _shown(self, obs: VecObs) -> dict[str, NDArray[Any]]:
@@ -323,10 +344,32 @@ class EntityVectorEnv(VectorEnvBase):
         self._masks = self._actions.masks(obs)
         return self._entities.observe(obs)
 
-    def _infos(self, mask: Flags) -> Infos:
-        return vector_info(self._actions.info(self._masks), mask)
+    def _read_seeds(self, mask: Flags) -> None:
+        """Reads the seeds of episodes that may have begun."""
+        if self._episode_seed is not None and mask.any():
+            vec: Any = self._vec
+            env_ids = np.flatnonzero(mask).tolist()
+            self._episode_seed[env_ids] = vec.episode_seeds(env_ids)
 
-    def _add_finals(self, infos: Infos, final: VecObs, terminated: Flags, truncated: Flags) -> None:
+    def _infos(self, mask: Flags) -> Infos:
+        return self._vector_info(self._masks, self._episode_seed, mask)
+
+    def _vector_info(
+        self, masks: Masks, episode_seed: NDArray[np.int64] | None, mask: Flags
+    ) -> Infos:
+        info = self._actions.info(masks)
+        if episode_seed is not None:
+            info["episode_seed"] = episode_seed.copy()
+        return vector_info(info, mask)
+
+    def _add_finals(
+        self,
+        infos: Infos,
+        final: VecObs,
+        terminated: Flags,
+        truncated: Flags,
+        episode_seed: NDArray[np.int64] | None,
+    ) -> None:
         """Adds last observations; the flags become those of their episodes."""
         last = self._entities.observe(final)
         final_obs = np.full(self.num_envs, None, dtype=object)
@@ -338,8 +381,8 @@ class EntityVectorEnv(VectorEnvBase):
             final_obs[env_id] = {key: array[row] for key, array in last.items()}
             terminated[env_id] = final.terminated[row]
             truncated[env_id] = final.truncated[row]
-        nothing = self._actions.info({name: mask & False for name, mask in self._masks.items()})
-        with_finals(infos, final_obs, vector_info(nothing, ended), ended)
+        nothing = {name: mask & False for name, mask in self._masks.items()}
+        with_finals(infos, final_obs, self._vector_info(nothing, episode_seed, ended), ended)
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:

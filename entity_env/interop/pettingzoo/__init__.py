@@ -7,8 +7,8 @@ and to train by self-play::
         train(vec)
 
 From us to PettingZoo: `GameParallelEnv` is any game, in which agents act at the same time or in
-turn; `GameAECEnv` is a game for several agents that asks one at a time; `AzulAECEnv` is Azul with
-its 300 action ids and a `FeatureExtractor`::
+turn; `GameAECEnv` is any game whose action is one choice, agent after agent; `AzulAECEnv` is Azul
+with its 300 action ids and a `FeatureExtractor`::
 
     env = AzulAECEnv(num_players=3)
     env = GameAECEnv(tic_tac_toe, max_entities={"Empty": 9, "Mine": 5, "Theirs": 5})
@@ -19,7 +19,8 @@ its 300 action ids and a `FeatureExtractor`::
         env.step(None if over else env.action_space(agent).sample(observation["action_mask"]))
 
 **Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
-order: in Azul the player with the start marker begins the next round.
+order: in Azul the player with the start marker begins the next round. Agents that it asks at once
+take their turns in the order of their names.
 
 Agents that act at the same time::
 
@@ -36,6 +37,8 @@ the next legal one is taken, wrapping around.
 
 **Rewards** are given to every agent in each step. In games an agent gets those of the
 other agents' turns at its own next turn, since games report scores with observations.
+
+**Seeds** are as in `entity_env.interop.gymnasium`, with `infos[agent]["episode_seed"]`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
 from entity_env.authoring.game import Game
-from entity_env.core.spaces import EntityName
+from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.core.validation import checked_count, is_integer
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.games.azul import (
@@ -29,7 +28,8 @@ from entity_env.games.azul import (
     has_colours,
 )
 from entity_env.interop.gymnasium.padded import IllegalActions
-from entity_env.interop.gymnasium.vector_env import gymnasium_seed, require_settings
+from entity_env.interop.gymnasium.room import Room
+from entity_env.interop.gymnasium.vector_env import Uncopyable, gymnasium_seed, require_settings
 from entity_env.interop.pettingzoo.parallel_env import PaddedGame
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
@@ -45,6 +45,7 @@ class Seen(NamedTuple):
         mask: `(num_actions,)` bool, legal actions of `turn`.
         rewards: `(num_agents,)`, of this step.
         terminated, truncated: `(num_agents,)` bool; once True, True for the rest of the episode.
+        episode_seed: of the episode, for `infos`; None = without.
     """
 
     turn: int | None
@@ -53,6 +54,7 @@ class Seen(NamedTuple):
     rewards: NDArray[np.floating[Any]]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    episode_seed: int | None = None
 
 
 class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc]  # it has no types
@@ -148,7 +150,8 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
+        info = {} if seen.episode_seed is None else {"episode_seed": seen.episode_seed}
+        self.infos: dict[str, dict[str, Any]] = {agent: {**info} for agent in self.agents}
         self._select(seen, is_cut=False)
 
     def step(self, action: int | None) -> None:
@@ -233,17 +236,20 @@ class TurnAECEnv(AECEnv[str, Observation, "int | None"]):  # type: ignore[misc] 
         )
 
 
-class GameAECEnv(TurnAECEnv):
+class GameAECEnv(Uncopyable, TurnAECEnv):
     """Wraps a game as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
 
     An observation is the dict described in `entity_env.interop.gymnasium`, flattened by
     `gymnasium.spaces.flatten`; `entities` is the space of the dict. An action is a label, or a
     place in the observation. The observation of an agent is that of its last turn, zeros before. A
-    seed has the same episodes as in a `GameEnv`. `reset`, `step` and `close` must be called from
-    one thread.
+    seed has the same episodes as in a `GameEnv`, and `infos[agent]["episode_seed"]` is that of the
+    episode. `reset`, `step` and `close` must be called from one thread.
+
+    Agents that the game asks at once take their turns one after another, and the game proceeds with
+    the last one's action, as in PettingZoo's `parallel_to_aec`: none sees what the others chose.
 
     Args:
-        game: a game for several agents that asks one at a time.
+        game: a game for any number of agents.
         max_entities: as for `GameEnv`.
         max_turns, illegal_actions, seed: as for `TurnAECEnv`.
         render_mode: "rgb_array", or None.
@@ -251,15 +257,14 @@ class GameAECEnv(TurnAECEnv):
 
     Raises:
         SchemaError: the number of entities of a type varies and is not in `max_entities`.
-        UsageError: a game that asks several agents at once, whose action is not one choice, or an
-            invalid setting.
+        UsageError: a game whose action is not one choice, or an invalid setting.
     """
 
     def __init__(
         self,
         game: Game,
         *,
-        max_entities: Mapping[EntityName, int] | None = None,
+        max_entities: Room | None = None,
         max_turns: int | None = None,
         illegal_actions: IllegalActions = "raise",
         render_mode: str | None = None,
@@ -267,8 +272,9 @@ class GameAECEnv(TurnAECEnv):
         **settings: object,
     ) -> None:
         self._padded = padded = PaddedGame(game.with_settings(**settings), max_entities)
+        self._given: dict[int, int] = {}
+        """Actions of the agents that are asked at once, until those of all are known."""
         try:
-            self._turn()
             action_space = padded.actions.space()
             if not isinstance(action_space, spaces.Discrete):
                 raise UsageError(
@@ -306,40 +312,44 @@ class GameAECEnv(TurnAECEnv):
         self._padded.vec.close()
 
     def _begin(self, seed: int | None) -> Seen:
+        self._given = {}
         self._padded.begin(seed)
-        return self._seen_now()
+        return self._seen_now(self._padded.obs.reward)
 
     def _move(self, action: int) -> Seen:
-        self._padded.act(np.full(self._padded.vec.num_agents, action))
-        return self._seen_now()
+        padded = self._padded
+        self._given[self._turn() or 0] = action
+        if self._turn() is not None:
+            return self._seen_now(np.zeros_like(padded.obs.reward))
+        given = [self._given.get(agent_id, 0) for agent_id in range(padded.vec.num_agents)]
+        self._given = {}
+        padded.act(given)
+        return self._seen_now(padded.obs.reward)
 
-    def _seen_now(self) -> Seen:
+    def _seen_now(self, rewards: NDArray[np.float32]) -> Seen:
         padded, turn = self._padded, self._turn()
         (mask,) = padded.masks.values()
         return Seen(
             turn=turn,
             observations=padded.shown.copy(),
             mask=mask[turn or 0, 0] & (turn is not None),
-            rewards=padded.obs.reward.copy(),
+            rewards=rewards.copy(),
             terminated=padded.terminated.copy(),
             truncated=padded.truncated.copy(),
+            episode_seed=padded.episode_seed,
         )
 
     def _turn(self) -> int | None:
-        """The agent to act; None at the end of the game."""
-        ready = np.flatnonzero(self._padded.obs.is_ready).tolist()
-        if len(ready) > 1:
-            raise UsageError(
-                f"{self._padded.name} asks agents {', '.join(map(str, ready))} at once: an AEC "
-                "environment is for games with turns; take a GameParallelEnv"
-            )
-        return ready[0] if ready else None
+        """The first asked agent that has not acted; None if all have, or at the end of the game."""
+        asked: list[int] = np.flatnonzero(self._padded.obs.is_ready).tolist()
+        return next((agent_id for agent_id in asked if agent_id not in self._given), None)
 
 
 class AzulAECEnv(TurnAECEnv):
     """Azul as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
 
-    Observations of all agents are always current. An action is an id from 0 to 299.
+    Observations of all agents are always current. An action is an id from 0 to 299. With a random
+    starting player, `infos[agent]["episode_seed"]` is the seed of that episode of the game `azul`.
 
     Args:
         num_players: 2 to 4.
@@ -376,6 +386,8 @@ class AzulAECEnv(TurnAECEnv):
             max_rounds=max_rounds,
         )
         self._env = AzulEnv(config, features=features, backend=backend)
+        self._seeds: EpisodeSeeds = SeedsFrom(int(np.random.SeedSequence().generate_state(1)[0]))
+        self._number = -1
         super().__init__(
             "azul",
             num_players,
@@ -412,7 +424,11 @@ class AzulAECEnv(TurnAECEnv):
         """Does nothing; may be called twice."""
 
     def _begin(self, seed: int | None) -> Seen:
-        return self._seen_in(self._env.reset(seed=seed))
+        if seed is not None:
+            self._seeds, self._number = SeedsFrom(seed), 0
+        else:
+            self._number += 1
+        return self._seen_in(self._env.reset(seed=self._seeds[self._number]))
 
     def _move(self, action: int) -> Seen:
         return self._seen_in(self._env.step(action))
@@ -429,4 +445,5 @@ class AzulAECEnv(TurnAECEnv):
             rewards=step.rewards[:num_agents],
             terminated=np.full(num_agents, step.terminated),
             truncated=np.full(num_agents, step.truncated),
+            episode_seed=self._seeds[self._number],
         )

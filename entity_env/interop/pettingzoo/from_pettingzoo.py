@@ -128,7 +128,8 @@ class _PettingZooLoop(ImportedLoop):
         if not isinstance(env, AECEnv | ParallelEnv):
             raise UsageError(f"{_NEEDS}: got {env!r:.80}")
         try:
-            self.name = name or str(env.metadata.get("name") or type(env.unwrapped).__name__)
+            self.rules = type(env.unwrapped)
+            self.name = name or str(env.metadata.get("name") or self.rules.__name__)
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             self._is_parallel = isinstance(env, ParallelEnv)
             self._names: list[str] = list(getattr(env, "possible_agents", ()))

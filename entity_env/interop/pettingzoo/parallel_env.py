@@ -12,17 +12,13 @@ from pettingzoo import ParallelEnv
 
 from entity_env.authoring.game import Game
 from entity_env.core.episode import MAX_IDLE_EPISODES
-from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.interop.gymnasium.padded import (
-    IllegalActions,
-    Masks,
-    PaddedActions,
-    PaddedEntities,
-)
+from entity_env.interop.gymnasium.padded import IllegalActions, Masks
+from entity_env.interop.gymnasium.room import Room, padded
 from entity_env.interop.gymnasium.vector_env import (
     RENDER_FPS,
+    Uncopyable,
     gymnasium_seed,
     require_settings,
     start_of,
@@ -39,6 +35,7 @@ class PaddedGame:
     Attributes:
         obs: the last batch.
         masks: its masks.
+        episode_seed: `Episode.seed` of the current episode.
         flat_space: of a row of `shown`.
         shown: `(num_agents, num_features)` float32, the last observation of each agent.
         terminated, truncated: `(num_agents,)` bool; once True, True for the rest of the episode.
@@ -47,18 +44,21 @@ class PaddedGame:
     def __init__(
         self,
         game: Game,
-        max_entities: Mapping[EntityName, int] | None,
-        max_actors: Mapping[ActionName, int] | None = None,
+        max_entities: Room | None,
+        max_actors: Room | None = None,
         illegal_actions: IllegalActions = "raise",
     ) -> None:
         self.name: Final = game.name
-        self.vec: Final = VecEnv(game, 1, autoreset="disabled")
+        vec = VecEnv(game, 1, autoreset="disabled")
+        self.vec: Final = vec
         self._was_reset = False
         try:
-            self.obs = first = self._past_idle(self.vec.reset(seed=0))
-            self.entities: Final = PaddedEntities(self.vec.obs_space(), first, max_entities or {})
-            self.actions: Final = PaddedActions(
-                self.vec.action_space(), self.entities, first, max_actors or {}, illegal_actions
+            self.entities, self.actions, self.obs = padded(
+                vec,
+                lambda: self._past_idle(vec.reset(seed=0)),
+                max_entities,
+                max_actors,
+                illegal_actions,
             )
             self._space = self.entities.space()
         except BaseException:
@@ -69,6 +69,7 @@ class PaddedGame:
         self.masks: Masks = {}
         self.shown = np.zeros((self.vec.num_agents, width), np.float32)
         self.terminated, self.truncated = np.zeros((2, self.vec.num_agents), np.bool_)
+        self.episode_seed = 0
 
     def begin(self, seed: int | None) -> None:
         """Begins the first episode of a seed; None continues, or draws one at first."""
@@ -79,6 +80,8 @@ class PaddedGame:
         self.shown[:] = 0
         self.terminated[:] = self.truncated[:] = False
         self._read(self._past_idle(self.vec.reset(**starts)))
+        seeds = self.vec.episode_seeds()
+        self.episode_seed = 0 if seeds is None else int(seeds[0])
 
     def act(self, given: object) -> None:
         """Performs actions, given as for `PaddedActions`; the state does not change if one is
@@ -110,15 +113,16 @@ class PaddedGame:
         )
 
 
-class GameParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
+class GameParallelEnv(Uncopyable, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
     """Wraps a game as a `pettingzoo.ParallelEnv`; see `entity_env.interop.pettingzoo`.
 
     The game may ask all agents at once, some or one; the actions of agents that it does not ask are
     ignored, and may be left out. Actions are those of a `GameEnv`: a `Discrete`, a `MultiDiscrete`
     for several actors, or a `Dict` of several actions. If they are a `Discrete`, observations are
     those of a `GameAECEnv`, else flat arrays without a mask. `infos[agent]["action_mask"]` is that
-    of a `GameEnv`, 0 for agents not to act. A seed has the same episodes as in a `GameEnv`.
-    `reset`, `step` and `close` must be called from one thread.
+    of a `GameEnv`, 0 for agents not to act. A seed has the same episodes as in a `GameEnv`, and
+    `infos[agent]["episode_seed"]` is that of the episode. `reset`, `step` and `close` must be
+    called from one thread.
 
     Args:
         game: a game for any number of agents.
@@ -136,8 +140,8 @@ class GameParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it h
         self,
         game: Game,
         *,
-        max_entities: Mapping[EntityName, int] | None = None,
-        max_actors: Mapping[ActionName, int] | None = None,
+        max_entities: Room | None = None,
+        max_actors: Room | None = None,
         illegal_actions: IllegalActions = "raise",
         render_mode: str | None = None,
         seed: int | None = None,
@@ -243,7 +247,9 @@ class GameParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it h
 
     def _infos(self, names: Sequence[str]) -> dict[str, ByAgent]:
         masks = self._padded.actions.info(self._padded.masks).get("action_mask")
-        infos: dict[str, ByAgent] = {name: {} for name in names}
+        infos: dict[str, ByAgent] = {
+            name: {"episode_seed": self._padded.episode_seed} for name in names
+        }
         if masks is None:
             return infos
         for i, name in enumerate(self.possible_agents):

@@ -279,6 +279,10 @@ class BatchEnvStepper:
         is_over = self.over is not None and bool(self.over[env_id])
         return (int(self._stats.number[env_id]) + is_over * self._per_reset,)
 
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        """Seed of the sequence of episodes that an environment plays."""
+        return int(self._stats.seed[env_id])
+
     def seed_env(self, env_id: int, run: Run) -> None:
         """Begins a run of episodes in one environment, at its next reset."""
         self._runs[env_id] = run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -81,6 +81,10 @@ class BatchVecEnv(VecEnv):
             start_method=start_method,
         )
         self._local = self._backend if isinstance(self._backend, BatchInProcess) else None
+
+    def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
+        """None: an episode of a batch is known by the seed of its sequence and its number."""
+        return None
 
     def _new_runs(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None

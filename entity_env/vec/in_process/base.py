@@ -124,6 +124,10 @@ class LocalBatch(ABC):
         """Number of the current episode of each agent, or of the next one if it has ended."""
 
     @abstractmethod
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        """See `Backend`."""
+
+    @abstractmethod
     def _reset_env(self, env_id: int) -> None:
         """Begins a new episode in one environment."""
 

@@ -80,6 +80,9 @@ class EnvironmentBatch(LocalBatch):
         episode = self._episodes[env_id]
         return (episode.number + (not episode.is_playing),)
 
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return self._place(env_id)["seed"]  # its number changes when the next episode begins
+
     def close(self) -> None:
         self._close_all(env.close for env in self._envs)
 

@@ -77,6 +77,10 @@ class GameBatch(LocalBatch):
     def numbers(self, env_id: int) -> Sequence[int]:
         return self._hosts[env_id].numbers()
 
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        host = self._hosts[env_id]
+        return host.seed_of(host.episode - is_over)
+
     def close(self) -> None:
         self._close_all(host.close for host in self._hosts)
 

@@ -278,6 +278,16 @@ class WorkerPool:
     def _rows_of(self, env_id: int) -> slice:
         return slice(env_id * self.num_agents, (env_id + 1) * self.num_agents)
 
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return self._seeds[env_id][self._number_of(env_id) - is_over]
+
+    def _number_of(self, env_id: int) -> int:
+        """Number of the current episode, or of the next one if it has ended."""
+        rows = self._rows_of(env_id)
+        # Of an agent that is over it is that of its next one.
+        numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
+        return int((numbers[is_playing] if is_playing.any() else numbers).max())
+
     def _next_number(self, env_id: int) -> int:
         rows = self._rows_of(env_id)
         return int((self._stats.number[rows] + self._is_playing[rows]).max())
@@ -361,9 +371,7 @@ class WorkerPool:
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
         rows = self._rows_of(error.env_id)
-        # Of an agent that is over it is that of its next one.
-        numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
-        number = int((numbers[is_playing] if is_playing.any() else numbers).max())
+        number = self._number_of(error.env_id)
         return WorkerError(
             error.reason,
             env_id=error.env_id,

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.game_traceback import is_a
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
@@ -165,7 +166,7 @@ class _Worker:
                 self._leave_fork()
                 # A `LocalBatch` adds the place to an `Exception`, but not to a `SystemExit`.
                 env_id = self._setup.envs.start + words[Word.CURRENT]
-                has_place = isinstance(error, Exception) and command != Command.RENDER
+                has_place = is_a(error, Exception) and command != Command.RENDER
                 self._send_result(
                     Failure.of(error, self._setup.index, None if has_place else env_id)
                 )

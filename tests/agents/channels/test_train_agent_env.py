@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -24,6 +25,8 @@ from entity_env import (
 )
 from entity_env.agents import Agent, TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.vec import VecEnv
 from tests.helpers.tiny_games import (
     EACH,
     PICK,
@@ -127,21 +130,39 @@ class TestSeeds:
         one = TrainAgentEnv(count, transport=transport, seed=5)
         other = TrainAgentEnv(count, transport=transport, seed=6)
         seeds = []
-        for seed in (None, 6, None):
-            one.reset(seed=seed)
-            for _ in range(3):
-                one.act(STAY)
-            seeds.append(one.episodes[0].seed)
-        other_seeds = []
-        for _ in range(2):
-            other.reset()
-            for _ in range(3):
-                other.act(STAY)
-            other_seeds.append(other.episodes[0].seed)
-        assert seeds[1:] == other_seeds
-        assert seeds[0] not in other_seeds
-        one.close()
-        other.close()
+        for env in (one, other):
+            for _ in range(2):
+                env.reset()
+                for _ in range(3):
+                    env.act(STAY)
+                seeds.append(env.episodes[0].seed)
+            env.close()
+        assert seeds == [EpisodeSeeds(seed)[i] for seed in (5, 6) for i in range(2)]
+
+    def test_that_of_a_reset_is_the_episodes_as_of_any_environment(
+        self, transport: Transport
+    ) -> None:
+        seen = []
+
+        def play(agent: Agent, *, seed: int) -> None:
+            seen.append(seed)
+            agent.act(Obs().entities([Dot(0)]), Move)
+            agent.game_over(Obs())
+
+        env = TrainAgentEnv(dots_game(play), transport=transport)
+        for seed in (6, None, 7):
+            env.reset(seed=seed)
+            env.act(STAY)
+            assert env.episodes[0].seed == seen[-1]
+        assert seen == [6, EpisodeSeeds(6)[1], 7]
+        env.reset_all(seed=EpisodeSeeds(6, env_id=3))
+        assert seen[-1] == EpisodeSeeds(6, 3)[0]
+        env.close()
+        source = partial(TrainAgentEnv, dots_game(play), transport=transport)
+        with VecEnv(source, 2, seed=9) as vec:
+            vec.reset()
+            batch = vec.act({"Move": np.zeros(2, np.int64)})
+        assert {episode.seed for episode in batch.episodes} <= set(seen)
 
     def test_bad_ones_are_refused_at_once(self, transport: Transport) -> None:
         with pytest.raises(UsageError, match="seed"):

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -21,8 +22,11 @@ from entity_env import (
     SchemaError,
     UsageError,
 )
-from entity_env.agents import Agent, RandomAgent
+from entity_env.agents import Agent, RandomAgent, load_agent
 from entity_env.agents.imitation import Dataset, DatasetRecorder, dataset_file
+from entity_env.agents.load import agent_identity
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
+from entity_env.authoring.identity import identity_of
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import questions
 from entity_env.core.space_json import Spaces
@@ -30,6 +34,7 @@ from entity_env.errors import MissingExtraError, ProtocolError
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake
 from tests.agents.imitation.decisions import (
     Dot,
+    Follower,
     Go,
     assert_same_dataset,
     dots,
@@ -226,6 +231,93 @@ def test_concat_keeps_episodes_apart() -> None:
         Dataset.concat([first, recorder.dataset()])
 
 
+# ------------------------------------------------------------------ where decisions come from
+
+
+def test_every_decision_has_the_seed_of_its_episode() -> None:
+    recorder = DatasetRecorder()
+    agents = RandomAgent(1), RandomAgent(2)
+    played = rock_paper_scissors.run(*agents, seed=5, episodes=3, watch=recorder)
+    dataset = recorder.dataset()
+    assert dataset.seed is not None
+    assert dataset.seed.dtype == np.uint64
+    found = set(zip(dataset.episode.tolist(), dataset.seed.tolist(), strict=True))
+    assert found == {(episode.number, episode.seed) for episode in played}
+    dots.play_episode(Follower(), seed=2**63 + 1, watch=(recorder := DatasetRecorder()))
+    alone = recorder.dataset().seed
+    assert alone is not None
+    assert set(alone.tolist()) == {2**63 + 1}
+
+
+def test_a_seed_that_no_column_holds_leaves_it_out() -> None:
+    dots.play_episode(Follower(), seed=2**64, watch=(recorder := DatasetRecorder()))
+    assert recorder.dataset().seed is None
+
+
+def test_a_recorder_says_what_it_recorded() -> None:
+    game = dots.with_settings(length=3)
+    recorder = DatasetRecorder(agents=["me"])
+    for seed in (4, 4, 5):
+        game.run(Follower(), seed=seed, watch=recorder)
+    first, second = recorder.dataset().recordings
+    assert first == {
+        "game": "dots",
+        "settings": {"length": 3},
+        "identity": identity_of(game),
+        "agents": [{"name": "me"}],
+        "seed": 4,
+    }
+    assert second == {**first, "seed": 5}
+
+
+def test_agents_are_identified(tmp_path: Path) -> None:
+    bot, checkpoint = tmp_path / "bot.py", tmp_path / "checkpoint"
+    bot.write_text("class Bot:\n    def choose(self, obs, action): return None\n")
+    assert agent_identity(RandomAgent(1)) == {"name": "RandomAgent"}
+    assert agent_identity(Follower(), f"{bot}:Bot") == {
+        "name": f"{bot}:Bot",
+        "sha256": hashlib.sha256(bot.read_bytes()).hexdigest(),
+    }
+    net = RogueNet(dots.obs_space(), dots.action_space(), RogueNetConfig(d_model=8, n_layer=1))
+    save_checkpoint(checkpoint, net)
+    parameters = (checkpoint / "model.safetensors").read_bytes()
+    assert agent_identity(load_agent(checkpoint)) == {
+        "name": str(checkpoint),
+        "sha256": hashlib.sha256(parameters).hexdigest(),
+    }
+    agent = load_agent(checkpoint)
+    (checkpoint / "model.safetensors").unlink()
+    assert agent_identity(agent) == {"name": str(checkpoint)}
+
+
+def test_of_datasets_together_a_seed_is_known_if_it_is_in_all() -> None:
+    first, second = dots_dataset(1), dots_dataset(2, seed=2)
+    both = Dataset.concat([first, second, first])
+    assert both.seed is not None
+    assert len(both.recordings) == 2
+    assert Dataset.concat([first, replace(second, seed=None)]).seed is None
+    assert both.select([0, 1]).recordings == both.recordings
+
+
+def test_a_file_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    dataset = dots_dataset(2)
+    dataset.save(tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as file:
+        arrays = dict(file)
+    header = json.loads(str(arrays["header"]))
+    for key in ("recordings", "entity_env"):
+        del header[key]
+    del arrays["seed"]
+    np.savez(tmp_path / "old.npz", **{**arrays, "header": np.array(json.dumps(header))})
+    old = Dataset.load(tmp_path / "old.npz")
+    assert_same_dataset(old, replace(dataset, seed=None))
+    assert list(old.recordings) == []
+    header["recordings"] = [1]
+    np.savez(tmp_path / "odd.npz", **{**arrays, "header": np.array(json.dumps(header))})
+    with pytest.raises(UsageError, match=r"odd.npz is a damaged dataset: its recordings must be"):
+        Dataset.load(tmp_path / "odd.npz")
+
+
 # ------------------------------------------------------------------ files
 
 
@@ -243,6 +335,10 @@ def test_files_hold_the_same(
     dataset = recorder.dataset()
     dataset.save(path)
     assert_same_dataset(Dataset.load(path), dataset)
+    dots_dataset(1).save(path)
+    known = Dataset.load(path)
+    assert_same_dataset(known, dots_dataset(1))
+    assert list(known.recordings) == list(dots_dataset(1).recordings)
     part = dataset.select([0, -1])
     part.save(path)  # replaces it
     assert_same_dataset(Dataset.load(path), part)
@@ -296,6 +392,15 @@ def test_what_cannot_be_read_again_is_not_written(
     except UsageError:
         kept = some
     assert_same_dataset(Dataset.load(path), kept)
+
+
+def test_a_column_that_is_not_of_the_spaces_is_refused(tmp_path: Path) -> None:
+    some = dots_dataset(1)
+    assert some.final is not None
+    features = {**some.final.features, "Other": some.final.features["Dot"]}
+    odd = replace(some, final=replace(some.final, features=features))
+    with pytest.raises(UsageError, match=r"cannot write .*'final/features/Other' is of nothing"):
+        odd.save(tmp_path / "x.npz")
 
 
 def test_a_game_of_many_types_with_short_names_is_kept(tmp_path: Path) -> None:

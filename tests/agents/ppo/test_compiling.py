@@ -32,6 +32,7 @@ from entity_env.agents.ppo import (
 )
 from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.torch_net import tensors
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
@@ -154,6 +155,47 @@ def test_never_is_torch_to_the_end() -> None:
     assert has_kernels()
 
 
+@pytest.mark.parametrize(("mode", "step"), [("background", 256), ("wait", 0), ("never", None)])
+def test_run_json_says_from_which_step_compiled_code_ran(
+    child: Callable[[str], None], tmp_path: Path, mode: str, step: int | None
+) -> None:
+    child(DONE)
+    config = dataclasses.replace(CONFIG, compile=mode)
+    train(VecXor(64), config, out=tmp_path, callbacks=[Watcher()])
+    assert read_about(tmp_path)["compiled_from_step"] == step
+
+
+def test_a_run_that_ends_before_the_child_had_no_compiled_code(
+    child: Callable[[str], None], tmp_path: Path
+) -> None:
+    child(FOREVER)
+    train(VecXor(64), CONFIG, out=tmp_path)
+    assert read_about(tmp_path)["compiled_from_step"] is None
+
+
+@pytest.mark.parametrize("is_cold", [True, False])
+def test_a_number_of_steps_repeats_a_run_that_changed_over(
+    child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, is_cold: bool
+) -> None:
+    child(DONE)
+    first = train(VecXor(64), CONFIG, callbacks=[Watcher()]).net.state_dict()
+    monkeypatch.setattr(compiling, "_must_compile", lambda net: is_cold)
+    watcher = Watcher()
+    config = dataclasses.replace(CONFIG, compile=256)
+    again = train(VecXor(64), config, callbacks=[watcher]).net.state_dict()
+    assert [seen for seen, _ in watcher.seen] == [False, True, True, True, True]
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_a_run_that_goes_on_after_its_change_has_kernels_at_once(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, compile=256)
+    train(VecXor(64), dataclasses.replace(config, total_steps=384), out=tmp_path)
+    watcher = Watcher()
+    train(VecXor(64), config, out=tmp_path, resume=True, callbacks=[watcher])
+    assert watcher.seen[0][0]
+    assert read_about(tmp_path)["compiled_from_step"] == 256
+
+
 def weights(mode: str) -> dict[str, torch.Tensor]:
     return train(VecSigns(), dataclasses.replace(CONFIG, compile=mode)).net.state_dict()
 
@@ -197,14 +239,16 @@ def test_the_job_of_the_child_is_an_update_that_can_be_sent(
     child(DONE)
     advance = KernelSwitch.advance
 
-    def advancing(self: KernelSwitch, net: RogueNet, rollout: Rollout, config: PPOConfig) -> bool:
+    def advancing(
+        self: KernelSwitch, net: RogueNet, rollout: Rollout, config: PPOConfig, step: int
+    ) -> bool:
         job = compiling._Job(
             net.obs_space, net.action_space, net.config, compiling._head(rollout), config.at(0)
         )
         copied = pickle.loads(pickle.dumps(job))
         copied.run()
         rollouts.append(copied.rollout)
-        return advance(self, net, rollout, config.at(0))
+        return advance(self, net, rollout, config.at(0), step)
 
     monkeypatch.setattr(KernelSwitch, "advance", advancing)
     train(VecXor(200), dataclasses.replace(CONFIG, total_steps=400))
@@ -215,6 +259,9 @@ def test_the_job_of_the_child_is_an_update_that_can_be_sent(
 def test_another_mode_is_refused() -> None:
     with pytest.raises(UsageError, match="compile must be one of wait, background, never, got 'x'"):
         PPOConfig(compile="x")
+    for number in (0, -1, True, 2**63):
+        with pytest.raises(UsageError, match="compile must be"):
+            PPOConfig(compile=number)
 
 
 SCRIPT = """

@@ -1,5 +1,6 @@
 """`dataset` and `clone`, as people use them."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -70,6 +71,49 @@ def test_a_dataset_of_agents_that_play_now(here: Path) -> None:
     assert set(Dataset.load(here / "one.npz").agent_id) == {0}
     assert run("dataset", *others, "--play", "random", "--out", "two.npz").exit_code == 0
     assert set(Dataset.load(here / "two.npz").agent_id) == {0, 1}
+
+
+def test_a_dataset_is_shown_and_attributed(here: Path, replays: Path) -> None:
+    (here / "mine.py").write_text(GAME)
+    (here / "bot.py").write_text(
+        "from entity_env.agents import ScriptedAgent\nclass Bot(ScriptedAgent):\n"
+        "    def choose(self, obs, *actions): return obs.allowed(actions[0])[0]\n"
+    )
+    args = ("--game", "mine.py", "--play", "bot.py:Bot", "--episodes", 7, "--seed", 3)
+    assert run("dataset", *args, "--out", "mine.npz").exit_code == 0
+    shown = run("dataset", "mine.npz")
+    assert shown.exit_code == 0, shown.output
+    digest = hashlib.sha256(GAME.encode()).hexdigest()
+    bot = hashlib.sha256((here / "bot.py").read_bytes()).hexdigest()
+    for line in (
+        "mine.npz: 42 decisions of 7 episodes",
+        "recorded of dots",
+        "  settings: length=6",
+        f"  identity: source=mine.py:dots, sha256={digest}",
+        f"  agents: name=bot.py:Bot, sha256={bot}",
+        "  seed: 3",
+    ):
+        assert line in shown.stdout.splitlines()
+    assert re.search(r"^episode seeds: (\d+, ){4}\d+ and 2 more$", shown.stdout, re.M)
+    assert run("dataset", "games", "--out", "games.npz").exit_code == 0
+    assert run("dataset", "games.npz").stdout.count("recorded of rock_paper_scissors") == 3
+    assert "name the file to write" in refused("dataset", "games")
+    assert "name the file to write" in refused("dataset", "mine.npz", "--play", "random")
+
+
+def test_a_dataset_of_another_game_is_said_and_used(here: Path) -> None:
+    (here / "mine.py").write_text(GAME)
+    (here / "yours.py").write_text(GAME.replace('name="dots"', 'name="spots"'))
+    args = ("--play", "random", "--episodes", 2)
+    assert run("dataset", "--game", "mine.py", *args, "--out", "mine.npz").exit_code == 0
+    again = ("mine.npz", "--out", "again.npz")
+    assert run("dataset", *again, "--game", "mine.py").stderr == ""
+    told = run("dataset", *again, "--game", "yours.py")
+    assert told.stderr == "mine.npz was recorded of dots, not of spots\n"
+    assert told.exit_code == 0
+    (here / "mine.py").write_text(f"{GAME}\n")
+    told = run("dataset", *again, "--game", "mine.py")
+    assert told.stderr.startswith("the game has changed since mine.npz was recorded: source digest")
 
 
 def test_clone_and_what_it_says(here: Path, replays: Path) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
-import platform
 import re
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import SCHEDULED, Schedule
 from entity_env.agents.ppo.tracking.progress import TrainProgress, WriteCurves
+from entity_env.agents.ppo.tracking.provenance import machine, package_versions
 from entity_env.agents.ppo.tracking.recorders import Recorder, Recording, TensorBoardRecorder
 from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
 from entity_env.agents.ratings import Z95
@@ -37,13 +38,15 @@ REWARD: Final = "episode/mean_reward"
 EVALUATED: Final = "evaluation/mean_reward"
 """Name of the curve of evaluations."""
 
+_LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _BEGIN: Final = b'{"step":'
 """What every line of a curve file begins with: other files of that name are not ours."""
 _MAX_RUN_BYTES: Final = 1 << 20
 _MAX_CURVE_BYTES: Final = 1 << 28
 _LARGEST: Final = 1e100
 _LARGEST_STEP: Final = 2**63 - 1
-_PACKAGES: Final = ("entity-env", "numpy", "torch", "numba")
+_OF_THE_BEGIN: Final = ("init_from", "compiled_from_step")
+"""What a run that goes on says of its begin."""
 _REPLAY: Final = re.compile(r"step-(\d{1,18})\.replay")
 _WITHOUT_EFFECT: Final = (
     *("checkpoint_interval_s", "device", "num_threads", "peer_timeout_s", "microbatch_size"),
@@ -70,35 +73,64 @@ class RunSettings(Protocol):
 def write_run(
     out: Path | None, config: RunSettings, step: int, about: Mapping[str, object]
 ) -> TrainingRun:
-    """Writes `run.json`: settings, versions and date; returns what it says.
+    """Writes `run.json`: settings, command, machine, versions and date; returns what it says.
 
     A resumed run keeps its id, and the date of its begin. Without a folder nothing is written.
+    `end_run` adds how the run ended.
 
     Raises:
         UsageError: the folder cannot be written to, or has another file of that name.
     """
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    now = _now()
     before = {} if out is None else read_about(out)
     resumed = before.get("resumed")
     data = {
         "format": RUN_FORMAT,
-        **({"init_from": before["init_from"]} if step and "init_from" in before else {}),
+        **({name: before[name] for name in _OF_THE_BEGIN if name in before} if step else {}),
+        "command": sys.argv,
         **about,
         "id": (before.get("id") if step else None) or uuid.uuid4().hex[:16],
         "seed": config.seed,
         "began": before.get("began") if step else now,
         "resumed": [*(resumed if isinstance(resumed, list) else ()), [now, step]] if step else [],
-        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "versions": package_versions(),
+        "machine": machine(),
         "config": config.to_json(),
     }
     if out is None:
         return TrainingRun(Path(), data)
     path = out / RUN_FILE
     try:
-        write_file(path, (json.dumps(data, indent=2, default=str) + "\n").encode())
+        _write_about(path, data)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error}") from error
     return TrainingRun(out, data)
+
+
+def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, object]) -> None:
+    """Adds to `run.json` when a run ended, and at which step; warns if it cannot be written.
+
+    Args:
+        out: the folder, None if there is none.
+        run: as `write_run` returned it.
+        step: decisions that the run has learned from.
+        facts: what else is known at the end.
+    """
+    if out is None:
+        return
+    data = {**run.about, "ended": _now(), "steps": step, **facts}
+    try:
+        _write_about(out / RUN_FILE, data)
+    except OSError as error:
+        _LOGGER.warning("cannot write %s: %s", out / RUN_FILE, error)
+
+
+def _write_about(path: Path, data: Mapping[str, object]) -> None:
+    write_file(path, (json.dumps(data, indent=2, default=str) + "\n").encode())
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 @contextmanager
@@ -249,12 +281,6 @@ def read_about(out: Path) -> Mapping[str, Any]:
     if not isinstance(data, dict) or data.get("format") != RUN_FORMAT:
         raise UsageError(f"{path} is no file of entity_env: move it away, or choose another folder")
     return data
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            yield package, version(package)
 
 
 # ------------------------------------------------------------------ reading

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.agents.rogue_net.config import NetConfig, net_from_json
-from entity_env.core.files import Descriptor, parse_json, read_file
+from entity_env.core.files import Descriptor, file_digest, parse_json, read_file
 from entity_env.core.space_json import spaces_from_json, spaces_to_json
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
@@ -108,6 +108,22 @@ def find_checkpoint(path: Path) -> Path:
         f"no checkpoint at {path}: expected a folder with {CONFIG} and {MODEL}, or a training run "
         f"with the folder {SUBFOLDER!r}; the path {what}"
     )
+
+
+def network_digest(path: Path) -> str:
+    """SHA-256 of a network: of its file, or of its parameters in a checkpoint or training run.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    file = path
+    if not path.is_file():
+        folder = find_checkpoint(path)
+        file = read_header(folder).place_of(folder, MODEL) or folder / MODEL
+    try:
+        return file_digest(file)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {file}: {error.strerror}") from error
 
 
 def read_header(folder: Path) -> Header:

@@ -13,9 +13,10 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from entity_env.agents.ppo import Losses, PPOConfig, TrainProgress, train
+from entity_env.agents.ppo import Callback, Losses, PPOConfig, TrainProgress, TrainState, train
 from entity_env.agents.ppo.tracking import runs
 from entity_env.agents.ppo.tracking.runs import (
     CURVES_FILE,
@@ -24,13 +25,19 @@ from entity_env.agents.ppo.tracking.runs import (
     FinalReward,
     TrainingRun,
     curve_writer,
+    end_run,
+    read_about,
     read_run,
     replays_of,
     write_run,
 )
 from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.authoring.identity import identity_of
+from entity_env.core.validation import has_numba
 from entity_env.core.vec_obs import Metric
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
+from entity_env.games import snake
+from entity_env.vec import VecEnv
 from tests.agents.ppo.small_envs import VecXor
 
 CONFIG = PPOConfig(
@@ -70,6 +77,59 @@ def write(out: Path, points: list[tuple[int, float]], begin: int = 0) -> None:
 def rewards(out: Path) -> list[tuple[int, float]]:
     found = read_run(out).curves.get(REWARD)
     return [] if found is None else list(zip(*(each.tolist() for each in found), strict=True))
+
+
+# ------------------------------------------------------------------ what run.json says
+
+
+def test_a_run_from_python_says_what_it_is_and_where_it_was_made(tmp_path: Path) -> None:
+    game = snake.with_settings(board_size=5)
+    with VecEnv(game, 8) as vec:
+        train(vec, dataclasses.replace(CONFIG, total_steps=32), out=tmp_path)
+    about = read_about(tmp_path)
+    assert about["identity"] == identity_of(game)
+    assert about["game_name"] == "snake"
+    assert about["settings"] == {"board_size": 5}
+    assert about["command"] == sys.argv
+    assert about["machine"].keys() == {"host", "platform", "cpu", "num_cpus"}
+    assert all(about["machine"].values())
+    assert about["versions"].keys() >= {"python", "numpy", "torch"}
+    assert (about["num_envs"], about["num_workers"], about["num_ranks"]) == (8, 0, 1)
+    assert about["num_threads"] == torch.get_num_threads()
+    assert (about["steps"], about["compiled_from_step"]) == (32, 0 if has_numba() else None)
+    assert about["began"] <= about["ended"]
+
+
+def test_a_run_that_fails_has_an_end_and_a_killed_one_has_none(tmp_path: Path) -> None:
+    class Failing(Callback):
+        def on_update(self, run: TrainState) -> None:
+            assert "ended" not in read_about(tmp_path)
+            if run.progress.update == 2:
+                raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError):
+        train(VecXor(64), CONFIG, out=tmp_path, callbacks=[Failing()])
+    about = read_about(tmp_path)
+    assert about["steps"] == 256
+    assert "ended" in about
+
+
+def test_an_end_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write_run(tmp_path, CONFIG, 0, {})
+    gone = tmp_path / "file"
+    gone.write_text("")
+    end_run(gone, run, 1, {})
+    assert "cannot write" in caplog.text
+    end_run(None, run, 1, {})
+
+
+def test_a_run_that_goes_on_has_no_end(tmp_path: Path) -> None:
+    end_run(tmp_path, write_run(tmp_path, CONFIG, 0, {}), 8, {"compiled_from_step": 4})
+    about = write_run(tmp_path, CONFIG, 8, {}).about
+    assert "ended" not in about
+    assert about["compiled_from_step"] == 4
 
 
 # ------------------------------------------------------------------ written, and read back

@@ -25,7 +25,7 @@ from entity_env import (
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, make_vector_env
 from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask
-from tests.interop.counting_envs import CountBatch
+from tests.interop.gymnasium.counting_envs import CountBatch
 
 each_mode = pytest.mark.parametrize("mode", AutoresetMode)
 

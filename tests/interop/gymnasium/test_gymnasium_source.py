@@ -38,7 +38,7 @@ from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, f
 from entity_env.vec import BatchSeed
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
-from tests.interop.counting_envs import GymCount
+from tests.interop.gymnasium.counting_envs import GymCount
 
 each_mode = pytest.mark.parametrize("mode", AutoresetMode)
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED

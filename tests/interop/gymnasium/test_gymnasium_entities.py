@@ -20,7 +20,7 @@ from entity_env.agents import random_actions
 from entity_env.interop.gymnasium import GymnasiumVecEnv
 from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, leaves
 from tests.helpers.executors import check_form
-from tests.interop.test_gymnasium_source import Echo
+from tests.interop.gymnasium.test_gymnasium_source import Echo
 
 AnySpace: TypeAlias = spaces.Space[Any]
 Part: TypeAlias = "str | tuple[str, str]"

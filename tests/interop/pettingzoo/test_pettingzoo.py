@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from pettingzoo.test import api_test, max_cycles_test, seed_test
-from pettingzoo.utils.conversions import turn_based_aec_to_parallel
+from pettingzoo.utils.conversions import parallel_to_aec, turn_based_aec_to_parallel
 
 from entity_env import Game, MissingExtraError, Obs, ProtocolError, SchemaError, UsageError
 from entity_env.agents import Agent
 from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
 from entity_env.games.azul import AzulEnv, EnvConfig, FeatureExtractor, azul, azul_by_id
 from entity_env.interop.gymnasium import GameEnv
-from entity_env.interop.pettingzoo import AzulAECEnv, GameAECEnv, TurnAECEnv
+from entity_env.interop.pettingzoo import AzulAECEnv, GameAECEnv, GameParallelEnv, TurnAECEnv
 
 # What it recommends and dicts with a mask cannot have; and it prints.
 pytestmark = pytest.mark.filterwarnings(
@@ -61,6 +61,26 @@ def play_relay(agents: Sequence[Agent], *, seed: int, length: int = 3) -> None:
 
 
 relay = Game(play_relay, entities=(Runner,), actions=(Move,), num_agents=3, name="relay")
+
+
+def play_outs(agents: Sequence[Agent], *, seed: int) -> None:
+    """All that are left act at once; the first one is out before the others."""
+    scores = [0.0] * len(agents)
+    for step in range(3 + seed % 4):
+        left = [i for i in range(len(agents)) if i or step < 2]
+        asked = [agents[i].act_async(Obs(scores[i]).entities([Runner(step)]), Move) for i in left]
+        for i, answer in zip(left, asked, strict=True):
+            move = answer.get()
+            if move is None:
+                return
+            scores[i] += (i + 1) * (move is Move.STOP)
+        if step == 1:
+            agents[0].game_over(Obs(scores[0]))
+    for i, agent in enumerate(agents[1:], 1):
+        agent.game_over(Obs(scores[i]), truncated=i == 2)
+
+
+outs = Game(play_outs, entities=(Runner,), actions=(Move,), num_agents=3, name="outs")
 
 
 def squares(**options: Any) -> GameAECEnv:  # noqa: ANN401 - those of the class
@@ -416,14 +436,57 @@ def test_pictures_of_a_game() -> None:
     assert squares().render() is None
 
 
+# --------------------------------------------------------------------------- at the same time
+
+
+@pytest.mark.parametrize("name", ["rock_paper_scissors", "outs"])
+def test_agents_that_act_at_once_take_turns_as_parallel_to_aec_has_them(name: str) -> None:
+    """What every agent observes and earns, compared with PettingZoo's wrapper."""
+    game = {"rock_paper_scissors": rock_paper_scissors, "outs": outs}[name]
+    for seed in range(4):
+        ours, theirs = (
+            trace(env, seed) for env in (GameAECEnv(game), parallel_to_aec(GameParallelEnv(game)))
+        )
+        assert ours == theirs
+        assert all(len(seen) > 1 for seen in ours.values())
+
+
+def trace(env: Any, seed: int) -> dict[str, list[Any]]:  # noqa: ANN401 - PettingZoo has no types
+    """Turn by turn what `last` says, by agent; those that live act in the order of their names."""
+    env.reset(seed=seed)
+    seen: dict[str, list[Any]] = {agent: [] for agent in env.possible_agents}
+    order = []
+    for agent in env.agent_iter():
+        obs, reward, terminated, truncated, _ = env.last()
+        shown = obs["observation"].tolist(), obs["action_mask"].tolist()
+        seen[agent].append((*shown, reward, terminated, truncated))
+        over = terminated or truncated
+        order += [] if over else [agent]
+        env.step(None if over else (seed + 2 * len(order)) % int(env.action_space(agent).n))
+    env.close()
+    num_first = len(env.possible_agents)
+    assert order[:num_first] == env.possible_agents
+    return seen
+
+
+def test_none_sees_what_the_others_have_chosen() -> None:
+    env = GameAECEnv(rock_paper_scissors)
+    env.reset(seed=1)
+    before = env.observe("player_1")["observation"]
+    assert env.agent_selection == "player_0"
+    env.step(0)
+    assert env.agent_selection == "player_1"
+    assert (env.observe("player_1")["observation"] == before).all()
+    assert env.rewards == {"player_0": 0.0, "player_1": 0.0}
+    with pytest.raises(SchemaError, match="player_1 needs an integer from 0 to 2"):
+        env.step(7)
+    assert env.agent_selection == "player_1"
+    env.reset(seed=1)  # drops the first one's action
+    assert env.agent_selection == "player_0"
+    env.close()
+
+
 # --------------------------------------------------------------------------- what is refused
-
-
-def test_games_that_ask_several_at_once_are_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r"rock_paper_scissors asks agents 0, 1 at once: .* with turns"
-    ):
-        GameAECEnv(rock_paper_scissors)
 
 
 def test_games_of_more_than_one_choice_are_refused() -> None:

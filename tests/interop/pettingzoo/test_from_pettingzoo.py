@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import gymnasium
@@ -29,11 +32,65 @@ from entity_env.games import tic_tac_toe
 from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
 from entity_env.interop.pettingzoo import GameAECEnv, from_pettingzoo
 from entity_env.vec import VecEnv
-from tests.interop.counting_envs import GymCount
-from tests.interop.test_gymnasium_entities import PARTS, Skirmish
+from tests.interop.gymnasium.counting_envs import GymCount
+from tests.interop.gymnasium.test_gymnasium_entities import PARTS, Skirmish
 
 Told: TypeAlias = list[tuple[list[float], float]]
 """What an agent saw, and what it had earned since it last saw something."""
+
+
+CACHED = """
+import functools
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+from entity_env.interop.pettingzoo import from_pettingzoo
+from entity_env.vec import VecEnv
+
+class Tag(ParallelEnv):
+    metadata = {"name": "tag"}
+    possible_agents = ["it", "other"]
+    render_mode = None
+
+    @functools.cache
+    def observation_space(self, agent):
+        return spaces.Box(0, 9, (1,), np.float32)
+
+    @functools.lru_cache(maxsize=None)
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.left = list(self.possible_agents), 3
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.left -= 1
+        each = dict.fromkeys(self.agents)
+        over = dict.fromkeys(each, self.left == 0)
+        result = self._seen(), dict.fromkeys(each, 1.0), over, dict.fromkeys(each, False)
+        self.agents = [] if self.left == 0 else self.agents
+        return *result, {agent: {} for agent in each}
+
+    def _seen(self):
+        return {agent: np.array([self.left], np.float32) for agent in self.agents}
+
+if __name__ == "__main__":
+    with VecEnv(from_pettingzoo(Tag), 4, num_workers=2) as vec:
+        obs = vec.reset()
+        for _ in range(3):
+            obs = vec.act({"Action": np.zeros(8, np.int64)})
+        print([episode.reward for episode in obs.episodes])
+"""
+
+
+def test_spaces_that_are_cached_go_to_workers_from_a_script(tmp_path: Path) -> None:
+    """PettingZoo tells its users to write `functools.cache`; the script is `__main__`."""
+    (tmp_path / "tag.py").write_text(CACHED)
+    done = subprocess.run(
+        [sys.executable, "tag.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f"{[3.0] * 8}\n", done.stderr
 
 
 class Brawl(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types

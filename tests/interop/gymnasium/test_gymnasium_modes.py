@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from entity_env.interop.gymnasium import BatchVectorEnv, EntityVectorEnv
-from tests.interop.counting_envs import FACES, AnyVector, CountBatch, count_vec, counts
+from tests.interop.gymnasium.counting_envs import FACES, AnyVector, CountBatch, count_vec, counts
 
 LASTS = (2, 3, 3)
 OURS = [name for name in FACES if name != "gymnasium"]

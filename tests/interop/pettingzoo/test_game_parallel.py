@@ -25,7 +25,7 @@ from entity_env.games import (
 )
 from entity_env.interop.gymnasium import GameEnv
 from entity_env.interop.pettingzoo import GameParallelEnv, from_pettingzoo
-from tests.interop.test_pettingzoo import SQUARES, Move, Runner, relay
+from tests.interop.pettingzoo.test_pettingzoo import SQUARES, Move, Runner, relay
 
 SNAKES = {"Segment": 99}
 MANY = {"Trap": 50, "Treasure": 50}

@@ -1,0 +1,80 @@
+"""What `run.json` says of a run: game and environments, machine, versions. None is sent away."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from entity_env.authoring.game import Game
+from entity_env.authoring.identity import about_game
+from entity_env.core.vec_obs import VecEnvironment
+
+if TYPE_CHECKING:
+    from entity_env.agents.rogue_net.torch_net.policy import Policy
+
+_PACKAGES: Final = ("entity-env", "numpy", "torch", "numba")
+_CPU_INFO: Final = Path("/proc/cpuinfo")
+_MODEL: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+
+
+def about_training(
+    vec: VecEnvironment, net: Policy, num_ranks: int, given: Mapping[str, object]
+) -> dict[str, object]:
+    """What `run.json` says of the game, the environments, and what computes.
+
+    Args:
+        vec: the environments of this rank.
+        net: the network.
+        num_ranks: number of ranks that train it.
+        given: what else is known; takes precedence.
+    """
+    import torch  # here: whoever only reads runs does without
+
+    game = getattr(vec, "game", None)
+    return {
+        "entities": list(net.obs_space.entities),
+        "actions": list(net.action_space),
+        **(about_game(game) if isinstance(game, Game) and "identity" not in given else {}),
+        "num_envs": getattr(vec, "num_envs", vec.num_rows),
+        "num_rows": vec.num_rows,
+        "num_ranks": num_ranks,
+        "num_workers": getattr(vec, "num_workers", 0),
+        "num_threads": torch.get_num_threads(),
+        **net.origin,
+        **given,
+    }
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a network depends on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def machine() -> dict[str, str | int]:
+    """Host, operating system, model of the processor, and its cores that this process may use."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "num_cpus": usable or 1,
+    }
+
+
+def _cpu() -> str:
+    """The model of the processor; its architecture where the system does not say."""
+    with suppress(OSError):
+        if found := _MODEL.search(_CPU_INFO.read_text(errors="replace")):
+            return found[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,116 @@
+"""`entity-env reproduce`: train once more as a run says, and compare bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from entity_env.agents.ppo.tracking.comparison import Comparison, compare_runs
+from entity_env.agents.ppo.tracking.runs import RUN_FILE, TrainingRun, read_run
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.cli.commands.train import train
+from entity_env.cli.display.console import echo
+from entity_env.errors import CheckpointError, UsageError
+
+_MAX_SHOWN: Final = 5
+_NUM_DIGITS: Final = 16
+_DIFFERENT: Final = 1
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, metavar="[GAME] [OPTIONS OF TRAIN]...", type=click.UNPROCESSED)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the new run.  [default: RUN-again]",
+)
+@click.pass_context
+def reproduce(context: click.Context, run: Path, words: Sequence[str], out: Path | None) -> None:
+    """Repeat a training run in a new folder, and compare it bit by bit.
+
+    RUN is the folder of a run of train. Its settings, seed, threads and the step at which compiled
+    code took over are those of its run.json; it ends at the step that RUN has reached. Then curves
+    and network are compared: exit code 0 if they are equal, 1 if they differ. The first step that
+    differs is named, and what is not the same around the runs: versions, processor, threads, the
+    game's source.
+
+    Code and paths that run.json names are used only if you have named them here before: add GAME,
+    and options such as --callback, as train takes them. Options also replace what RUN says.
+    """
+    before = _read(run)
+    out = run.with_name(f"{run.name}-again") if out is None else out
+    step = _step_of(before)
+    arguments = [*_typed(before, step), "--out", str(out), *words]
+    with train.make_context("train", arguments, parent=context) as inner:
+        train.invoke(inner)
+    found = compare_runs(before, read_run(out), step)
+    echo("\n".join(_lines(found, before.name, out.name)))
+    context.exit(0 if found.is_equal else _DIFFERENT)
+
+
+def _read(run: Path) -> TrainingRun:
+    """A run that can be repeated.
+
+    Raises:
+        UsageError: another folder, or a run of which there is nothing to compare.
+    """
+    found = read_run(run)
+    if not isinstance(found.about.get("config"), dict) or not (run / RUN_FILE).is_file():
+        raise UsageError(f"{run} has no {RUN_FILE} with its settings: it cannot be repeated")
+    if "imitates" in found.about:
+        raise UsageError(f"{run} was made by clone, and reproduce is for runs of train")
+    if not found.step:
+        raise UsageError(f"{run} has no curves to compare with: no update has ended")
+    return found
+
+
+def _step_of(run: TrainingRun) -> int:
+    """The step of the last checkpoint; curves of a run that was killed go on after it."""
+    with suppress(CheckpointError):
+        step = read_header(find_checkpoint(run.path)).training.get("step")
+        if type(step) is int and step > 0:
+            return step
+    return run.step
+
+
+def _typed(run: TrainingRun, step: int) -> Iterator[str]:
+    """Options of `train` that repeat a run up to a step; later ones take precedence."""
+    yield from ("--config", str(run.path / RUN_FILE), "--until", str(step))
+    yield from ("--set-train", "max_train_time_s=none")
+    about = run.about
+    threads, compiled = about.get("num_threads"), about.get("compiled_from_step", "")
+    if type(threads) is int:
+        yield from ("--num-threads", str(threads))
+    if compiled is None:
+        yield from ("--compile", "never")
+    elif type(compiled) is int:
+        yield from ("--compile", str(compiled) if compiled else "wait")
+
+
+def _lines(found: Comparison, old: str, new: str) -> Iterator[str]:
+    compared = f"{found.num_curves} curves at {found.num_steps} steps"
+    if found.is_equal:
+        yield f"equal, bit by bit: {compared}, and the network, {found.digests[0][:_NUM_DIGITS]}"
+        return
+    if found.first_step is None:
+        yield f"different: {compared} are equal, the network is not"
+    else:
+        count = len(found.differing)
+        yield f"different: curves from step {found.first_step:,} on, {count} of {found.num_curves}"
+        for name, first, second in found.differing[:_MAX_SHOWN]:
+            yield f"  {name}: {first} in {old}, {second} in {new}"
+    if found.digests[0] != found.digests[1]:
+        first, second = (each[:_NUM_DIGITS] or "none" for each in found.digests)
+        yield f"network: {first} in {old}, {second} in {new}"
+    for cause in found.causes:
+        yield f"not the same: {cause}"
+    if not found.causes:
+        yield (
+            "run.json names nothing that is not the same: entity-env check finds games that do not "
+            "follow from their seed, and GPUs and limits by the clock do not repeat"
+        )

@@ -1,0 +1,67 @@
+"""Ids of the games of this package, such as `entity_env/Snake-v0`, for Gymnasium."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any, Final
+
+import gymnasium
+
+from entity_env.authoring.game import Game
+from entity_env.games.sizes import SIZES
+from entity_env.interop.gymnasium.env import GameEnv, make_vector_env
+from entity_env.interop.gymnasium.vector_env import VectorEnvBase
+
+_NAMESPACE: Final = "entity_env"
+
+
+class NamedGameEnv(GameEnv):
+    """A `GameEnv` of a game of this package, by its name, with room for all its entities.
+
+    Args:
+        game: name of the game.
+        given: as for `GameEnv`.
+    """
+
+    def __init__(self, game: str, **given: Any) -> None:  # noqa: ANN401 - of any keyword
+        super().__init__(_game(game), **_with_room(game, given))
+
+
+def make_named_games(game: str, num_envs: int = 1, **given: Any) -> VectorEnvBase:  # noqa: ANN401
+    """As `make_vector_env`, of a game of this package by its name, with room for its entities."""
+    return make_vector_env(_game(game), num_envs, **_with_room(game, given))
+
+
+def game_ids() -> dict[str, str]:
+    """The id of every game of this package for one agent, by the name of the game."""
+    return {
+        name: f"{_NAMESPACE}/{_camel_case(name)}-v{size.version}"
+        for name, size in SIZES.items()
+        if size.num_agents == 1
+    }
+
+
+def register_games() -> None:
+    """Registers the ids; no game is loaded."""
+    for name, env_id in game_ids().items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(
+                env_id,
+                entry_point=f"{__name__}:{NamedGameEnv.__name__}",
+                vector_entry_point=f"{__name__}:{make_named_games.__name__}",
+                kwargs={"game": name},
+            )
+
+
+def _camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in re.split("[_:]", name))
+
+
+def _game(name: str) -> Game:
+    game: Game = getattr(import_module("entity_env.games"), name.replace(":", "_"))
+    return game
+
+
+def _with_room(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {"max_entities": SIZES[name].max_entities, **given}
