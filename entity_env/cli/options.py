@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import secrets
 import tempfile
@@ -19,6 +18,7 @@ import click
 from entity_env.authoring.game import Transport
 from entity_env.cli.game_errors import episode_named
 from entity_env.cli.load_game import AgentLoader
+from entity_env.core.validation import num_cores
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 from entity_env.vec.options import OnError
@@ -292,6 +292,5 @@ def default_workers(num_envs: int, num_ranks: int = 1) -> int:
 
     `num_ranks` processes share the cores.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = (cores or 1) // num_ranks
+    cores = num_cores() // num_ranks
     return 0 if cores <= 1 else min(cores, num_envs)
