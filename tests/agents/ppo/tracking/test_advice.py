@@ -8,10 +8,10 @@ from typing import Any
 
 import gymnasium
 import pytest
-import torch
 from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.ppo.learner import torch_threads
 from entity_env.agents.ppo.presets import PRESETS, preset_for
 from entity_env.agents.ppo.tracking import advice
 from entity_env.agents.ppo.tracking.advice import (
@@ -167,9 +167,12 @@ class TestCrowdedThreads:
         num_threads: int | None,
     ) -> None:
         monkeypatch.setattr(advice, "num_cores", lambda: 2)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
         config = PPOConfig(total_steps=32, num_steps=8, num_threads=num_threads)
-        with VecEnv(snake, 4, num_workers=2) as vec, caplog.at_level(logging.WARNING):
+        with (
+            torch_threads(2),
+            VecEnv(snake, 4, num_workers=2) as vec,
+            caplog.at_level(logging.WARNING),
+        ):
             train(vec, config)
         assert "2 threads of torch and 2 workers share 2 cores: threads wait" in caplog.text
 
