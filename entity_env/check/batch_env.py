@@ -144,6 +144,8 @@ class _BatchCheck:
         self._space: BatchActionSpace
         self._first: Snapshot = {}
         self._steps: list[_Step] = []
+        self._num_passed = 0
+        """Violations with which the check continues."""
 
     def play(self, episodes: int, max_steps: int) -> None:
         """Records episodes and plays them again, each time in another way."""
@@ -151,7 +153,8 @@ class _BatchCheck:
         self._read_spaces(env)
         is_fresh = env is not self._source
         if is_fresh:
-            self._call_before_reset(env)
+            self._call_before_reset(self._make(self._num_envs))
+            self._num_passed = len(self._violations)
         self._record(env, episodes, max_steps)
         self._stop_if_broken()
         self._violations.extend(LikelyMistake(each) for each in _odd_rewards(self._steps))
@@ -559,7 +562,7 @@ class _BatchCheck:
         raise CannotContinueError
 
     def _stop_if_broken(self) -> None:
-        if len(self._violations):
+        if len(self._violations) > self._num_passed:
             raise CannotContinueError
 
 

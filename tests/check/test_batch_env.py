@@ -413,6 +413,18 @@ def test_a_bug_is_found(bug: str) -> None:
     assert str(caught.value).startswith(f"{bug}: ")
 
 
+def test_calls_before_reset_hide_no_other_bug() -> None:
+    class Both(BUGS["TwoAsFlag"][0]):  # type: ignore[misc]  # a class per bug
+        def view(self) -> StepResult:
+            result: StepResult = self.result
+            return result
+
+    with pytest.raises(ContractError) as caught:
+        check_batch_env(Both)
+    assert "view before reset is accepted" in str(caught.value)
+    assert "expected 0 or 1" in str(caught.value)
+
+
 @pytest.mark.parametrize("source", [Sound, Sound(3), Walk, Driven, Walk(1)])
 def test_a_sound_batch_passes(
     source: BatchEnv | Callable[[int], BatchEnv], caplog: pytest.LogCaptureFixture
