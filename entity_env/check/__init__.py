@@ -3,8 +3,9 @@
     def test_contract() -> None:
         check_game(snake)
 
-Both play with random legal actions and raise one `ContractError` with all violations.
+All play with random legal actions and raise one `ContractError` with all violations.
 """
 
+from entity_env.check.batch_env import check_batch_env as check_batch_env
 from entity_env.check.env import check_env as check_env
 from entity_env.check.game import check_game as check_game

@@ -9,9 +9,11 @@ import numpy as np
 
 from entity_env.authoring.game import Game
 from entity_env.check.violations import (
+    CannotContinueError,
     Snapshot,
     Violations,
     difference,
+    is_of,
     nothing_left_behind,
     observation_violations,
     require_same,
@@ -23,6 +25,7 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import SchemaError
+from entity_env.vec.batch_env.batch_env import BatchEnv
 
 
 def check_env(
@@ -52,22 +55,20 @@ def check_env(
     """
     if isinstance(source, Game):
         raise SchemaError(f"{source!r} is a game that owns its loop: use check_game")
+    if is_of(source, BatchEnv):
+        raise SchemaError(f"{source!r} keeps its copies as arrays: use check_batch_env")
     violations = Violations(getattr(source, "__name__", type(source).__name__))
     with nothing_left_behind(violations):
         check = _EnvCheck(source, violations, max_steps, seed)
         try:
             check.play(episodes)
-        except _CannotContinueError:
+        except CannotContinueError:
             pass
         except Exception as error:
             violations.raised(check.call, error)
         finally:
             check.close()
     violations.raise_if_any()
-
-
-class _CannotContinueError(Exception):
-    """The check cannot continue; the violation is in the list."""
 
 
 class _EnvCheck:
@@ -122,8 +123,9 @@ class _EnvCheck:
         self.call = "making an environment"
         made: object = self._source if isinstance(self._source, Environment) else self._source()
         if not isinstance(made, Environment):
+            hint = ": use check_batch_env" if isinstance(made, BatchEnv) else ""
             self._violations.add(
-                f"{self.call} gave a {type(made).__name__}, expected an Environment"
+                f"{self.call} gave a {type(made).__name__}, expected an Environment{hint}"
             )
             return None
         if made not in self._made:
@@ -231,7 +233,7 @@ class _EnvCheck:
         if not isinstance(observation, Observation):
             kind = type(observation).__name__
             self._violations.add(f"{self.call} returned a {kind}, expected an Observation")
-            raise _CannotContinueError
+            raise CannotContinueError
         self._violations.extend(
             observation_violations(
                 observation, self._obs_space, self._action_space, is_first=is_first

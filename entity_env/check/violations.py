@@ -57,10 +57,19 @@ Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
 
+class CannotContinueError(Exception):
+    """The check cannot continue; the violation is in the list."""
+
+
 class LikelyMistake(str):
     """A sentence about something that works, and that few authors can want."""
 
     __slots__ = ()
+
+
+def is_of(source: object, kind: type) -> bool:
+    """Whether a source is an object of a class, or a class derived from it."""
+    return isinstance(source, kind) or (isinstance(source, type) and issubclass(source, kind))
 
 
 class Violations:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import secrets
 import tempfile
@@ -19,6 +18,7 @@ import click
 from entity_env.authoring.game import Transport
 from entity_env.cli.game_errors import episode_named
 from entity_env.cli.load_game import AgentLoader
+from entity_env.core.validation import num_cores
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 from entity_env.vec.options import OnError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import reprlib
 import sys
 from collections.abc import Sequence
@@ -154,6 +155,12 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises a `UsageError` if a setting is not one of a few texts."""
     if value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def num_cores() -> int:
+    """Cores that this process may use, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1
 
 
 @cache

@@ -22,11 +22,11 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 
 
 @cache
-def sections() -> dict[str, list[tuple[str, str]]]:
+def sections(page: str = PAGE) -> dict[str, list[tuple[str, str]]]:
     """By heading: first cell of the head of a table, and every name in its first column."""
     found: dict[str, list[tuple[str, str]]] = {}
     heading = kind = ""
-    for line in _CODE_BLOCK.sub("", PAGE).splitlines():
+    for line in _CODE_BLOCK.sub("", page).splitlines():
         cells = [cell.strip() for cell in line.replace(r"\|", "/").split("|")][1:-1]
         if line.startswith("#"):
             heading = line.lstrip("# ")

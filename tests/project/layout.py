@@ -56,6 +56,7 @@ OPTIONAL = {
     "warp": ("games/pixel/*",),
     "gymnasium": ("interop/*",),
     "pettingzoo": ("interop/*",),
+    "minari": ("interop/*",),
     "entity_gym": ("interop/*",),
     "ray": ("cluster/*",),
 }

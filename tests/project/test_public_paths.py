@@ -16,7 +16,17 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Top-level modules of optional dependencies.
-EXTRAS = {"torch", "numba", "gymnasium", "pettingzoo", "entity_gym", "warp", "pyboy", "click"}
+EXTRAS = {
+    "torch",
+    "numba",
+    "gymnasium",
+    "pettingzoo",
+    "minari",
+    "entity_gym",
+    "warp",
+    "pyboy",
+    "click",
+}
 _IMPORT = re.compile(
     r"^[ >]*(from entity_env[\w.]* import (?:\([^)]*\)|[^\n#`]*)|import entity_env[\w.]*)", re.M
 )

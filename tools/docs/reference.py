@@ -26,7 +26,8 @@ What every name, option and file means. To learn how they go together, begin wit
 [a game in ten minutes](../tutorials/first_game.md).
 
 [Writing a game](writing_games.md) has all that games are written with on one page: `Game`, `Obs`,
-`Agent`, actions and fields, with examples.
+`Agent`, actions and fields, with examples. [Writing a learner](own_learner.md) has every field of
+batches, masks, transitions and episodes.
 
 ## Packages
 

@@ -82,7 +82,8 @@ class Dataset:
         truncated: `(num_decisions,)` bool, it was cut there, or the recording ended.
         episode: `(num_decisions,)` int64, the same for all agents of an episode.
         agent_id: `(num_decisions,)` int64.
-        step: `(num_decisions,)` int64, number of the agent's decisions before in this episode.
+        step: `(num_decisions,)` int64, number of the agent's turns before in this episode, also of
+            those without a question.
         seed: `(num_decisions,)` uint64, `Episode.seed` of the episode; None where it is not known
             of all, as in files of earlier releases.
         recordings: what was recorded, one entry per game, agents and run, as JSON: `game`, its

@@ -37,7 +37,7 @@ from entity_env.agents.ppo.peers import (
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.tracking.advice import RunHistory, unusual_settings
+from entity_env.agents.ppo.tracking.advice import RunHistory, crowded_threads, unusual_settings
 from entity_env.agents.ppo.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
@@ -137,7 +137,9 @@ def train(
 
 def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
     _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
-    for sentence in unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows):
+    found = unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows)
+    threads, workers = config.num_threads or torch.get_num_threads(), getattr(vec, "num_workers", 0)
+    for sentence in [*found, *crowded_threads(threads, workers)]:
         _LOGGER.warning("unusual: %s", sentence)
 
 

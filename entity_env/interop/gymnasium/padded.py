@@ -308,6 +308,26 @@ class PaddedActions:
             for action in self._actions
         }
 
+    def padded(
+        self, obs: VecObs, actions: Mapping[ActionName, RaggedArray[Any]]
+    ) -> NDArray[Any] | dict[ActionName, NDArray[Any]]:
+        """The arrays that `answer` turns into these actions: one array, or a dict for several.
+
+        Actors that are absent, and actions that are not asked, have zeros.
+        """
+        tables = {each.name: self._padded(each, obs, actions[each.name]) for each in self._actions}
+        return tables if len(tables) > 1 else next(iter(tables.values()))
+
+    def _padded(self, action: _Action, obs: VecObs, chosen: RaggedArray[Any]) -> NDArray[Any]:
+        mask = obs.action_masks[action.name]
+        action.present(mask, obs)  # refuses too many actors
+        if isinstance(mask, VecSelectEntityActionMask):
+            slots = self._entities.slots_of(obs, mask.actees)
+            first = mask.actees.offsets[mask.actors.row_index]
+            chosen = RaggedArray(slots[first + chosen.values], chosen.lengths)
+        table, _ = chosen.pad(action.capacity)
+        return table[:, 0] if action.is_single else table
+
     def _values(
         self, action: _Action, obs: VecObs, masks: Masks, given: object
     ) -> NDArray[np.int64] | NDArray[np.float32]:

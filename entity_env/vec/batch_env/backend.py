@@ -68,9 +68,11 @@ class BatchView:
         """The batch that users get."""
         steps = self._steps
         observations = steps.result.observations
-        if observations is not self._observations or not steps.parts.are_views:
-            self._observations = observations
+        if observations is not self._observations:
             self._features = self._ragged(observations)
+            # Copies are made anew for every step: of rows with gaps, and of global features.
+            are_views = steps.parts.are_views and observations.flags.c_contiguous
+            self._observations = observations if are_views else None
         masks, legal = self._all_act, steps.legal
         if steps.over is not None:
             lengths = (~steps.over).astype(np.int64)

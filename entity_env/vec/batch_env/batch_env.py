@@ -191,6 +191,7 @@ class BatchEnv(ABC):
 
     Subclasses implement the abstract methods; those that need no automatic resets also
     `supports_no_reset`, `step_no_reset`, `step_no_reset_with_result` and `reset_envs`.
+    `entity_env.check.check_batch_env` checks them; docs/how-to/batch_env.md has an example.
 
     Args:
         num_envs: how many copies, at least 1.

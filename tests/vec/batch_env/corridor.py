@@ -160,6 +160,24 @@ class Parade(Corridor):
             shown[:, 2 * i : 2 * i + 2] = shown[:, :2] - (i % 3, 0)
 
 
+class Strided(Corridor):
+    """Two walkers on the same path, in rows with gaps."""
+
+    num_entities = 2
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs, obs_size=4)
+        self.result.observations = np.zeros((num_envs, 5), np.float32)[:, :4]
+
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
+        super().reset_envs(mask, seed)
+        self.result.observations[:, 2:] = self.result.observations[:, :2]
+
+    def step_no_reset(self, actions: BatchActions) -> None:
+        super().step_no_reset(actions)
+        self.result.observations[:, 2:] = self.result.observations[:, :2]
+
+
 class Spoilt(Corridor):
     """Everybody stands still; after some steps shows a number that is not finite, in env 4.
 

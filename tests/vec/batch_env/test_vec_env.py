@@ -45,7 +45,7 @@ from tests.helpers.executors import (
     choose,
     plain_batch,
 )
-from tests.vec.batch_env.corridor import Corridor, Parade, Spoilt, Walled
+from tests.vec.batch_env.corridor import Corridor, Parade, Spoilt, Strided, Walled
 
 Make: TypeAlias = Callable[[int], BatchEnv]
 Way: TypeAlias = Literal["act", "send", "workers"]
@@ -56,6 +56,7 @@ MAKES: dict[str, Make] = {
     "corridor-categorical": partial(Corridor, kind="categorical"),
     "corridor-continuous": partial(Corridor, kind="continuous"),
     "parade": Parade,
+    "strided": Strided,
     "walled": Walled,
     "walled-categorical": partial(Walled, kind="categorical"),
     "azul": partial(AzulBatch, max_rounds=1, backend="numpy"),

@@ -6,6 +6,7 @@ The rules, with what is behind each, are explained in docs/not_learning.md.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ from entity_env.agents.ppo.tracking.progress import MOST_UNFINISHED, TrainProgre
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import num_cores
 
 PAGE: Final = "docs/not_learning.md"
 """Where the rules are explained."""
@@ -119,6 +121,29 @@ class RunHistory:
                 "compare runs by their evaluations, or train for longer",
             )
         return () if self._num_updates < _LEAST_UPDATES else hints_for(self._points, last, config)
+
+
+def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
+    """A sentence about more threads of torch and workers than cores; none if there are enough.
+
+    Threads of torch wait for each other at every operation. Where a worker has the core of one,
+    all wait until it is scheduled again: two threads and two workers on two cores once made 100
+    steps per second instead of 7,000. One thread never waits for another.
+
+    Args:
+        num_threads: threads of torch in each rank.
+        num_workers: worker processes of each rank.
+    """
+    ranks, cores = os.environ.get("LOCAL_WORLD_SIZE", ""), num_cores()  # as torchrun sets it
+    num_ranks = int(ranks) if ranks.isdecimal() else 1
+    if num_threads == 1 or num_ranks * (num_threads + num_workers) <= cores:
+        return []
+    of_ranks = f" in each of {num_ranks} ranks" if num_ranks > 1 else ""
+    return [
+        f"{num_threads} threads of torch and {num_workers} workers{of_ranks} share {cores} "
+        f"core{'s' * (cores > 1)}: threads wait for each other, and training can take many times "
+        "as long; use num_threads=1 (--num-threads 1), or fewer workers (--num-workers)"
+    ]
 
 
 def hints_for(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game
+from entity_env.core.validation import num_cores
 from entity_env.core.vec_obs import VecEnvironment
 
 if TYPE_CHECKING:
@@ -63,12 +63,11 @@ def package_versions() -> dict[str, str]:
 
 def machine() -> dict[str, str | int]:
     """Host, operating system, model of the processor, and its cores that this process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cpu": _cpu(),
-        "num_cpus": usable or 1,
+        "num_cpus": num_cores(),
     }
 
 

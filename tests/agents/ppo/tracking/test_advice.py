@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.ppo.learner import torch_threads
 from entity_env.agents.ppo.presets import PRESETS, preset_for
-from entity_env.agents.ppo.tracking.advice import RunHistory, hints_for, unusual_settings
+from entity_env.agents.ppo.tracking import advice
+from entity_env.agents.ppo.tracking.advice import (
+    RunHistory,
+    crowded_threads,
+    hints_for,
+    unusual_settings,
+)
 from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
@@ -118,6 +125,56 @@ class TestUnusual:
         with BatchVecEnv(CartPole, 4) as vec, caplog.at_level(logging.WARNING):
             train(vec, PPOConfig.for_env(vec, total_steps=32, num_steps=8, net=MLPConfig((8,))))
         assert "unusual: a rollout has 32 decisions" in caplog.text
+
+
+class TestCrowdedThreads:
+    @pytest.mark.parametrize(
+        ("cores", "ranks", "threads", "workers", "is_crowded"),
+        [
+            (2, "", 1, 2, False),  # the default
+            (2, "", 1, 64, False),
+            (2, "", 2, 0, False),
+            (2, "", 2, 2, True),
+            (1, "", 2, 0, True),
+            (8, "", 4, 4, False),
+            (8, "2", 4, 1, True),
+            (8, "2", 2, 2, False),
+            (8, "two", 4, 1, False),
+        ],
+    )
+    def test_are_told(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        cores: int,
+        ranks: str,
+        threads: int,
+        workers: int,
+        is_crowded: bool,
+    ) -> None:
+        monkeypatch.setattr(advice, "num_cores", lambda: cores)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        found = crowded_threads(threads, workers)
+        assert len(found) == is_crowded
+        if is_crowded:
+            assert f"{threads} threads of torch and {workers} workers" in found[0]
+            assert "use num_threads=1 (--num-threads 1), or fewer workers" in found[0]
+
+    @pytest.mark.parametrize("num_threads", [2, None])
+    def test_training_tells_them(
+        self,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+        num_threads: int | None,
+    ) -> None:
+        monkeypatch.setattr(advice, "num_cores", lambda: 2)
+        config = PPOConfig(total_steps=32, num_steps=8, num_threads=num_threads)
+        with (
+            torch_threads(2),
+            VecEnv(snake, 4, num_workers=2) as vec,
+            caplog.at_level(logging.WARNING),
+        ):
+            train(vec, config)
+        assert "2 threads of torch and 2 workers share 2 cores: threads wait" in caplog.text
 
 
 class TestHints:
