@@ -137,9 +137,11 @@ def _game_named(replay: Replay) -> str:
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
     if game_code(word) != code or not may_name(Path(replay.name), code):
+        what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
         raise ReplayError(
             f"{replay.name} is of the game {word}, which you have not named here before, or which "
-            f"has changed since: if you trust its code, name it, --game {shlex.quote(word)}"
+            f"has changed since: --game {shlex.quote(word)} would run {what}. Give it if you trust "
+            "that code"
         )
     return word
 
