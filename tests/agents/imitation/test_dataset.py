@@ -248,7 +248,9 @@ def test_files_hold_the_same(
     assert_same_dataset(Dataset.load(path), part)
 
 
-ODD_NAMES = st.text(st.sampled_from("aé/\\.:\0\n\x1b\ud800\u202e "), max_size=4)
+ODD_NAMES = st.text(st.sampled_from("aé/\\.:\0\n\x1b\ud800\u202e "), max_size=4) | st.sampled_from(
+    ["a.values", "..", "../../a", "a" * 70_000, "é" * 33_000]
+)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
@@ -296,6 +298,18 @@ def test_what_cannot_be_read_again_is_not_written(
     except UsageError:
         kept = some
     assert_same_dataset(Dataset.load(path), kept)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_file_too_large_to_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(dataset_file, "_MAX_FILE_BYTES", 1000)
+    with pytest.raises(UsageError, match="bytes are too many to be read again"):
+        dots_dataset(1).save(tmp_path / f"x{suffix}")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_game_of_many_types_with_short_names_is_kept(tmp_path: Path) -> None:
