@@ -496,10 +496,11 @@ def _default_style(name: EntityName, index: int, features: Sequence[str]) -> Sty
 
 def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int, int] | None:
     """Columns of the coordinates, or of the first pair such as `pos.x` and `pos.y`."""
+    known = set(features)
     for i, name in enumerate(features):
         prefix, dot, last = name.rpartition(".")
         partner = f"{prefix}{dot}{at[1]}"
-        if (name == at[0] or (at == ("x", "y") and last == "x")) and partner in features:
+        if (name == at[0] or (at == ("x", "y") and last == "x")) and partner in known:
             return i, features.index(partner)
     names = list(features)
     return (names.index(at[0]), names.index(at[1])) if {*at} <= {*names} else None
