@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import re
 import sys
@@ -32,6 +33,19 @@ _COPY: Final = re.compile(r"in (env|worker) \d")
 _FAILED, _MISUSED = 1, 2
 
 
+class _Log(logging.Handler):
+    """Prints warnings of the library, which may quote files, without control characters."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            echo(self.format(record), err=True)
+        except OSError:  # stderr is closed
+            self.handleError(record)
+
+
+_LOG: Final = _Log(logging.WARNING)
+
+
 class _Program(click.Group):
     """Reports errors in one line on stderr: mistakes of the user with exit code 2.
 
@@ -43,6 +57,7 @@ class _Program(click.Group):
         for stream in (sys.stdout, sys.stderr):  # file names need not be valid text
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
+        logging.lastResort = _LOG
         with interruptible():
             code = self._run(*args, **{**options, "standalone_mode": False})
         raise SystemExit(code)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
 
@@ -141,8 +141,11 @@ step_timeout_option = click.option(
 )
 
 
-def limit_options(command: _Command) -> _Command:
-    """Adds the limits of playing a replay again; the command gets them as `limits`."""
+def limit_options(command: _Command, *, max_shown: int | None = None) -> _Command:
+    """Adds the limits of playing a replay again; the command gets them as `limits`.
+
+    With `max_shown` also a limit of what a replay shows, whose default that is.
+    """
 
     @click.option(
         "--timeout",
@@ -150,7 +153,7 @@ def limit_options(command: _Command) -> _Command:
         type=FiniteRange(min=0, min_open=True, max=1e6),
         default=PLAY_LIMITS.timeout_s,
         metavar="SECONDS",
-        help="Time that playing a file again may take.",
+        help="Time that playing a file again may take; of a report, all its replays together.",
     )
     @click.option(
         "--max-memory",
@@ -163,12 +166,33 @@ def limit_options(command: _Command) -> _Command:
     @step_timeout_option
     @wraps(command)
     def with_limits(
-        *, timeout_s: float, max_gib: float, step_timeout_s: float | None, **options: object
+        *,
+        timeout_s: float,
+        max_gib: float,
+        step_timeout_s: float | None,
+        max_shown: int | None = None,
+        **options: object,
     ) -> object:
-        limits = PlayLimits(timeout_s, step_timeout_s, int(max_gib * _GIB))
+        limits = PlayLimits(timeout_s, step_timeout_s, int(max_gib * _GIB), max_shown)
         return command(limits=limits, **options)
 
-    return with_limits
+    if max_shown is None:
+        return with_limits
+    return click.option(
+        "--max-shown",
+        type=WholeRange(min=1),
+        default=max_shown,
+        show_default=f"{max_shown:,}",
+        metavar="N",
+        help="Entities and their features that one replay may show, in all its decisions together.",
+    )(with_limits)
+
+
+drawing_limit_options = partial(limit_options, max_shown=PLAY_LIMITS.max_shown)
+"""As `limit_options`, for commands that draw replays."""
+
+reading_limit_options = partial(limit_options, max_shown=100_000_000)
+"""As `limit_options`, for commands that read replays, which takes a tenth of the time."""
 
 
 def agent_options(command: _Command) -> _Command:

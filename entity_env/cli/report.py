@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -211,7 +212,7 @@ def replay_pages(
 
     Args:
         runs: of training.
-        games, limits: as of `shown_replay`.
+        games, limits: as of `shown_replay`; its `timeout_s` is that of all replays together.
     """
     found: list[tuple[int, Path]] = []
     pages, problems = {}, []
@@ -220,10 +221,20 @@ def replay_pages(
             found += replays_of(run)
         except CheckpointError as error:
             problems.append(str(error))
+    begin = time.monotonic()
     with ProgressBar(len(found), "drawing replays") as bar:
-        for step, path in found:
+        for i, (step, path) in enumerate(found):
+            left = limits
+            if limits.timeout_s is not None:
+                left = limits._replace(timeout_s=begin + limits.timeout_s - time.monotonic())
+                if left.timeout_s is not None and left.timeout_s <= 0:
+                    problems.append(
+                        f"{len(found) - i} of {len(found)} replays are not shown: drawing them "
+                        f"takes longer than {limits.timeout_s:g} s: raise the limit, --timeout"
+                    )
+                    break
             try:
-                pages[path] = _animation(path, step, games, limits).html()
+                pages[path] = _animation(path, step, games, left).html()
             except (EntityEnvError, GameFailed, OSError) as error:
                 problems.append(f"{path} cannot be shown: {error}")
             bar.count()

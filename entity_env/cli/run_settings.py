@@ -338,7 +338,7 @@ def _require_named(
         if name is not None:
             naming.add(source)
             if not may_name(Path(source), name):
-                refused.append((source, option, text))
+                refused.append((source, option, text, name))
     if not refused and given.setting_sources and "game" in given.options:
         game = load_game(str(given.options["game"]))
         texts = dict(each.partition("=")[::2] for each in given.options[_SET])
@@ -346,11 +346,14 @@ def _require_named(
             if source := given.setting_sources.get(key, ""):
                 naming.add(source)
                 if not may_name(Path(source), value):
-                    refused.append((source, _SET, f"{key}={texts[key]}"))
+                    refused.append((source, _SET, f"{key}={texts[key]}", value))
     if refused:
-        sources = " and ".join(dict.fromkeys(source for source, _, _ in refused))
-        names = ", ".join(shown(text) for _, _, text in refused)
-        words = shlex.join(word for _, option, text in refused for word in _typed(option, text))
+        sources = " and ".join(dict.fromkeys(source for source, *_ in refused))
+        names = ", ".join(
+            f"{shown(text)}, which is {name.resolve()}" if isinstance(name, Path) else shown(text)
+            for *_, text, name in refused
+        )
+        words = shlex.join(word for _, option, text, _ in refused for word in _typed(option, text))
         raise UsageError(
             f"{sources}: code and paths of a file are used only if you have named them here before "
             f"and they have not changed since, got {names}: if you trust them, add to the command: "

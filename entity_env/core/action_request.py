@@ -115,7 +115,7 @@ class Question:
             case CategoricalActionSpace(), CategoricalAction():
                 values = np.atleast_1d(action.indices).tolist()
             case SelectEntityActionSpace(), SelectEntityAction():
-                values = [self._position(actee) for actee in action.actees]
+                values = self._positions(action.actees)
             case ContinuousActionSpace(), ContinuousAction():
                 values = np.atleast_1d(action.values).tolist()
             case _:
@@ -130,13 +130,18 @@ class Question:
     def _kind(self) -> str:
         return type(self.space).__name__.removesuffix("Space")
 
-    def _position(self, actee: EntityID) -> int:
-        if actee not in self.actees:
-            raise SchemaError(
-                f"action {self.name!r} selects {actee!r}, which is not among those that can be "
-                f"selected: {list(self.actees)[:20]}"
-            )
-        return self.actees.index(actee)
+    def _positions(self, selected: Sequence[EntityID]) -> list[int]:
+        position_of = {actee: i for i, actee in enumerate(self.actees)}
+        found = []
+        for actee in selected:
+            try:
+                found.append(position_of[actee])
+            except (KeyError, TypeError):  # TypeError: it is not hashable
+                raise SchemaError(
+                    f"action {self.name!r} selects {actee!r}, which is not among those that can be "
+                    f"selected: {list(self.actees)[:20]}"
+                ) from None
+        return found
 
     def _require_same_actors(self, action: Action) -> None:
         actors = getattr(action, "actors", self.actors)

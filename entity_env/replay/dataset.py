@@ -67,8 +67,9 @@ def dataset_of(
         winners, min_reward: as of `Dataset.filter`. An episode that has not ended counts with what
             it earned so far.
         on_replay: called after each.
-        limits: of replays that have to be played again, for `_AT_ONCE` of them together in a new
-            process; None = they are played in this process.
+        limits: of what each replay shows, and of replays that have to be played again, for
+            `_AT_ONCE` of them together in a new process; None = no limits, and they are played in
+            this process.
 
     Raises:
         UsageError: replays of other spaces, none of these agents, or no decisions.
@@ -137,7 +138,10 @@ def _played(
             turns = turns_in_new_process([some[i] for i in group], own, limits or PLAY_LIMITS)
             played |= zip(group, turns, strict=True)
         for i, replay in enumerate(some):
-            found = played[i] if i in played else replay.turns(_game_of(replay, game))
+            most = None if limits is None else limits.max_shown
+            found = (
+                played[i] if i in played else replay.turns(_game_of(replay, game), max_shown=most)
+            )
             yield replay, spaces[i], found
 
 

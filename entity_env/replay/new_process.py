@@ -6,7 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,18 +31,22 @@ _MAIN: Final = (
 
 
 class PlayLimits(NamedTuple):
-    """What playing a replay again may take: a file of 200 bytes can ask for a board of any size.
+    """What playing a replay again, and reading what it shows, may take.
+
+    A file of 200 bytes can ask for a board of any size.
 
     Args:
         timeout_s: seconds for all replays of a call together; None = no limit.
         step_timeout_s: as for `Game.run`.
         max_memory: bytes of private memory of the process, where the system has such a limit
             (Linux); None = no limit.
+        max_shown: of each replay, as for `Replay.turns`.
     """
 
     timeout_s: float | None = 600.0
     step_timeout_s: float | None = 30.0
     max_memory: int | None = 4 << 30
+    max_shown: int | None = 10_000_000
 
 
 PLAY_LIMITS: Final = PlayLimits()
@@ -69,7 +73,9 @@ def verify_in_new_process(
             cannot be played.
     """
     limits = PlayLimits(timeout_s, step_timeout_s, max_memory)
-    found: list[Divergence | None] = _in_new_process(game, Replay.verify, replays, limits)
+    found: list[Divergence | None] = _in_new_process(
+        game, Replay.verify, replays, limits, {"step_timeout_s": step_timeout_s}
+    )
     return found
 
 
@@ -81,21 +87,26 @@ def turns_in_new_process(
     Raises:
         ReplayError: as of `Replay.turns` and `verify_in_new_process`.
     """
-    found: list[list[Turn]] = _in_new_process(game, Replay.turns, replays, limits)
+    options = {"step_timeout_s": limits.step_timeout_s, "max_shown": limits.max_shown}
+    found: list[list[Turn]] = _in_new_process(game, Replay.turns, replays, limits, options)
     return found
 
 
 def _in_new_process(
-    game: Game, method: Callable[..., Any], replays: Sequence[Replay], limits: PlayLimits
+    game: Game,
+    method: Callable[..., Any],
+    replays: Sequence[Replay],
+    limits: PlayLimits,
+    options: Mapping[str, float | None],
 ) -> list[Any]:
-    """What a method of `Replay` returns for each of some replays of a game."""
+    """What a method of `Replay` returns for each of some replays of a game, with these options."""
     try:
         # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
         contents = [(replay.to_bytes(), replay.name) for replay in replays]
         # Apart: the settings may be of classes of the module, which is loaded first.
         rest = to_pickle((None if place else game, game.settings, contents))
-        job = pickle.dumps((place, rest, method.__name__, limits))
+        job = pickle.dumps((place, rest, method.__name__, limits.max_memory, options))
     except Exception as error:
         raise ReplayError(
             f"{game.name} cannot be sent to another process: {summary_of(error)}"
@@ -150,9 +161,9 @@ _MARK: Final = b"\0entity-env\0"
 
 def main() -> None:
     """The new process: reads the job from standard input, and writes what it found."""
-    place, rest, method, limits = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
-    if limits.max_memory is not None:
-        _limit_memory(limits.max_memory)
+    place, rest, method, max_memory, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    if max_memory is not None:
+        _limit_memory(max_memory)
     module = None
     if place is not None:
         name, attribute, file = place
@@ -164,8 +175,7 @@ def main() -> None:
     found: list[Any] | str = []
     try:
         replays = [Replay.from_bytes(content, name) for content, name in contents]
-        step_timeout_s = limits.step_timeout_s
-        found = [getattr(each, method)(game, step_timeout_s=step_timeout_s) for each in replays]
+        found = [getattr(each, method)(game, **options) for each in replays]
     except ReplayError as error:
         found = str(error)
     sys.stdout.flush()

@@ -19,7 +19,9 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, Thoughts, Turn
 from entity_env.core.episode import Episode
+from entity_env.core.observation import Observation, SelectEntityActionMask
 from entity_env.core.space_json import Spaces, spaces_from_json
+from entity_env.core.spaces import ObsSpace
 from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.encoding import actions_from_json, observation_from_json
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
     from entity_env.views.animation import Animation
     from entity_env.views.look import Look
 
+_A_TURN: Final = 20
+"""Entities that cost as much as a turn that shows nothing."""
+_CELLS_OF_A_MASK: Final = 64
+"""Cells of a mask that cost as much as an entity."""
 _GAMES: Final = f"{__name__.partition('.')[0]}.games."
 
 
@@ -238,7 +244,13 @@ class Replay:
                 f"{self.num_decisions}, got {at}"
             )
 
-    def turns(self, game: Game | None = None, *, step_timeout_s: float | None = 30.0) -> list[Turn]:
+    def turns(
+        self,
+        game: Game | None = None,
+        *,
+        step_timeout_s: float | None = 30.0,
+        max_shown: int | None = None,
+    ) -> list[Turn]:
         """Every decision with what was seen, and the ends, in order.
 
         From the file, or, if it has actions alone, by playing them again in this process;
@@ -247,20 +259,29 @@ class Replay:
         Args:
             game: None = `find_game`; not needed if the file has what was seen.
             step_timeout_s: as for `Game.run`.
+            max_shown: entities and features that may be shown, in all turns together; types and
+                actions count, too. None = any number.
 
         Raises:
-            ReplayError: the file does not fit its own spaces; the game is not there or differs.
+            ReplayError: the file does not fit its own spaces, or shows too much; the game is not
+                there or differs.
         """
+        shown = _Shown(self.name, self.spaces[0], max_shown)
         if self.has_observations:
-            return self._turns_of_file()
+            return self._turns_of_file(shown)
         turns: list[Turn] = []
+
+        def keep(turn: Turn) -> None:
+            shown.count(turn.observation)
+            turns.append(turn)
+
         if self.failure and not self.num_decisions:
             return turns
         game = game or self.find_game()
         found, _ = play_again(
             self,
             game,
-            watch=turns.append,
+            watch=keep,
             step_timeout_s=step_timeout_s,
             stops=bool(self.failure),
         )
@@ -268,17 +289,17 @@ class Replay:
             raise ReplayError(f"{self.name} cannot be shown: {found}")
         return turns
 
-    def _turns_of_file(self) -> list[Turn]:
+    def _turns_of_file(self, shown: _Shown) -> list[Turn]:
         turns = []
         last_score: dict[int, float] = {}
         for i, line in enumerate(self.lines):
             try:
-                turns.append(self._turn(line, last_score))
+                turns.append(self._turn(line, last_score, shown))
             except SchemaError as error:
                 raise ReplayError(f"{self.name}, line {i + 2}: {error}") from error
         return turns
 
-    def _turn(self, line: Decision, last_score: dict[int, float]) -> Turn:
+    def _turn(self, line: Decision, last_score: dict[int, float], shown: _Shown) -> Turn:
         score = 0.0 if line.score is None else line.score
         end, header = line.end, self.header
         observation = observation_from_json(
@@ -289,6 +310,7 @@ class Replay:
             truncated=end is not None and end.truncated,
             metrics=None if end is None else end.metrics,
         )
+        shown.count(observation)
         last_score[line.agent_id] = score
         probabilities = {
             name: np.array(rows, dtype=np.float32) for name, rows in line.probabilities.items()
@@ -378,6 +400,35 @@ class Replay:
         rewards: Mapping[int, float | None] = dict(enumerate(self.rewards))
         shown = ", ".join(f"{reward:g}" for reward in rewards.values() if reward is not None)
         return f"Replay({self.header.game}, {self.num_decisions} decisions, reward {shown or '-'})"
+
+
+class _Shown:
+    """Counts what a replay shows, nearly as its drawing costs time."""
+
+    def __init__(self, name: str, obs_space: ObsSpace, most: int | None) -> None:
+        self._name = name
+        self._types = obs_space.entities
+        self._most = most
+        self._total = 0
+
+    def count(self, observation: Observation) -> None:
+        """Raises `ReplayError` if it is too much with an observation."""
+        if self._most is None:
+            return
+        counts = {name: len(rows) for name, rows in observation.features.items()}
+        total = sum(counts.values())
+        self._total += sum(counts[name] * len(self._types[name].features) for name in counts)
+        self._total += (len(self._types) + total) * (1 + len(observation.actions)) + _A_TURN
+        for mask in observation.actions.values():
+            if isinstance(mask, SelectEntityActionMask):
+                ids = (mask.actor_ids, mask.actee_ids)
+                num_actors, num_actees = (total if each is None else len(each) for each in ids)
+                self._total += num_actors * num_actees // _CELLS_OF_A_MASK
+        if self._total > self._most:
+            raise ReplayError(
+                f"{self._name} shows more than {self._most:,} entities and features in all its "
+                "decisions together: if you trust it, raise the limit, --max-shown"
+            )
 
 
 def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None) -> Iterator[Turn]:

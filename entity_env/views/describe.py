@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -42,17 +43,30 @@ def _feature_texts(
     names: Sequence[str], values: Sequence[float] | NDArray[np.float64]
 ) -> Iterator[tuple[str, str]]:
     """Name and value of each field that is there; of a Flag one pair per bit that is set."""
+    names = tuple(names)
     presence = presence_of(names)
-    features = list(zip(names, values, strict=True))
-    absent = [presence[name] for name, value in features if name in presence and not value]
-    for name, value in features:
-        if name in presence or any(is_part(name, field) for field in absent):
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    absent = {
+        presence[name]
+        for name, value in zip(names, values, strict=True)
+        if not value and name in presence
+    }
+    lengths = {len(field) for field in absent}
+    for name, value, (field, member) in zip(names, values, _fields_of(names), strict=True):
+        is_absent = any(name[:n] in absent and is_part(name, name[:n]) for n in lengths)
+        if name in presence or is_absent:
             continue
-        field, member = member_of(name)
         if not member:
-            yield one_line(name), describe_number(value)
+            yield field, describe_number(value)
         elif value:
-            yield one_line(field), one_line(member)
+            yield field, member
+
+
+@lru_cache(maxsize=256)
+def _fields_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """`member_of` for each feature, in one line each."""
+    return [(one_line(field), one_line(member)) for field, member in map(member_of, names)]
 
 
 @dataclass(frozen=True)
@@ -72,17 +86,17 @@ class EntityRow:
 
 def entity_tables(entities: Iterable[SeenEntity]) -> dict[EntityName, list[EntityRow]]:
     """The rows of each type, in the order of the entities; equal entities share a row."""
-    tables: dict[EntityName, dict[object, EntityRow]] = {}
+    tables: dict[EntityName, dict[tuple[tuple[tuple[str, str], ...], bool], list[SeenEntity]]] = {}
     for entity in entities:
         cells: dict[str, str] = {}
         for name, text in _feature_texts(entity.names, entity.features):
             cells[name] = f"{cells[name]}|{text}" if name in cells else text
-        rows = tables.setdefault(entity.type, {})
         key = (tuple(cells.items()), entity.is_visible)
-        same = rows.get(key)
-        row = EntityRow(entity, cells) if same is None else replace(same, count=same.count + 1)
-        rows[key] = row
-    return {name: list(rows.values()) for name, rows in tables.items()}
+        tables.setdefault(entity.type, {}).setdefault(key, []).append(entity)
+    return {
+        name: [EntityRow(same[0], dict(cells), len(same)) for (cells, _), same in rows.items()]
+        for name, rows in tables.items()
+    }
 
 
 def table_columns(rows: Iterable[EntityRow]) -> dict[str, int]:

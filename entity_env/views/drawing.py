@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from entity_env.core.observation import SelectEntityActionMask
@@ -53,6 +54,8 @@ _BLOCK_ROWS: Final = 12
 _MAX_ROWS: Final = 60
 """Rows of a table; entities that act or can be selected are always in it."""
 _RING: Final = "#000000"
+_LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_places_of_tables")
+"""Properties of a `Drawing` that are computed anew when it grows."""
 
 
 @dataclass
@@ -150,6 +153,8 @@ class Drawing:
     _groups: list[object] = field(init=False, default_factory=list)
     _tables: dict[EntityName, _Table] = field(init=False, default_factory=dict)
     _size: Point | None = field(init=False, default=None)
+    _rank: dict[EntityName, int] = field(init=False)
+    """The place of each type in the order in which they are drawn."""
 
     def __post_init__(self) -> None:
         features = {name: entity.features for name, entity in self.obs_space.entities.items()}
@@ -165,6 +170,7 @@ class Drawing:
             if not style.color:
                 color = _CELL if style.shape == "ground" else PALETTE[i % len(PALETTE)]
                 self._styles[name] = replace(style, color=color)
+        self._rank = {name: i for i, name in enumerate(self._styles)}
         self._tint(features)
         board = self.look.board or Board()
         sizes = (board.columns, board.rows)
@@ -174,6 +180,8 @@ class Drawing:
 
     def include(self, seen: SeenObservation) -> None:
         """Grows until the entities of an observation have room."""
+        for name in _LAYOUT:
+            self.__dict__.pop(name, None)
         if self.look.draw is not None and self.look.size is not None:
             if self._size is None:
                 self._size = self._own_size(seen)
@@ -193,7 +201,7 @@ class Drawing:
                 self._groups.append(group)
                 self._groups.sort(key=lambda each: (isinstance(each, str), each))
 
-    @property
+    @cached_property
     def size(self) -> Point:
         """Width and height of the scenes."""
         if self._size is not None:
@@ -201,9 +209,10 @@ class Drawing:
         width, height = self._boards
         if self.look.draw is not None or not self._tables:
             return width or 1.0, height or 1.0
+        sizes = {name: self._tables[name].size(self._most) for name in self._tables}
         places = self._places_of_tables
-        right = max(x + self._tables[name].size(self._most)[0] for name, (x, _) in places.items())
-        below = max(y + self._tables[name].size(self._most)[1] for name, (_, y) in places.items())
+        right = max(x + sizes[name][0] for name, (x, _) in places.items())
+        below = max(y + sizes[name][1] for name, (_, y) in places.items())
         return max(width, right + _GAP), below
 
     def scene(self) -> Scene:
@@ -229,10 +238,9 @@ class Drawing:
             self.look.call("draw", seen, scene)
             return scene
         entities = self._drawn(seen)
-        order = list(self._styles)
         placed = [e for e in entities if self._place(e) is not None]
         placed.sort(
-            key=lambda e: (self._styles[e.type].shape == "ground", order.index(e.type), e.index)
+            key=lambda e: (self._styles[e.type].shape == "ground", self._rank[e.type], e.index)
         )
         for entity in reversed(placed):  # the first lies on top
             self._draw_entity(scene, entity)
@@ -289,7 +297,7 @@ class Drawing:
         group = self.look.group
         return entity[group] if group and _has_field(entity, group) else None
 
-    @property
+    @cached_property
     def _scale(self) -> float:
         """Cells a unit of the coordinates."""
         widest = max(extent.span for extent in self._extents)
@@ -298,21 +306,21 @@ class Drawing:
             return 1.0
         return (_MAX_CELLS if is_board else _SCALED_CELLS) / widest
 
-    @property
+    @cached_property
     def _cells(self) -> Point:
         if not self._has_board and self.look.board is None:
             return 0.0, 0.0
         columns, rows = (extent.span * self._scale + 1 for extent in self._extents)
         return columns, rows
 
-    @property
+    @cached_property
     def _boards(self) -> Point:
         """Size of all boards, side by side."""
         columns, rows = self._cells
         number = len(self._groups) or 1
         return number * (columns + 1) - 1, rows + (1 if self._groups else 0)
 
-    @property
+    @cached_property
     def _lefts(self) -> list[float]:
         return [i * (self._cells[0] + 1) for i in range(len(self._groups) or 1)]
 
@@ -353,18 +361,19 @@ class Drawing:
 
     # ------------------------------------------------------------------ tables
 
-    @property
+    @cached_property
     def _most(self) -> float:
         """Width that the tables may have, unless one column is wider."""
         return max(self._boards[0], _TABLE_WIDTH) - 2 * _GAP
 
-    @property
+    @cached_property
     def _places_of_tables(self) -> dict[EntityName, Point]:
         """The upper left corner of each table: from left to right, in lines."""
         x, y, below = _GAP, self._boards[1] + _GAP, 0.0
         places = {}
-        order = sorted(self._tables, key=[GLOBAL_ENTITY, *self._styles].index)
-        for name in order:
+        for name in sorted(
+            self._tables, key=lambda each: (each != GLOBAL_ENTITY, self._rank[each])
+        ):
             width, height = self._tables[name].size(self._most)
             if x > _GAP and x + width > self._most + _GAP:
                 x, y, below = _GAP, y + below, 0.0
@@ -495,10 +504,11 @@ def _default_style(name: EntityName, index: int, features: Sequence[str]) -> Sty
 
 def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int, int] | None:
     """Columns of the coordinates, or of the first pair such as `pos.x` and `pos.y`."""
+    known = set(features)
     for i, name in enumerate(features):
         prefix, dot, last = name.rpartition(".")
         partner = f"{prefix}{dot}{at[1]}"
-        if (name == at[0] or (at == ("x", "y") and last == "x")) and partner in features:
+        if (name == at[0] or (at == ("x", "y") and last == "x")) and partner in known:
             return i, features.index(partner)
     names = list(features)
     return (names.index(at[0]), names.index(at[1])) if {*at} <= {*names} else None

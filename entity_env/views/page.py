@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from entity_env.views.animation import Animation, Still
 
 _PLAYER: Final = Path(__file__).with_name("player.html")
+_AS_THEY_ARE: Final = {str, int, bool, type(None)}
 _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
 
 
@@ -60,8 +61,8 @@ def _data(animation: Animation) -> bytes:
         "fps": animation.fps,
         "agents": animation.num_agents,
         "viewer": animation.viewer,
-        "ground": shapes_as_json(animation.ground),
-        "shapes": shapes_as_json(animation.shapes),
+        "ground": list(map(_shape, animation.ground)),
+        "shapes": list(map(_shape, animation.shapes)),
         "frames": frames,
         "words": list(pool),
     }
@@ -117,12 +118,15 @@ def _shape(shape: Shape) -> list[Any]:
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - anything that JSON holds
     """The same with at most four decimals, and numbers that JSON lacks as None."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, float):
         if not -1e15 < value < 1e15:
             return None
-        return int(value) if value == int(value) else round(value, 4)
+        value = round(value, 4)
+        return int(value) if value.is_integer() else value
     if isinstance(value, dict):
         return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, str):
+    if isinstance(value, (list, tuple, Iterable)):
         return [_rounded(each) for each in value]
     return value

@@ -294,4 +294,7 @@ def faded(color: str, opacity: float) -> str:
 
 def one_line(text: object) -> str:
     """A text without line breaks, control characters and halves of surrogate pairs."""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    words = str(text)
+    if not words.isprintable():
+        words = "".join(c if c.isprintable() else " " for c in words)
+    return " ".join(words.split())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -126,16 +129,23 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
             yield SeenEntity(entity_id, name, row, is_visible, space.features, index)
 
 
-def presence_of(names: Sequence[str]) -> dict[str, str]:
+@lru_cache(maxsize=256)
+def presence_of(names: tuple[str, ...]) -> Mapping[str, str]:
     """The features that tell whether a field is there, `ship.has_target`, and these fields,
     `ship.target`."""
     found: dict[str, str] = {}
+    ordered = sorted(names)
     for name in names:
         prefix, dot, last = name.rpartition(".")
+        if not last.startswith(_HAS):
+            continue
         field = f"{prefix}{dot}{last.removeprefix(_HAS)}"
-        if last.startswith(_HAS) and any(is_part(other, field) for other in names):
+        nearest = (
+            ordered[(i := bisect_left(ordered, each)) : i + 1] for each in (field, f"{field}.")
+        )
+        if any(is_part(other, field) for others in nearest for other in others):
             found[name] = field
-    return found
+    return MappingProxyType(found)
 
 
 def is_part(feature: str, field: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
@@ -228,10 +229,10 @@ def legend(
 ) -> Iterator[Text]:
     """A line for every type with a place: its symbols, its name, and how many there are."""
     times = "x" if ascii_only else "×"
+    counts = Counter(entity.type for entity in entities)
     for key, style in styles.items():
         if style.has_place:
-            count = sum(entity.type == key for entity in entities)
-            yield style.legend(f"{times}{count}")
+            yield style.legend(f"{times}{counts[key]}")
 
 
 def listed(

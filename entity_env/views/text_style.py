@@ -186,10 +186,11 @@ def _columns(features: Sequence[str], name: str) -> list[int]:
 
 def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int | None, int | None]:
     """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
+    known = set(features)
     for i, name in enumerate(features):
         prefix, dot, last = name.rpartition(".")
         partner = f"{prefix}{dot}{at[1]}"
-        if last == at[0] and partner in features:
+        if last == at[0] and partner in known:
             return i, features.index(partner)
     return None, None
 
@@ -226,7 +227,8 @@ class _Glyphs:
         for name in names:
             before = self._letters.get(name, "").lower()
             chosen[name] = self._first([*before, *_signs_for(name)])
-        self._letters = {**chosen, **self._letters}
+        for name, letter in chosen.items():
+            self._letters.setdefault(name, letter)
         return list(chosen.values())
 
     def _first(self, wanted: Iterable[str]) -> str:

@@ -224,8 +224,11 @@ class TestReplays:
         (stranger / "mine.py").write_text(CANARY + GAME)
         (stranger / "mine_look.py").write_text(CANARY)
         monkeypatch.chdir(stranger)
-        assert "which you have not named here before" in run("verify", "../x.replay").stderr
+        refused = run("verify", "../x.replay").stderr
+        assert "which you have not named here before" in refused
+        assert f"--game mine.py:dots would run the file {stranger / 'mine.py'}." in refused
         again = run("train", "--resume", "--out=../run", "--steps=96")
+        assert f"'mine.py', which is {stranger / 'mine.py'}: " in again.stderr
         assert "add to the command: mine.py" in again.stderr
         run("report", "../run", "--out", "r.html")
         assert has_run(stranger) == []

@@ -33,7 +33,8 @@ from entity_env.cli.report import (
 )
 from entity_env.cli.run_tables import find_runs, run_table, runs_csv, runs_json, seed_table
 from entity_env.errors import UsageError
-from entity_env.replay import Replay, record
+from entity_env.games import snake
+from entity_env.replay import PlayLimits, Replay, record
 from tests import ROOT
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -347,6 +348,24 @@ def test_replays_along_a_run_are_shown_and_others_told(tmp_path: Path) -> None:
     at = f"{point.get('cx')},{point.get('cy')}"
     assert str(line.get("points")).split()[1] == at
     assert report_html(runs).count("iframe") == 0
+
+
+def test_replays_of_a_report_share_its_limits(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", [1, 2, 3])
+    (folder / "replays").mkdir()
+    for step in (100, 200):
+        replay = record(snake, RandomAgent(step))
+        replay.save(folder / "replays" / f"step-{step}.replay")
+    pages, problems = replay_pages(runs_of(folder), (), PlayLimits(timeout_s=1e-9))
+    assert not pages
+    assert problems == [
+        "2 of 2 replays are not shown: drawing them takes longer than 1e-09 s: raise the limit, "
+        "--timeout"
+    ]
+    pages, problems = replay_pages(runs_of(folder), (), PlayLimits(max_shown=1))
+    assert not pages
+    assert len(problems) == 2
+    assert all("shows more than 1 entities" in problem for problem in problems)
 
 
 def test_a_replay_of_a_game_that_is_elsewhere_is_drawn_from_what_was_seen(tmp_path: Path) -> None:

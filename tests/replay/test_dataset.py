@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from entity_env import Game, UsageError
+from entity_env import Entity, Game, ObsSpace, SelectEntityActionSpace, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.agents.imitation import DatasetRecorder
 from entity_env.authoring.local_run import Turn
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.space_json import spaces_to_json
 from entity_env.errors import ReplayError
 from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
 from entity_env.replay import Replay, ReplayWriter, dataset_of, record
 from entity_env.replay.dataset import replay_files
+from entity_env.replay.file import Decision, ReplayHeader
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_process
 from tests import ROOT
 from tests.agents.imitation.decisions import Follower, assert_same_dataset, dots, dots_dataset
@@ -140,3 +142,34 @@ def test_replays_of_one_game_are_played_together(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("entity_env.replay.dataset.turns_in_new_process", counted)
     assert_same_dataset(dataset_of(replays, limits=PLAY_LIMITS), dataset_of(replays))
     assert counts == [2, 1]
+
+
+@pytest.mark.parametrize("see", [True, False])
+def test_what_a_replay_shows_has_a_limit(see: bool) -> None:
+    replay = record(dots, Follower(), seed=1, see=see)
+    turns = replay.turns(dots)
+    space = dots.obs_space()
+    shown = sum(
+        turn.observation.num_entities(name) * len(entity.features)
+        for turn in turns
+        for name, entity in space.entities.items()
+    )
+    assert shown > 0
+    few = PLAY_LIMITS._replace(max_shown=shown)  # types, actions and turns count, too
+    expected = rf"the replay shows more than {shown:,} entities and features .* --max-shown"
+    with pytest.raises(ReplayError, match=expected):
+        replay.turns(dots, max_shown=shown)
+    with pytest.raises(ReplayError, match=expected):
+        dataset_of([replay], dots, limits=few)
+    assert len(replay.turns(dots, max_shown=100 * shown + 100 * len(turns))) == len(turns)
+
+
+def test_the_size_of_masks_counts_though_they_take_no_text() -> None:
+    space = ObsSpace((), {"T": Entity([])})
+    header = ReplayHeader("g", 1, spaces_to_json(space, {"pick": SelectEntityActionSpace()}))
+    ids = list(range(1000))
+    seen = {"o": {"T": [[]] * 1000}, "m": {"pick": {"actors": ids, "actees": ids}}}
+    replay = Replay(header, [Decision(0, 0, {"pick": ids}, score=0.0, seen=seen)])
+    with pytest.raises(ReplayError, match="shows more than 10,000 entities"):
+        replay.turns(max_shown=10_000)
+    assert len(replay.turns(max_shown=20_000)) == 1

@@ -25,7 +25,7 @@ from entity_env.views.describe import (
     describe_number,
     describe_observation,
 )
-from entity_env.views.seen import seen_entities
+from entity_env.views.seen import is_part, presence_of, seen_entities
 from tests.helpers.strategies import action_spaces, obs_spaces, observations
 
 SPACE = ObsSpace(
@@ -184,3 +184,19 @@ def test_of_many_actors_the_first_eight_are_named(count: int) -> None:
     words = describe_actions({"move": action}, seen(), SPACE).split(", ")
     assert words[:8] == labels[:8]
     assert words[8:] == ([f"and {count - 8} more"] if count > 8 else [])
+
+
+FEATURES = st.text(alphabet="ah_s.!b", max_size=8) | st.sampled_from(
+    ["a", "has_a", "a.x", "a!", "b.has_a", "b.a.y", "b.a", "has_", "has_has_a"]
+)
+
+
+@given(st.lists(FEATURES, max_size=8, unique=True))
+def test_the_presence_of_a_field_is_told_by_its_name(names: list[str]) -> None:
+    expected = {}
+    for name in names:
+        prefix, dot, last = name.rpartition(".")
+        field = f"{prefix}{dot}{last.removeprefix('has_')}"
+        if last.startswith("has_") and any(is_part(other, field) for other in names):
+            expected[name] = field
+    assert presence_of(tuple(names)) == expected

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from entity_env import Entity, Observation, ObsSpace, SchemaError
 from entity_env.core.observation import SelectEntityActionMask
 from entity_env.views import Board, Look, Scene, SeenObservation, Style
-from entity_env.views.drawing import Drawing
+from entity_env.views.drawing import Drawing, _Table
 from entity_env.views.look import PALETTE
 from entity_env.views.scene import Shape, rgba
 
@@ -300,3 +300,46 @@ def test_a_look_of_its_own() -> None:
 def test_mistakes_of_looks(make: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(SchemaError, match=message):
         make()
+
+
+def test_the_work_of_a_picture_grows_with_its_types_and_no_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    measure = _Table.size
+
+    def counted(table: _Table, most: float) -> tuple[float, float]:
+        sizes.append(1)
+        return measure(table, most)
+
+    monkeypatch.setattr(_Table, "size", counted)
+    counts = []
+    for num_types in (10, 100):
+        space = ObsSpace((), {f"T{i}": Entity(["hp"]) for i in range(num_types)})
+        features = {name: np.zeros((1, 1)) for name in space.entities}
+        one = SeenObservation(Observation(reward=0.0, features=features), space)
+        drawing = Drawing(Look(), space)
+        sizes.clear()
+        for _ in range(3):
+            drawing.include(one)
+        for _ in range(3):
+            assert len(drawing.draw(one).shapes) >= 4 * num_types
+        counts.append(len(sizes))
+    assert counts[1] <= 10 * counts[0]
+
+
+def test_a_drawing_that_grows_after_a_picture_has_room_for_both() -> None:
+    whole, grown = Drawing(Look(), SPACE), Drawing(Look(), SPACE)
+    few, many = (
+        seen(ships=[ship(i, i) for i in range(count)], cards=[[i, 1] for i in range(count)])
+        for count in (1, 5)
+    )
+    for drawing in (whole, grown):
+        drawing.include(few)
+    assert grown.draw(few).shapes
+    small = grown.size
+    for drawing in (whole, grown):
+        drawing.include(many)
+    assert grown.size == whole.size > small
+    assert grown.draw(few).shapes == whole.draw(few).shapes
+    assert grown.ground().shapes == whole.ground().shapes

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,6 +31,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.views import Look, SeenEntity, Style
 from entity_env.views.look import StyleShape
+from entity_env.views.seen import seen_entities
 from entity_env.views.text import (
     MAX_COLUMNS,
     MAX_ROWS,
@@ -576,3 +578,20 @@ def test_tables_stand_side_by_side_where_they_fit(width: int, expected: list[str
         for i, (name, feature, value) in enumerate(rows)
     ]
     assert [line.plain for line in listed(shown, entity_styles(space), width)] == expected
+
+
+def test_the_legend_looks_once_at_each_entity() -> None:
+    space = ObsSpace((), {f"T{i}": Entity(["x", "y"]) for i in range(50)})
+    features = {name: np.zeros((2, 2)) for name in space.entities}
+    entities = list(seen_entities(Observation(reward=0.0, features=features), space))
+    looks = []
+
+    class Watched(list[SeenEntity]):
+        def __iter__(self) -> Iterator[SeenEntity]:
+            looks.append(1)
+            return super().__iter__()
+
+    lines = [line.plain for line in legend(Watched(entities), entity_styles(space))]
+    assert len(lines) == 50
+    assert all("×2" in line for line in lines)
+    assert len(looks) == 1

@@ -45,6 +45,8 @@ _MAX_ROWS: Final = _MAX_BYTES // 8
 """Of one array: each has an index in int64 as soon as the dataset is used."""
 _MAX_HEADER_BYTES: Final = 1 << 24
 _MAX_ARRAYS: Final = 1 << 16
+_MAX_NAME_BYTES: Final = (1 << 16) - 1
+"""Of a member of a zip file."""
 _DIALECT: Final = (1, 0), (2, 0)
 """Versions of the npy format that numpy writes for arrays of numbers."""
 
@@ -64,7 +66,10 @@ def write_dataset(path: Path, dataset: Dataset) -> None:
             raise UsageError(f"{path} exists and is no dataset: choose another name") from error
     try:
         content = (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(dataset)
-        _parsed(content, path.suffix)  # what cannot be read again is not written
+        # What cannot be read again is not written.
+        if len(content) > _MAX_FILE_BYTES:
+            raise SchemaError(f"{len(content)} bytes are too many to be read again")
+        _parsed(content, path.suffix)
         write_file(path, content)
     except (MissingExtraError, MemoryError):
         raise
@@ -179,6 +184,11 @@ def _npz_bytes(dataset: Dataset) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
+            if len(f"{name}.npy".encode()) > _MAX_NAME_BYTES:
+                raise SchemaError(
+                    f"the name {shown(name)} of an array is too long for {NPZ}: write {PARQUET}, "
+                    "or shorten the name of the entity or action"
+                )
             # As `np.savez_compressed`, which takes the names of arrays as names of arguments.
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, np.asarray(array, order="C"), allow_pickle=False)

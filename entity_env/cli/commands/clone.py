@@ -38,7 +38,7 @@ from entity_env.cli.options import (
     FiniteFloat,
     FiniteRange,
     game_argument,
-    limit_options,
+    reading_limit_options,
     require_writable,
     set_option,
 )
@@ -178,7 +178,7 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--greedy", is_flag=True, help="With --play: trained agents take the most probable action."
     )
     @click.option("--seed", type=SEED, default=1, help="Seed of the episodes, and of learning.")
-    @limit_options
+    @reading_limit_options
     @wraps(command)
     def with_source(*, agents: Sequence[str], **options: Any) -> object:  # noqa: ANN401 - as click's
         given = {name: options.pop(name) for name in _Source._fields if name != "agents"}

@@ -42,6 +42,7 @@ from entity_env.cli.options import (
     WholeRange,
     agent_options,
     clock_option,
+    drawing_limit_options,
     game_argument,
     limit_options,
     look_option,
@@ -136,9 +137,11 @@ def _game_named(replay: Replay) -> str:
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
     if game_code(word) != code or not may_name(Path(replay.name), code):
+        what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
         raise ReplayError(
             f"{replay.name} is of the game {word}, which you have not named here before, or which "
-            f"has changed since: if you trust its code, name it, --game {shlex.quote(word)}"
+            f"has changed since: --game {shlex.quote(word)} would run {what}. Give it if you trust "
+            "that code"
         )
     return word
 
@@ -243,7 +246,7 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
 @look_option
 @game_option
 @set_option
-@limit_options
+@drawing_limit_options
 def replay(
     file: Path,
     first: int,
@@ -277,7 +280,14 @@ def replay(
         _take_over(found, chosen, take_over, agents, load, out, look, seed, limits)
     else:
         played, drawn_by = game_and_look(found, look, game, settings)
-        _show(found, first, fps, _turns(found, played, limits), drawn_by)
+        turns = _turns(found, played, limits)
+        if limits.max_shown is not None and found.header.num_agents * len(turns) > limits.max_shown:
+            raise ReplayError(
+                f"{file} shows {found.header.num_agents} agents in {len(turns)} decisions, which "
+                f"makes more than {limits.max_shown:,}: if you trust it, raise the limit, "
+                "--max-shown"
+            )
+        _show(found, first, fps, turns, drawn_by)
 
 
 def _show(
@@ -385,7 +395,7 @@ def _take_over(
     found.require_decision(at)
     game = found.with_settings_of(game)
     # Raises where the settings ask for too much, before the game is played in this process.
-    verify_in_new_process(game, [found], **limits._asdict())
+    verify_in_new_process(game, [found], **_of_playing(limits))
     names = player_names(game, agents)
     seed = secrets.randbelow(2**31) if seed is None else seed
     parent = {"sha": found.sha, "at": at}
@@ -399,6 +409,11 @@ def _take_over(
     if diverged is not None:
         raise ReplayError(f"{found.name} cannot be gone on with: {diverged}")
     _describe_written(writer, out)
+
+
+def _of_playing(limits: PlayLimits) -> dict[str, Any]:
+    """The limits of `verify_in_new_process`."""
+    return {key: value for key, value in limits._asdict().items() if key != "max_shown"}
 
 
 def _debug(found: Replay, game: Game, at: int) -> None:
@@ -434,7 +449,7 @@ def verify(
         try:
             replay = Replay.load(path)
             chosen = game_of(replay, game, settings)
-            [found] = verify_in_new_process(chosen, [replay], **limits._asdict())
+            [found] = verify_in_new_process(chosen, [replay], **_of_playing(limits))
         except EntityEnvError as error:
             echo(f"{path}: cannot be played: {one_line(error)}", err=True)
             worst = 2
@@ -470,7 +485,7 @@ def verify(
 @look_option
 @game_option
 @set_option
-@limit_options
+@drawing_limit_options
 def draw(
     file: Path,
     out: Path,
@@ -505,7 +520,7 @@ def _turns(
 ) -> list[Turn]:
     """The turns of a replay, which is played again if need be; says so on a terminal if shown."""
     if replay.has_observations:
-        return replay.turns(game)
+        return replay.turns(game, max_shown=limits.max_shown)
     shown = Console(stderr=True).status(one_line(f"playing {replay.name} again"))
     with shown if is_shown else nullcontext():
         [turns] = turns_in_new_process([replay], game or replay.find_game(), limits)

@@ -16,7 +16,7 @@ from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.cli.display.console import Console, echo, plain_table
-from entity_env.cli.options import limit_options
+from entity_env.cli.options import drawing_limit_options
 from entity_env.cli.report import (
     replay_pages,
     report_csv,
@@ -122,7 +122,7 @@ def print_tables(runs: Sequence[TrainingRun]) -> None:
     help="A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
 )
 @games_option
-@limit_options
+@drawing_limit_options
 @click.pass_context
 def report(
     context: click.Context,

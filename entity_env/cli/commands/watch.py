@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from entity_env.cli.commands.runs import folders_argument, games_option
-from entity_env.cli.options import limit_options, open_option
+from entity_env.cli.options import drawing_limit_options, open_option
 from entity_env.replay.new_process import PlayLimits
 
 
 @click.command()
 @folders_argument
 @games_option
-@limit_options
+@drawing_limit_options
 @open_option
 def watch(
     folders: Sequence[Path], games: Sequence[str], limits: PlayLimits, is_opened: bool

@@ -311,7 +311,8 @@ class Frames:
             focus = index_of.get(asked.focus)
             keys = {index_of[each]: key for each, key in asked.keys.items() if each in index_of}
         chosen = {focus, *(keys or ())}
-        placed.sort(key=lambda e: (e.index != focus, e.index not in chosen, e not in acting))
+        actors = {entity.index for entity in acting}
+        placed.sort(key=lambda e: (e.index != focus, e.index not in chosen, e.index not in actors))
         return moment.grid.draw(placed, self._styles, limit, acting, keys, focus)
 
     def places(self, turn: Turn) -> dict[EntityID, tuple[float, float]]:

@@ -344,7 +344,9 @@ def test_files_hold_the_same(
     assert_same_dataset(Dataset.load(path), part)
 
 
-ODD_NAMES = st.text(st.sampled_from("aé/\\.:\0\n\x1b\ud800\u202e "), max_size=4)
+ODD_NAMES = st.text(st.sampled_from("aé/\\.:\0\n\x1b\ud800\u202e "), max_size=4) | st.sampled_from(
+    ["a.values", "..", "../../a", "a" * 70_000, "é" * 33_000]
+)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
@@ -401,6 +403,18 @@ def test_a_column_that_is_not_of_the_spaces_is_refused(tmp_path: Path) -> None:
     odd = replace(some, final=replace(some.final, features=features))
     with pytest.raises(UsageError, match=r"cannot write .*'final/features/Other' is of nothing"):
         odd.save(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_file_too_large_to_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(dataset_file, "_MAX_FILE_BYTES", 1000)
+    with pytest.raises(UsageError, match="bytes are too many to be read again"):
+        dots_dataset(1).save(tmp_path / f"x{suffix}")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_game_of_many_types_with_short_names_is_kept(tmp_path: Path) -> None:

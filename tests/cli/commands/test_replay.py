@@ -1,5 +1,6 @@
 """`record`, `replay`, `verify` and `draw`: episodes as files, as people use them."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -265,3 +266,35 @@ def test_a_file_writes_no_control_characters_to_the_terminal() -> None:
         output = run(command, "x.replay").output
         assert "]0;title boom" in output
         assert not {"\x1b", "\x07"} & set(output)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["draw", "a.replay", "--out", "a.html"],
+        ["draw", "a.replay", "--out", "a.png"],
+        ["replay", "a.replay"],
+        ["dataset", "a.replay", "--out", "a.npz"],
+        ["clone", "dots.py", "a.replay", "--out", "clone"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_replay_that_shows_too_much_is_refused_in_a_line(here: Path, command: list[str]) -> None:
+    recorded(here / "a.replay")
+    result = run(*command, "--max-shown", 10)
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert "a.replay shows more than 10 entities and features" in line
+    assert "--max-shown" in line
+    assert not {*here.glob("a.[hpn]*"), *here.glob("clone")}
+
+
+def test_a_replay_of_too_many_agents_is_not_shown_in_the_terminal(here: Path) -> None:
+    replay = recorded(here / "a.replay")
+    header = dataclasses.replace(replay.header, num_agents=10**6, agents=(), source="gone.py:gone")
+    Replay(header, replay.lines).save(here / "many.replay")
+    result = run("replay", "many.replay", "--max-shown", 5_000_000)
+    assert result.exit_code == 2
+    assert "shows 1000000 agents" in result.stderr
+    assert "--max-shown" in result.stderr
+    assert run("draw", "many.replay", "--out", "many.html").exit_code == 0

@@ -6,7 +6,10 @@ import hashlib
 import io
 import itertools
 import json
+import logging
+import os
 import re
+import shutil
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +105,20 @@ def require_clean_output(here: Path, name: str, texts: list[str]) -> None:
     for run_name in "ab":
         about: dict[str, object] = {"settings": {rename("setting"): rename(run_name)}}
         make(here / "runs" / run_name, [1, 2], game=rename("game"), about=about)
+        replays = here / "runs" / run_name / "replays"
+        replays.mkdir()
+        ending = next(endings).replace("/", "").replace("\0", "").replace("\ud800", "\udcff")
+        for file in ("step-1.replay", f"step-2{ending}.replay"):
+            (replays / file).write_bytes((here / "a.replay").read_bytes())
+        (replays / "step-3.replay").write_bytes(os.fsencode(f"{{{ending}"))
+    shutil.copytree(GOOD / "checkpoint", here / "checkpoint")
+    config = json.loads((here / "checkpoint" / "config.json").read_text())
+    rename_all(config["spaces"], rename)
+    (here / "checkpoint" / "config.json").write_text(json.dumps({**config, rename("key"): 1}))
+    name_of = json.dumps(
+        rename("name").replace("\0", "").replace("\ud800", "").replace("\udcff", "")
+    )
+    (here / "a.toml").write_text(f"[run]\ngame = {name_of}\n[net]\n{name_of} = {name_of}\n")
     for words in (
         "replay a.replay",
         "verify a.replay",
@@ -112,6 +129,14 @@ def require_clean_output(here: Path, name: str, texts: list[str]) -> None:
         f"verify a.replay --game {name}",
         "eval snake --agent a.agent",
         "export a.agent b.agent",
+        "eval snake --agent checkpoint",
+        "export checkpoint c.agent",
+        "train --resume --out checkpoint",
+        "train --config a.toml",
+        "train snake --config a.toml",
+        "sweep snake --config a.toml",
+        "clone snake a.npz --out clone",
+        "check a.toml",
         f"play snake --set {texts[0].replace(' ', '')}=1",
         "runs",
         "report --out r.html",
@@ -182,6 +207,18 @@ def test_controls_are_shown_as_escapes(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == (
         "a\\x1b[31m\\x9b\\x00\\u202e\\udcff   b\nc 👩\u200d🚀 \ue0a0\n"
     )
+
+
+def test_warnings_of_the_library_are_printed_without_controls(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("games")
+    assert logging.lastResort is not None
+    record = logging.makeLogRecord({"msg": "no %s", "args": (EVIL,), "levelno": logging.WARNING})
+    logging.lastResort.handle(record)
+    printed = capsys.readouterr().err
+    assert printed.startswith("no \\x1b]0;pwn")
+    assert not odd_characters(printed)
 
 
 def test_lines_that_a_game_draws_in_colors_stay() -> None:
