@@ -16,6 +16,7 @@ from entity_env.views.describe import (
     table_columns,
 )
 from entity_env.views.look import (
+    COLOR_WORDS,
     PALETTE,
     Board,
     Look,
@@ -87,8 +88,9 @@ class _Table:
 
     def include(self, rows: Sequence[EntityRow]) -> None:
         """Grows until rows have room."""
-        for name, width in table_columns(rows).items():
-            self.columns[name] = max(self.columns.get(name, 0), min(width, _MAX_CHARS))
+        for name in table_columns(rows):
+            texts = [name, *(one_line(row.cells.get(name, "")) for row in rows)]
+            self.columns[name] = max(self.columns.get(name, 0), *map(_num_chars, texts))
         self.num_rows = max(self.num_rows, min(len(rows), _MAX_ROWS))
         ends = [len(_end_of(row)) for row in rows]
         self.num_chars = max(self.num_chars, *ends, 0)
@@ -270,7 +272,7 @@ class Drawing:
             and is_tinted_by_enum(names)
         }
         plain = {i % len(PALETTE) for i, name in enumerate(features) if name not in by_enum}
-        found = member_colors(by_enum, plain, len(PALETTE))
+        found = member_colors(by_enum, plain, COLOR_WORDS)
         self._palettes = {name: [PALETTE[i] for i in indices] for name, indices in found.items()}
         for name, names in by_enum.items():
             self._styles[name] = replace(self._styles[name], color=first_enum(names)[0])
@@ -420,6 +422,12 @@ class Drawing:
         for name in columns:
             x += table.columns[name] * _CHAR + _GAP
             yield x
+
+
+def _num_chars(text: str) -> int:
+    """The room for a clipped text, in characters of usual width: capitals are wider."""
+    text = clipped(text)
+    return math.ceil(len(text) + 0.3 * sum(map(str.isupper, text)))
 
 
 def _end_of(row: EntityRow) -> str:
