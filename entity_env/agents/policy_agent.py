@@ -130,7 +130,11 @@ class PolicyAgent(Agent):
         return answers[0] if len(kinds) == 1 else answers
 
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
-        return Answered(self.act(obs, *actions))
+        self._run.is_async = True
+        try:
+            return Answered(self.act(obs, *actions))
+        finally:
+            self._run.is_async = False
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         self._run.game_over(obs, truncated=truncated)

@@ -67,6 +67,7 @@ class Turn:
         episode: for the final observation only.
         thoughts: of the agent, if they were computed.
         number: index of the episode in its run.
+        is_async: requested by `act_async`, so that other agents may decide at the same time.
     """
 
     agent_id: int
@@ -77,6 +78,7 @@ class Turn:
     episode: Episode | None = None
     thoughts: Thoughts | None = None
     number: int = 0
+    is_async: bool = False
 
 
 Watch: TypeAlias = Callable[[Turn], None]
@@ -107,6 +109,8 @@ class AgentRun:
         """`act` has returned None."""
         self.is_left = False
         """The game was unwound, since it ended episodes that are not counted."""
+        self.is_async = False
+        """The current decision was requested by `act_async`."""
         self.is_deciding = False
         """The agent or the watcher runs, not the game."""
         self.is_over = False
@@ -193,6 +197,7 @@ class AgentRun:
                 observation,
                 actions,
                 number=self.number,
+                is_async=self.is_async,
             )
             self._watch(turn)
         self.num_steps += 1

@@ -14,7 +14,7 @@ from inspect import unwrap
 from itertools import islice
 from time import perf_counter
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from greenlet import getcurrent, greenlet
@@ -28,8 +28,10 @@ from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.authoring.to_observation import to_observation
+from entity_env.check.likely_mistakes import Score, unused_masks
 from entity_env.check.outer_state import OuterState
 from entity_env.check.violations import (
+    LikelyMistake,
     Snapshot,
     Violations,
     is_finite,
@@ -50,6 +52,10 @@ _MAX_SITES: Final = 16
 """Places in a game at which `act` is made to return None."""
 _SITE_DEPTH: Final = 4
 """Frames that tell one place from another."""
+_BLANK_CUT: Final = (
+    "truncated=True with an observation that shows nothing, so what the agent could still earn is "
+    "unknown: give game_over the whole observation, as for act"
+)
 _MIN_ANSWERS: Final = 2
 """Answers before the time is up: less shows nothing."""
 
@@ -84,14 +90,6 @@ class CheckPlan:
         return [np.random.default_rng([self.seed, i]) for i in range(self.game.num_agents)]
 
 
-class Score(NamedTuple):
-    """A score that an agent was shown, with its place and the line of the game."""
-
-    value: float
-    place: str
-    line: str
-
-
 class DirectPlay:
     """Plays the episodes of a plan once.
 
@@ -118,6 +116,8 @@ class DirectPlay:
         """It was ended by `stop_s`."""
         self.num_answered = 0
         """Calls of `act` that were answered."""
+        self.went_on_at = ""
+        """The line that first began an episode after `game_over`, without `agent.seed`."""
         self.step_times_s: list[float] = []
         """Seconds that the game took from one call to the next one."""
         self._plan = plan
@@ -131,6 +131,9 @@ class DirectPlay:
         self._num_answers = plan.num_answers
         self._is_closed = False
         self._num_ignored = 0
+        self._is_seed_read = False
+        """The game has read `agent.seed` since the last `game_over`."""
+        self._last_answer: object = None
         self._left_at = ""
         """The line at which `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
@@ -162,6 +165,14 @@ class DirectPlay:
         return min(agent.num_episodes for agent in self._agents)
 
     @property
+    def went_on(self) -> str:
+        """Why episodes of one seed may differ: `play` began one after another; else empty."""
+        return self.went_on_at and (
+            f"; act after game_over began another episode at {self.went_on_at}, without agent.seed:"
+            " return after game_over, or begin each from agent.seed"
+        )
+
+    @property
     def closings(self) -> list[int]:
         """After how many answers `act` can return None, so that it does so once at each place in
         the game from which it was called; in the middle of an episode, where there is one."""
@@ -190,6 +201,11 @@ class DirectPlay:
     def seed_of(self, agent: _CheckAgent) -> int:
         """Seed of an agent's current episode."""
         return self._seeds[agent.num_episodes]
+
+    def read_seed(self, agent: _CheckAgent) -> int:
+        """The same, for the game."""
+        self._is_seed_read = True
+        return self.seed_of(agent)
 
     @contextmanager
     def asked(self, frame: FrameType) -> Iterator[None]:
@@ -224,6 +240,7 @@ class DirectPlay:
             return None
         if agent.is_awaited:
             self._violations.add("an agent was asked again before .get() of its last act_async")
+        kinds = self._kinds(actions)
         if agent.num_steps >= self._plan.max_steps:
             begun = f" of an episode that act after game_over began at {agent.first_line}"
             self._violations.add(
@@ -234,7 +251,8 @@ class DirectPlay:
             return None
         if not agent.is_playing:
             agent.first_line = self._violations.line
-        kinds = self._kinds(actions)
+            if agent.has_ended and not self._is_seed_read and not self.went_on_at:
+                self.went_on_at = self._violations.line
         observation = self._observe(agent, obs, kinds) if kinds else None
         if observation is None or self.num_answered == self._num_answers:
             self._close()
@@ -243,10 +261,12 @@ class DirectPlay:
             self.is_cut = True
             self._close()
             return None
+        self._violations.extend(unused_masks(obs, kinds))
         self._note_site(frame)
         self.num_answered += 1
         agent.num_steps += 1
-        return self._random_answer(agent, obs, kinds, observation)
+        self._last_answer = self._random_answer(agent, obs, kinds, observation)
+        return self._last_answer
 
     def game_over(self, agent: _CheckAgent, obs: Obs | None, truncated: bool) -> None:
         """Ends an episode of an agent; closes the agents after the last one of all."""
@@ -265,9 +285,12 @@ class DirectPlay:
         final = Obs(agent.last_score) if obs is None else obs
         if self._observe(agent, final, (), truncated=truncated) is None:
             self._is_closed = True
+        if truncated and final.is_blank:
+            self._violations.add(LikelyMistake(_BLANK_CUT))
         agent.num_episodes += 1
         agent.num_steps = 0
         agent.is_playing = False
+        self._is_seed_read = False
         agent.has_ended = True
         end_episode(agent, () if self._game.respawns else self._agents)
         if all(each.num_episodes >= self._plan.episodes for each in self._agents):
@@ -309,6 +332,12 @@ class DirectPlay:
     def _hint(self, error: BaseException) -> str:
         """What to add where the game raised an error."""
         if not self._left_at:
+            read = error.obj if isinstance(error, AttributeError) else None
+            last = self._last_answer
+            if isinstance(read, list) and any(
+                read is each for each in (last if isinstance(last, tuple) else [last])
+            ):
+                return "; it is an answer of act, a list with one value per actor"
             return ""
         return (
             f"; act had returned None before ({self._left_at}), as it does when the program closes "
@@ -484,7 +513,7 @@ class _CheckAgent:
 
     @property
     def seed(self) -> int:
-        return self._check.seed_of(self)
+        return self._check.read_seed(self)
 
     def act(self, obs: Obs, /, *actions: ActionKey) -> object:
         self.num_observed += 1

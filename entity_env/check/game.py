@@ -60,8 +60,9 @@ def check_game(
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: a score that
     never changes, looks like the reward of a step, or changes by a million; integers that float32
-    rounds; numbers in a dataclass without annotation; draws from a global generator; steps that
-    take 10 ms or more; a game that cannot be sent to another process, and so is not played there.
+    rounds; masks that are not used; an episode cut without an observation; numbers in a dataclass
+    without annotation; draws from a global generator; steps that take 10 ms or more; a game that
+    cannot be sent to another process, and so is not played there.
 
     Args:
         game: with its settings; see `Game.with_settings`.
@@ -88,7 +89,11 @@ def check_game(
         first = _play_here(plan, outer, max_time_s)
         most = first if len(violations) else _look_for_rewards(first, max_time_s)
     if not len(violations):
-        add_irreproducible(first.repeatable, outer.known_cause, new_process=new_process)
+
+        def cause() -> str:
+            return first.went_on or outer.known_cause()
+
+        add_irreproducible(first.repeatable, cause, new_process=new_process)
     violations.place = violations.line = ""
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()

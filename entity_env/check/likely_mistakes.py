@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, Flag
 from itertools import groupby, pairwise
 from statistics import median
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.entity_type import declared_fields, features_of_class
+from entity_env.authoring.obs import Obs
 from entity_env.authoring.schema import Schema
-from entity_env.check.direct_play import Score
+from entity_env.check.violations import LikelyMistake
 
 _MIN_RETURNS: Final = 6
 """Returns to one score that show a pattern: a sum of random steps of 1 makes as many at once, and
@@ -31,6 +33,14 @@ _SLOW_S: Final = 0.01
 """Seconds per step: a million steps take three hours."""
 _STEPS: Final = 1_000_000
 """Of a short training run, for messages."""
+
+
+class Score(NamedTuple):
+    """A score that an agent was shown, with its place and the line of the game."""
+
+    value: float
+    place: str
+    line: str
 
 
 def missing_choices(schema: Schema) -> Iterator[str]:
@@ -191,6 +201,23 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
         f"{base:g} again, as after {len(returns)} changes ({away.line}); Obs(score) needs the "
         "score so far, score += reward, and its changes are the rewards"
     )
+
+
+def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyMistake]:
+    """Masks of actions that are not asked for, with the choices of one that is and has no mask."""
+    masked = [] if obs.masks is None else [*obs.masks]
+    for kind in (each for each in kinds if each not in masked):
+        for other in (each for each in masked if each not in kinds):
+            if _subject(kind) is not None and _subject(kind) == _subject(other):
+                yield LikelyMistake(
+                    f"the mask of {other!r} is not used, since act asks for {kind!r}, "
+                    "which has none: give the mask to the action that is asked for"
+                )
+
+
+def _subject(kind: ActionType[Any]) -> object:
+    """What is chosen from."""
+    return getattr(kind, "choices", None) or getattr(kind, "actee", None)
 
 
 def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:

@@ -326,9 +326,3 @@ def default_workers(num_envs: int, num_ranks: int = 1) -> int:
     """
     cores = num_cores() // num_ranks
     return 0 if cores <= 1 else min(cores, num_envs)
-
-
-def num_cores() -> int:
-    """The number of cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1

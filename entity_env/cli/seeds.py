@@ -23,10 +23,11 @@ from entity_env.cli.commands.runs import print_tables
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay
 from entity_env.cli.load_game import load_game
-from entity_env.cli.options import SEED, jobs_option, num_cores, require_writable
+from entity_env.cli.options import SEED, jobs_option, require_writable
 from entity_env.cli.run_settings import typed_words
 from entity_env.cli.training import Launched
 from entity_env.cluster.jobs import LOG, Job, run_jobs
+from entity_env.core.validation import num_cores
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.interrupts import INTERRUPTED
 

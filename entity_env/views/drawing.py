@@ -16,6 +16,7 @@ from entity_env.views.describe import (
     entity_tables,
 )
 from entity_env.views.look import (
+    COLOR_WORDS,
     PALETTE,
     Board,
     Look,
@@ -281,7 +282,7 @@ class Drawing:
             and is_tinted_by_enum(names)
         }
         plain = {i % len(PALETTE) for i, name in enumerate(features) if name not in by_enum}
-        found = member_colors(by_enum, plain, len(PALETTE))
+        found = member_colors(by_enum, plain, COLOR_WORDS)
         self._palettes = {name: [PALETTE[i] for i in indices] for name, indices in found.items()}
         for name, names in by_enum.items():
             self._styles[name] = replace(self._styles[name], color=first_enum(names)[0])

@@ -21,6 +21,14 @@ PALETTE: Final = (
 )
 """Colours that colour-blind people can tell apart (Okabe and Ito 2008), with grey for black."""
 
+COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
+"""What each color of `PALETTE` is called."""
+
+_SAME_COLOR: Final = {
+    **{"pink": "magenta", "purple": "magenta", "violet": "magenta", "gold": "yellow"},
+    **{"gray": "black", "grey": "black"},
+}
+
 
 @dataclass(frozen=True)
 class Board:
@@ -224,24 +232,25 @@ class Look:
 
 def is_tinted_by_enum(features: Sequence[str]) -> bool:
     """Whether the first Enum field of a type chooses its color, as without a style."""
-    return bool(first_enum(features)[0]) and "color" not in {
-        member_of(each)[0] for each in features
-    }
+    enum, _ = first_enum(features)
+    return enum == "color" or (
+        bool(enum) and "color" not in {member_of(each)[0] for each in features}
+    )
 
 
 def member_colors(
-    kinds: Mapping[EntityName, Sequence[str]], plain: Collection[int], num_colors: int
+    kinds: Mapping[EntityName, Sequence[str]], plain: Collection[int], colors: Sequence[str]
 ) -> dict[EntityName, list[int]]:
     """Indices of colors for the members of each type's first Enum field.
 
-    Equal fields of several types share their colors. Colors of other types come last.
+    Equal fields of several types share their colors. A member named as a color has that color,
+    others the colors that are left, those of other types last.
 
     Args:
         kinds: feature names of the types whose Enum chooses the color.
         plain: indices of the colors that other types have.
-        num_colors: of the palette; more members than that repeat colors.
+        colors: what those of the palette are called; more members than that repeat colors.
     """
-    order = sorted(range(num_colors), key=lambda color: color in plain)
     chosen: dict[tuple[str, ...], list[int]] = {}
     num_taken = 0
     found = {}
@@ -249,8 +258,14 @@ def member_colors(
         enum, members = first_enum(features)
         key = (enum, *members.values())
         if key not in chosen:
-            chosen[key] = [order[(num_taken + i) % num_colors] for i in range(len(members))]
-            num_taken += len(members)
+            words = [_SAME_COLOR.get(each.lower(), each.lower()) for each in members.values()]
+            named = [colors.index(word) if word in colors else None for word in words]
+            free = [i for i in range(len(colors)) if i not in named] or [*range(len(colors))]
+            order = sorted(free, key=lambda color: color in plain)
+            unnamed = [order[(num_taken + i) % len(order)] for i in range(named.count(None))]
+            num_taken += len(unnamed)
+            rest = iter(unnamed)
+            chosen[key] = [next(rest) if each is None else each for each in named]
         found[name] = chosen[key]
     return found
 

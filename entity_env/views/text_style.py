@@ -169,7 +169,9 @@ def _default_colors(
         is_dim = _is_ground(key, look) and not (style and style.color)
         own[key] = -1 if is_dim else num_colored % len(_COLORS)
         num_colored += not _is_ground(key, look)
-    members = member_colors(tinted, {own[key] for key in placed if key not in tinted}, len(_COLORS))
+    plain = {own[key] for key in placed if key not in tinted}
+    words = [color.removeprefix("bright_") for color in _COLORS]
+    members = member_colors(tinted, plain, words)
     palettes = {key: [_COLORS[i] for i in indices] for key, indices in members.items()}
     return {
         key: ("bright_black" if index < 0 else _COLORS[index], palettes.get(key))

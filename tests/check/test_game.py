@@ -269,6 +269,18 @@ def test_a_game_that_does_not_expect_it_is_named_with_its_line() -> None:
         check_game(game_of(play))
 
 
+def test_an_answer_that_is_a_list_is_named() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        food = agent.act(Obs().globals(WORLD).actors([Rock()]).entities([Food(1)]), EAT)
+        if food is not None:
+            untyped(food).value += 1
+        agent.game_over()
+
+    message = r"'list' object .*; it is an answer of act, a list with one value per actor"
+    with pytest.raises(ContractError, match=message):
+        check_game(game_of(play))
+
+
 @pytest.mark.parametrize(("play", "message"), BROKEN_OBSERVATIONS)
 def test_what_a_game_shows_wrongly_is_found(play: Play, message: str) -> None:
     place = r"episode 0 \(seed \d+\), step [01]"

@@ -24,8 +24,9 @@ from entity_env import (
     check_game,
 )
 from entity_env.agents import Agent
-from entity_env.check.direct_play import Score
+from entity_env.authoring.action_type import ActionKey
 from entity_env.check.likely_mistakes import (
+    Score,
     aliased_members,
     missing_choices,
     odd_scores,
@@ -279,6 +280,7 @@ def test_a_score_of_billions() -> None:
             "a step takes 35.4 ms on average, one of them 0.5 s: 1,000,000 steps of training take",
         ),
         ([0.02] * 9, False, "a step takes 20 ms: 1,000,000 steps of training take 6 hours"),
+        ([0.0, 0.0, 0.04, 0.04] * 9, False, "a step takes 19.4 ms: "),  # every second turn
         ([0.001] * 9, True, "a step takes 1 ms; the check stopped after 8 steps: --max-time, or"),
     ],
 )
@@ -304,6 +306,54 @@ def test_integers_that_float32_rounds(caplog: pytest.LogCaptureFixture) -> None:
     assert f"Dot: field 'x' holds {10**30}, which agents see as 1.00000002e+30" in record.message
     assert "step 0" in record.message
     assert f"({__file__}:" in record.message
+
+
+def warnings_of(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a check of a game about dots warns of."""
+    game = Game(play, entities=(Dot,), actions=(Go, GO, FROM, TO), name="dots")
+    check_game(game, new_process=False)
+    return [record.message for record in caplog.records]
+
+
+GO, FROM, TO = Categorical(Go, "GoEach"), SelectEntity(Dot, "From"), SelectEntity(Dot, "To")
+
+
+@pytest.mark.parametrize(
+    ("masked", "mask", "asked", "is_meant"),
+    [
+        (FROM, [[True]], TO, False),
+        (Go, [True, False], GO, False),
+        (GO, [[True, False]], FROM, True),  # one for all questions that this game may ask
+        (FROM, [[True]], FROM, True),
+    ],
+)
+def test_masks_that_are_not_used(
+    masked: ActionKey,
+    mask: list[Any],
+    asked: ActionKey,
+    is_meant: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().actors([Dot(1)]).mask(masked, mask), asked)
+        agent.game_over(Obs(1))
+
+    found = warnings_of(play, caplog)
+    assert bool(found) is not is_meant
+    assert all("is not used, since act asks for" in each for each in found)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_cut_that_shows_nothing(is_whole: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().entities([Dot(1)]), Go)
+        final = Obs(1)
+        agent.game_over(final.entities([Dot(2)]) if is_whole else final, truncated=True)
+
+    found = warnings_of(play, caplog)
+    assert ["give game_over the whole observation" in each for each in found] == [True] * (
+        not is_whole
+    )
 
 
 SMALL = ["cherry_pick", "multi_snake", "rock_paper_scissors", "snake", "tic_tac_toe"]

@@ -13,9 +13,11 @@ from hypothesis import given, strategies as st
 from entity_env import Entity, Observation, ObsSpace, SchemaError
 from entity_env.core.observation import SelectEntityActionMask
 from entity_env.views import Board, Look, Scene, SeenObservation, Style
+from entity_env.views.describe import EntityRow
 from entity_env.views.drawing import Drawing, _Table
-from entity_env.views.look import PALETTE
+from entity_env.views.look import COLOR_WORDS, PALETTE, member_colors
 from entity_env.views.scene import Shape, rgba
+from entity_env.views.seen import SeenEntity
 
 SPACE = ObsSpace(
     ["x", "y"],
@@ -238,6 +240,29 @@ def test_members_of_the_first_enum_have_colors_that_other_types_lack() -> None:
     assert len({*fills.values()}) == 2
     swatch = [shape.fill for shape in shapes if shape.kind == "rect" and shape.of < 0]
     assert not {*swatch} & {*fills.values()}
+
+
+def test_members_named_as_colors_have_them() -> None:
+    words = ["red", "blue", "green", "grey", "unknown"]
+    kinds = {"Ball": [f"color.is_{word.upper()}" for word in words]}
+    *known, other = member_colors(kinds, {1}, COLOR_WORDS)["Ball"]
+    assert [PALETTE[i] for i in known] == ["#d55e00", "#0072b2", "#009e73", "#555555"]
+    assert other not in known
+
+
+def test_members_of_more_colors_than_there_are_still_have_one() -> None:
+    kinds = {"Ball": [f"color.is_{word}" for word in [*COLOR_WORDS, "other", "another"]]}
+    assert len(member_colors(kinds, {1}, COLOR_WORDS)["Ball"]) == 10
+
+
+def test_capitals_have_room_in_their_column() -> None:
+    def width(text: str) -> float:
+        table = _Table("Dice")
+        table.include([EntityRow(SeenEntity(None, "Dice", np.zeros(1)), {"is": text})])
+        return table.columns["is"]
+
+    assert width("three") == 5
+    assert width("THREE") == pytest.approx(5 * 1.35)
 
 
 def test_a_style_chooses_the_color_of_all_members() -> None:

@@ -317,6 +317,16 @@ def test_an_enum_of_several_types_has_the_same_colors() -> None:
     assert styles["Ship"].colors == styles["Base"].colors
 
 
+@pytest.mark.parametrize("field", ["side", "color"])
+def test_a_member_named_as_a_color_has_it(field: str) -> None:
+    members = ("RED", "NEUTRAL", "Blue", "GOLD")
+    names = ("x", "y", *(f"{field}.is_{member}" for member in members))
+    styles = entity_styles(ObsSpace((), {"Ship": Entity(names)}))
+    red, neutral, blue, gold = styles["Ship"].colors
+    assert (red, blue, gold) == ("bright_red", "bright_blue", "bright_yellow")
+    assert neutral not in (red, blue, gold)
+
+
 # --------------------------------------------------------------------------- boards of settings
 
 

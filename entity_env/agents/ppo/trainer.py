@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -357,10 +358,16 @@ class _Run(TrainState):
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
         found, wanted = checkpoint.net.net_config, net.net_config
+        mend = ""
+        if differing:
+            mend = (
+                ". The game has changed: fine-tune the network for it: entity-env train GAME "
+                f"--init-from {shlex.quote(str(path))} --adapt --out runs/new"
+            )
         if found != wanted:
             differing.append(f"its network is {found}, asked for {wanted}")
         if differing:
-            raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}")
+            raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}{mend}")
         load_learner(checkpoint, self.learner)
         self.is_resumed = True
         self._saved_update = self.learner.update

@@ -192,8 +192,8 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
         return _untrained(old, spaces)
     if not adapt:
         raise CheckpointError(
-            f"{where} is of another game: {'; '.join(found)}. adapt=True (--adapt) keeps what both "
-            "have, and starts the rest from nothing"
+            f"{where} is of another game: {'; '.join(found)}. add --adapt, in Python "
+            "adapt=True: it keeps what both have, and only what is new starts untrained"
         )
     if problem := untransferable(theirs, spaces):
         raise CheckpointError(f"{where} {problem}")

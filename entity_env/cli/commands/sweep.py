@@ -30,12 +30,12 @@ from entity_env.cli.options import (
     WholeRange,
     game_argument,
     jobs_option,
-    num_cores,
     ray_option,
     require_writable,
     set_option,
     transport_option,
 )
+from entity_env.core.validation import num_cores
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 

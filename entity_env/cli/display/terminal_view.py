@@ -306,7 +306,8 @@ class Frames:
         limit = max(1, limit[0]), max(1, limit[1])
         keys, focus = None, None
         if asked is not None:
-            acting = [entity for entity in placed if entity.id == asked.actor] or acting
+            if asked.actor is not None:
+                acting = [entity for entity in placed if entity.id == asked.actor]
             index_of = {entity.id: entity.index for entity in placed if entity.id is not None}
             focus = index_of.get(asked.focus)
             keys = {index_of[each]: key for each, key in asked.keys.items() if each in index_of}
@@ -548,9 +549,9 @@ class TerminalView:
             self._held.clear()
 
     def _is_hidden(self, turn: Turn) -> bool:
-        """Whether a human still decides on the same turn, as in games with simultaneous moves."""
+        """Whether a human still decides at the same time, as in games with simultaneous moves."""
         is_open = self._frames.is_open or turn.agent_id in self._humans
-        return not is_open and any(
+        return (turn.is_async and not is_open) and any(
             self._moment.status[human].num_actions <= turn.step for human in self._humans
         )
 

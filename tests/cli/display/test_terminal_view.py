@@ -159,11 +159,13 @@ def test_hidden_entities_are_marked_but_kept_from_people() -> None:
     assert "Opponent" not in text_of(console)
 
 
-def turn(agent_id: int, step: int, label: str = "ROCK", *, is_last: bool = False) -> Turn:
+def turn(
+    agent_id: int, step: int, label: str = "ROCK", *, is_last: bool = False, is_async: bool = True
+) -> Turn:
     observation = Observation(reward=0, terminated=is_last, features={"Player": np.eye(3)[:1]})
     episode = Episode(0, step, True, False, 0, agent_id=agent_id) if is_last else None
     actions = {} if is_last else {"Throw": GlobalCategoricalAction(0, label)}
-    return Turn(agent_id, step, 0.0, observation, actions, episode)
+    return Turn(agent_id, step, 0.0, observation, actions, episode, is_async=is_async)
 
 
 def test_a_person_sees_what_others_did_only_after_deciding() -> None:
@@ -176,6 +178,15 @@ def test_a_person_sees_what_others_did_only_after_deciding() -> None:
         view.show(1, turn(1, 1).observation)
         assert "PAPER" in text_of(console)
         assert "SCISSORS" in text_of(console)
+
+
+def test_a_person_sees_at_once_what_others_did_in_turn() -> None:
+    console = plain()
+    with TerminalView(GAMES["rock_paper_scissors"], console, humans=(1,)) as view:
+        view(turn(0, 0, "ROCK", is_async=False))
+        view(turn(0, 1, "PAPER", is_async=False))
+        view.show(1, turn(1, 0).observation)
+    assert "PAPER" in text_of(console)
 
 
 def test_a_person_sees_the_score_before_deciding() -> None:
@@ -403,6 +414,19 @@ def take(agent: Agent, *, seed: int, width: int = 5, height: int = 1) -> None:
 cards = Game(take, entities=(Tower, Card), actions=(TAKE,), name="cards")
 
 
+@dataclass
+class Builder:
+    gold: int
+
+
+def one_tower(agent: Agent, *, seed: int, width: int = 5, height: int = 1) -> None:
+    if agent.act(Obs().actors([Builder(3)]).actors([Tower(0, 0)]).entities([Card(1)]), TAKE):
+        agent.game_over()
+
+
+build = Game(one_tower, entities=(Builder, Tower, Card), actions=(TAKE,), name="build")
+
+
 def shown_to_person(game: Game, asked: Asked, agent: Agent) -> str:
     """What a person sees of the first question of a game."""
     turns: list[Turn] = []
@@ -410,7 +434,7 @@ def shown_to_person(game: Game, asked: Asked, agent: Agent) -> str:
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     with TerminalView(game, console, humans=(0,)) as view:
         view.show(0, turns[0].observation, asked=asked)
-        assert view.places(0, turns[0].observation) == {0: (0, 0), 1: (3, 0)}
+        assert {*view.places(0, turns[0].observation).values()} <= {(0, 0), (3, 0)}
     return Text.from_ansi(text_of(console)).plain
 
 
@@ -426,6 +450,10 @@ def test_the_actor_that_is_asked_is_marked_on_the_board() -> None:
     assert "● · · ●<·" in shown_to_person(cards, Asked(1), RandomAgent(1))
     keys: dict[EntityID, str] = {0: "a", 1: "b"}
     assert "●a· · ●b·" in shown_to_person(cards, Asked(None, keys, 0), RandomAgent(1))
+
+
+def test_no_actor_is_marked_if_the_one_that_is_asked_is_not_on_the_board() -> None:
+    assert "<" not in shown_to_person(build, Asked(0), RandomAgent(1))
 
 
 def test_a_long_menu_leaves_the_frame_less_room() -> None:

@@ -40,6 +40,8 @@ _LEAST_UPDATES: Final = 10
 _MAX_POINTS: Final = 1024
 _COLLAPSED: Final = 0.05
 _UNCHANGED: Final = 0.98
+_LEAST_EPISODES: Final = 20
+"""The first ones to end are the shortest, and so not typical."""
 _LEAST_EXPLAINED: Final = 0.2
 _LARGE_VALUE_LOSS: Final = 100.0
 _LARGE_KL: Final = 0.05
@@ -114,6 +116,12 @@ class RunHistory:
 
     def hints(self, last: TrainProgress, config: PPOConfig) -> tuple[str, ...]:
         """What to look at, if the run did not learn, a sentence each; see `hints_for`."""
+        if not self._num_updates and config.max_train_time_s is not None:
+            return (
+                f"no update was finished in {config.max_train_time_s:g} s: entity-env check "
+                "measures how long a step of the game takes; give more time, or use fewer "
+                "environments (--num-envs)",
+            )
         if last.unfinished > MOST_UNFINISHED:  # its mean rewards tell nothing
             return (
                 f"{last.unfinished:.0%} of the episodes that still run are already longer than all "
@@ -168,7 +176,8 @@ def hints_for(
     scored = [each for each in points if math.isfinite(each.mean_reward)]
     if len(scored) < 2 or "rating" in last.metrics:  # opponents become better as the policy does
         return ()
-    first = scored[0]
+    many = (each for each in scored if each.num_episodes >= _LEAST_EPISODES)
+    first = next(many, scored[0])
     best = max(scored, key=lambda each: each.mean_reward)
     if _is_above(last, first, config):
         if _is_above(best, last, config) and _lost_share(first, best, last) > 0.5:
@@ -179,8 +188,11 @@ def hints_for(
         return ()
     if points[0].update > 1 or _is_zero_sum([*scored, last]):
         return ()
-    told = f"the mean reward did not rise: {first.mean_reward:.3g} at first, "
-    return (f"{told}{last.mean_reward:.3g} at the end", *_causes(points[0], last, config))
+    has_risen = last.mean_reward > first.mean_reward
+    told = "rose no more than chance explains" if has_risen else "did not rise"
+    figures = f"{first.mean_reward:.3g} at first, {last.mean_reward:.3g} at the end"
+    causes = _causes(points[0], last, config, has_risen=has_risen)
+    return (f"the mean reward {told}: {figures}", *causes)
 
 
 def _is_above(high: TrainProgress, low: TrainProgress, config: PPOConfig) -> bool:
@@ -203,7 +215,9 @@ def _lost_share(first: TrainProgress, best: TrainProgress, last: TrainProgress) 
     return (best.mean_reward - last.mean_reward) / (best.mean_reward - first.mean_reward)
 
 
-def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> list[str]:
+def _causes(
+    first: TrainProgress, last: TrainProgress, config: PPOConfig, *, has_risen: bool
+) -> list[str]:
     found = []
     start, end = first.losses, last.losses
     if last.std_reward == 0:
@@ -218,11 +232,12 @@ def _causes(first: TrainProgress, last: TrainProgress, config: PPOConfig) -> lis
             f"({config.learning_rate})"
         )
     elif start.entropy > 0 and end.entropy > start.entropy / _UNCHANGED:
-        found.append(
-            f"the policy is less sure than it was at first (entropy {start.entropy:.3g}, then "
-            f"{end.entropy:.3g}): what it had learnt before is lost; {_smaller_updates(config)}, "
-            f"or a smaller ent_coef ({config.ent_coef})"
-        )
+        if not has_risen:  # the entropy also rises with the number of actors
+            found.append(
+                f"the policy is less sure than it was at first (entropy {start.entropy:.3g}, then "
+                f"{end.entropy:.3g}): what it had learnt before is lost; "
+                f"{_smaller_updates(config)}, or a smaller ent_coef ({config.ent_coef})"
+            )
     elif start.entropy > 0 and end.entropy > _UNCHANGED * start.entropy:
         found.append(
             f"the policy hardly changed (entropy {start.entropy:.3g}, then {end.entropy:.3g}): try "

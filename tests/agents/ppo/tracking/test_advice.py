@@ -183,7 +183,18 @@ class TestHints:
 
     def test_a_reward_that_chance_explains_did_not_rise(self) -> None:
         (told, *_) = hints_for([_point(0), _point(0.1)], _point(0.2), _CONFIG)
-        assert told == "the mean reward did not rise: 0 at first, 0.2 at the end"
+        figures = "0 at first, 0.2 at the end"
+        assert told == f"the mean reward rose no more than chance explains: {figures}"
+        (told, *_) = hints_for([_point(0), _point(0.1)], _point(-0.2), _CONFIG)
+        assert told == "the mean reward did not rise: 0 at first, -0.2 at the end"
+
+    def test_the_first_episodes_to_end_are_not_typical(self) -> None:
+        points = [replace(_point(41, 19), num_episodes=2), _point(56, 5)]
+        assert hints_for(points, _point(58.2, 2.8), _CONFIG) == ()
+
+    def test_more_actors_with_a_higher_reward_are_not_what_was_lost(self) -> None:
+        found = hints_for([_point(0), _point(0.1)], _point(0.2, entropy=1.5), _CONFIG)
+        assert not any("what it had learnt" in hint for hint in found)
 
     @pytest.mark.parametrize(
         ("std", "losses", "told"),
@@ -244,6 +255,11 @@ class TestHints:
         history.add(_point(0))
         history.add(_point(0))
         assert history.hints(_point(0), _CONFIG) == ()
+
+    def test_a_limit_of_time_that_is_over_before_the_first_update(self) -> None:
+        (told,) = RunHistory().hints(_point(0), replace(_CONFIG, max_train_time_s=15.0))
+        assert told.startswith("no update was finished in 15 s: entity-env check measures")
+        assert RunHistory().hints(_point(0), _CONFIG) == ()
 
     def test_of_a_real_run(self) -> None:
         """Mountain car never reaches its goal by chance, so that all episodes earn -200."""
