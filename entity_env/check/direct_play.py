@@ -22,7 +22,7 @@ from greenlet import getcurrent, greenlet
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import line_of_frame
+from entity_env.authoring.game_traceback import is_a, line_of_frame
 from entity_env.authoring.local_run import end_episode, still_played
 from entity_env.authoring.obs import Obs, answer_to, obs_problem
 from entity_env.authoring.schema import Schema
@@ -332,7 +332,7 @@ class DirectPlay:
     def _hint(self, error: BaseException) -> str:
         """What to add where the game raised an error."""
         if not self._left_at:
-            read = error.obj if isinstance(error, AttributeError) else None
+            read = getattr(error, "obj", None) if is_a(error, AttributeError) else None
             last = self._last_answer
             if isinstance(read, list) and any(
                 read is each for each in (last if isinstance(last, tuple) else [last])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -48,21 +49,19 @@ def check_game(
     """Checks the contract of a game, with random legal actions.
 
     Finds what `check_env` finds in observations, and also: fields that are not of their declared
-    type (a tuple of another length, a value that is not a member of its Enum), entities and actions
-    that were not declared, names in an Enum that cannot be chosen, agents called from another
-    thread, episodes that differ for one seed, never end, or never call `act`, a `play` that raises,
-    hangs, returns without `game_over`, continues or raises after `act` returned None, or swallows
-    the exception that ends it, threads and processes left behind.
+    type, entities and actions that were not declared, names in an Enum that cannot be chosen,
+    agents called from another thread, episodes that differ for one seed, never end, or never call
+    `act`, a `play` that raises, hangs, returns without `game_over`, continues or raises after `act`
+    returned None, or swallows the exception that ends it, threads and processes left behind.
 
-    If there is nothing of that kind, the same episodes must come from two copies that play in turn,
-    suspended as in training; and recorded ones from their `Episode.seed` alone, also in another
-    process with another `PYTHONHASHSEED`. Differences name agent, step, entity, feature and cause.
+    Otherwise the same episodes must come from two copies that play in turn, suspended as in
+    training; and from their `Episode.seed` alone, also in another process with another
+    `PYTHONHASHSEED`. Differences name agent, step, entity, feature and cause.
 
-    The logger `entity_env.check` warns of likely mistakes, which are not violations: a score that
-    never changes, looks like the reward of a step, or changes by a million; integers that float32
-    rounds; masks that are not used; an episode cut without an observation; numbers in a dataclass
-    without annotation; draws from a global generator; steps that take 10 ms or more; a game that
-    cannot be sent to another process, and so is not played there.
+    The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
+    never change, look like rewards of steps, or change by a million; integers that float32 rounds;
+    masks that are not used; episodes cut without an observation; fields without annotation; draws
+    from a global generator; steps of 10 ms or more; games that no other process can load.
 
     Args:
         game: with its settings; see `Game.with_settings`.
@@ -71,7 +70,7 @@ def check_game(
             None = no limit. Which hangs can be ended: see `StepTimeout`.
         new_process: also play in another process, which takes half a second and the game's import.
         max_time_s: seconds after which no more steps are played, roughly; None = no limit.
-        on_step: called at every step with the name of the stage, to show progress.
+        on_step: called at every step with the name of the stage.
 
     Returns:
         The number of whole episodes; less than `episodes` if the time was up.
@@ -89,16 +88,17 @@ def check_game(
         first = _play_here(plan, outer, max_time_s)
         most = first if len(violations) else _look_for_rewards(first, max_time_s)
     if not len(violations):
-
-        def cause() -> str:
-            return first.went_on or outer.known_cause()
-
-        add_irreproducible(first.repeatable, cause, new_process=new_process)
+        add_irreproducible(first.repeatable, partial(_cause, first, outer), new_process=new_process)
     violations.place = violations.line = ""
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
     _warn(violations, first, most, outer)
     return first.num_whole_episodes
+
+
+def _cause(first: DirectPlay, outer: OuterState) -> str:
+    """Why episodes of one seed differ, as far as it is known."""
+    return first.went_on or outer.known_cause()
 
 
 def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:

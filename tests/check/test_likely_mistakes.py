@@ -280,7 +280,7 @@ def test_a_score_of_billions() -> None:
             "a step takes 35.4 ms on average, one of them 0.5 s: 1,000,000 steps of training take",
         ),
         ([0.02] * 9, False, "a step takes 20 ms: 1,000,000 steps of training take 6 hours"),
-        ([0.0, 0.0, 0.04, 0.04] * 9, False, "a step takes 19.4 ms: "),  # every second turn
+        ([0.0, 0.0, 0.04, 0.04] * 9, False, "a step takes 20 ms: "),  # every second turn
         ([0.001] * 9, True, "a step takes 1 ms; the check stopped after 8 steps: --max-time, or"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import shlex
 import time
@@ -11,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ from entity_env.agents.ppo.peers import (
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.tracking.advice import RunHistory, crowded_threads, unusual_settings
+from entity_env.agents.ppo.tracking.advice import RunHistory, log_settings
 from entity_env.agents.ppo.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
@@ -71,8 +70,6 @@ from entity_env.errors import (
     UsageError,
     shown,
 )
-
-_LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
 
 def train(
@@ -128,20 +125,12 @@ def train(
     """
     require_vec_env(vec, "train", autoreset="same_step")
     config = config or PPOConfig.for_env(vec)
-    _log_settings(vec, config)
+    log_settings(vec, config, config.num_threads or torch.get_num_threads())
     device = torch_device(config.device)
     with torch_threads(config.num_threads), find_peers(device, config.peer_timeout_s) as peers:
         folder = None if out is None else Path(out)
         run = _Run(vec, config, policy, folder, peers, callbacks, recorders)
         return _train(run, resume, on_update, about or {})
-
-
-def _log_settings(vec: VecEnvironment, config: PPOConfig) -> None:
-    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
-    found = unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows)
-    threads, workers = config.num_threads or torch.get_num_threads(), getattr(vec, "num_workers", 0)
-    for sentence in [*found, *crowded_threads(threads, workers)]:
-        _LOGGER.warning("unusual: %s", sentence)
 
 
 def _train(

@@ -5,6 +5,7 @@ The rules, with what is behind each, are explained in docs/not_learning.md.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,9 @@ from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import num_cores
+from entity_env.core.vec_obs import VecEnvironment
+
+_LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
 PAGE: Final = "docs/not_learning.md"
 """Where the rules are explained."""
@@ -129,6 +133,14 @@ class RunHistory:
                 "compare runs by their evaluations, or train for longer",
             )
         return () if self._num_updates < _LEAST_UPDATES else hints_for(self._points, last, config)
+
+
+def log_settings(vec: VecEnvironment, config: PPOConfig, num_threads: int) -> None:
+    """Logs the settings of a run, and warns of unusual ones."""
+    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
+    found = unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows)
+    for sentence in [*found, *crowded_threads(num_threads, getattr(vec, "num_workers", 0))]:
+        _LOGGER.warning("unusual: %s", sentence)
 
 
 def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
