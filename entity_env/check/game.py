@@ -57,9 +57,8 @@ def check_game(
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: a score that
     never changes, looks like the reward of a step, or changes by a million; integers that float32
-    rounds; masks that are not used; an episode cut without an observation; numbers in a dataclass
-    without annotation; draws from a global generator; steps that take 10 ms or more; a game that
-    cannot be sent to another process, and so is not played there.
+    rounds; unused masks; episodes cut with a blank observation; numbers without annotation; draws
+    from a global generator; steps of 10 ms or more; a game that no other process can play.
 
     Args:
         game: with its settings; see `Game.with_settings`.
@@ -85,11 +84,7 @@ def check_game(
     with nothing_left_behind(violations), timeout:
         first = _play_here(plan, outer, max_time_s)
     if not len(violations):
-
-        def cause() -> str:
-            return first.went_on or outer.known_cause()
-
-        add_irreproducible(first.repeatable, cause, new_process=new_process)
+        add_irreproducible(first.repeatable, first.known_cause, new_process=new_process)
     violations.place = violations.line = ""
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
