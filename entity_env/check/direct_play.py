@@ -164,13 +164,14 @@ class DirectPlay:
         """Episodes that all agents have ended."""
         return min(agent.num_episodes for agent in self._agents)
 
-    @property
-    def went_on(self) -> str:
-        """Why episodes of one seed may differ: `play` began one after another; else empty."""
-        return self.went_on_at and (
-            f"; act after game_over began another episode at {self.went_on_at}, without agent.seed:"
-            " return after game_over, or begin each from agent.seed"
-        )
+    def known_cause(self) -> str:
+        """Why episodes of one seed may differ, as `OuterState.known_cause`."""
+        if self.went_on_at:
+            return (
+                f"; act after game_over began another episode at {self.went_on_at}, without "
+                "agent.seed: return after game_over, or begin each from agent.seed"
+            )
+        return "" if self._outer is None else self._outer.known_cause()
 
     @property
     def closings(self) -> list[int]:

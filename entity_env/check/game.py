@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -88,17 +87,12 @@ def check_game(
         first = _play_here(plan, outer, max_time_s)
         most = first if len(violations) else _look_for_rewards(first, max_time_s)
     if not len(violations):
-        add_irreproducible(first.repeatable, partial(_cause, first, outer), new_process=new_process)
+        add_irreproducible(first.repeatable, first.known_cause, new_process=new_process)
     violations.place = violations.line = ""
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
     _warn(violations, first, most, outer)
     return first.num_whole_episodes
-
-
-def _cause(first: DirectPlay, outer: OuterState) -> str:
-    """Why episodes of one seed differ, as far as it is known."""
-    return first.went_on or outer.known_cause()
 
 
 def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:

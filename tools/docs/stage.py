@@ -31,7 +31,7 @@ ALWAYS: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages outside of docs/ that are part of the site whether or not a page links to them."""
 _LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 _CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
-_GAME: Final = re.compile(r"\| `([\w:]+)` \|")
+_GAME: Final = re.compile(r"^\| `([\w:]+)` \|", re.MULTILINE)
 _NAV_ENTRY: Final = re.compile(r"[\w./-]+\.md$", re.MULTILINE)
 
 

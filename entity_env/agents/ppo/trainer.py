@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -59,6 +58,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.agents.rogue_net.transfer import fine_tuning
 from entity_env.authoring.game_traceback import is_a, text_of
 from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_env_base import require_vec_env
@@ -347,12 +347,7 @@ class _Run(TrainState):
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
         found, wanted = checkpoint.net.net_config, net.net_config
-        mend = ""
-        if differing:
-            mend = (
-                ". The game has changed: fine-tune the network for it: entity-env train GAME "
-                f"--init-from {shlex.quote(str(path))} --adapt --out runs/new"
-            )
+        mend = f". The checkpoint is of another game: {fine_tuning(path)}" if differing else ""
         if found != wanted:
             differing.append(f"its network is {found}, asked for {wanted}")
         if differing:

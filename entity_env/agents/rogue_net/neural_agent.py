@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import shlex
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.agents.rogue_net.transfer import untransferable
+from entity_env.agents.rogue_net.transfer import fine_tuning, untransferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.schema import Schema
@@ -281,12 +280,7 @@ class TrainedAgent(PolicyAgent):
         """How to get an agent for another game from this one, or without it."""
         if untransferable(self._spaces, game):
             return "train another one for this game"
-        path = self.path or "AGENT"
-        return (
-            f"fine-tune it for this one: entity-env train GAME --init-from {shlex.quote(path)} "
-            f"--adapt --out runs/new, in Python train(..., policy=initialized_from({path!r}, "
-            "adapt=True))"
-        )
+        return fine_tuning(self.path or "AGENT")
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:

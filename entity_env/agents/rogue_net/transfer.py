@@ -15,9 +15,11 @@ one, gets the same values and the same probabilities of the choices that were th
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -192,12 +194,21 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
         return _untrained(old, spaces)
     if not adapt:
         raise CheckpointError(
-            f"{where} is of another game: {'; '.join(found)}. add --adapt, in Python "
+            f"{where} is of another game: {'; '.join(found)}. Add --adapt, in Python "
             "adapt=True: it keeps what both have, and only what is new starts untrained"
         )
     if problem := untransferable(theirs, spaces):
         raise CheckpointError(f"{where} {problem}")
     return [*space_changes(theirs, spaces), *_untrained(old, spaces)]
+
+
+def fine_tuning(path: str | PurePath) -> str:
+    """How to go on with the network at a path, for a game that has changed."""
+    return (
+        "fine-tune it for this one: entity-env train GAME --init-from "
+        f"{shlex.quote(str(path))} --adapt --out runs/new, in Python train(..., "
+        f"policy=initialized_from({str(path)!r}, adapt=True))"
+    )
 
 
 def untransferable(theirs: Spaces, spaces: Spaces) -> str:

@@ -233,7 +233,10 @@ def export(checkpoint: Path, agent: Path) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {agent}: {error}") from error
     num_parameters = sum(tensor.size for tensor in weights.tensors.values())
-    entities = ", ".join(weights.obs_space.entities) or "no entities"
+    shown = [*weights.obs_space.entities]
+    if features := weights.obs_space.global_features:
+        shown.append(f"the global features {', '.join(features)}")
+    entities = ", ".join(shown) or "no entities"
     actions = ", ".join(weights.action_space) or "none"
     size = agent.stat().st_size / 1024
     echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")

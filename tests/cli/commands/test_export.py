@@ -247,6 +247,8 @@ def test_the_command_exports(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "numbers" in result.output
     require_same(read_agent(file), read_network(CHECKPOINTS[0]))
+    for name in read_agent(file).obs_space.global_features:
+        assert name in result.output
 
 
 @pytest.mark.parametrize(
