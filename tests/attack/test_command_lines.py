@@ -63,7 +63,13 @@ _PLAY: Final[Options] = {
 COMMANDS: Final[dict[str, tuple[tuple[Sequence[str], ...], Options]]] = {
     "play": (
         (GAMES,),
-        {**_PLAY, "--fps": NUMBERS, "--episodes": NUMBERS, "--no-render": ()},
+        # A thousand episodes are drawn for a minute.
+        {
+            **_PLAY,
+            "--fps": NUMBERS,
+            "--episodes": tuple(n for n in NUMBERS if n != "1e3"),
+            "--no-render": (),
+        },
     ),
     "eval": (
         (GAMES,),
