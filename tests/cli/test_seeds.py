@@ -120,6 +120,7 @@ def test_a_seed_that_fails_is_named_and_the_others_are_compared(tmp_path: Path) 
 @pytest.mark.timeout(240)
 def test_each_is_the_run_of_its_seed_and_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("torch")
+
     def run(*words: str) -> None:
         command = [sys.executable, "-m", "entity_env", "train", "snake", *TINY, *words]
         subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from entity_env import Categorical, Game, Obs, SelectEntity, VecObs, VecSelectEntityActionMask
 from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.agents.imitation import Dataset, DatasetRecorder
+from entity_env.interop.gymnasium import GameEnv, make_vector_env
 from entity_env.replay import Replay, dataset_of, record
 from entity_env.vec import Autoreset, ReplayBuffer, VecEnv
 
@@ -187,3 +189,32 @@ def test_offered_are_the_actions_asked_last_or_those_that_masks_name(
             assert masks["Turn"].mask[0].tolist() == [[False, True, True]]
         if last == "blocked":
             assert not masks["Turn"].mask[0].any()
+
+
+@pytest.mark.parametrize("mode", [each.value for each in AutoresetMode])
+def test_gymnasium_vectors_show_the_last_masks(mode: str) -> None:
+    # Each of two heroes: [left, right], [stay]; places of foes follow those of heroes.
+    turn, aim = [[1, 0, 1], [0, 1, 0]], [[0, 0, 1, 0], [0, 0, 0, 1]]
+    actions = {TURN.name: [[0, 1]] * 2, AIM.name: [[2, 3]] * 2}
+    for is_cut in (True, False):
+        env = make_vector_env(duel, 2, autoreset_mode=mode, is_cut=is_cut)
+        env.reset(seed=1)
+        infos: dict[str, Any] = {}
+        for _ in range(3):
+            *_, terminated, truncated, infos = env.step(actions)
+        assert (truncated if is_cut else terminated).all()
+        last = infos["final_info"] if mode == "SameStep" else infos
+        for name, rows in ((TURN.name, turn), (AIM.name, aim)):
+            expected = np.array([rows] * 2) * is_cut
+            np.testing.assert_array_equal(last["action_mask"][name], expected)
+        env.close()
+
+
+def test_a_single_gymnasium_environment_shows_the_last_masks() -> None:
+    env = GameEnv(duel)
+    env.reset(seed=1)
+    for _ in range(3):
+        *_, truncated, info = env.step({TURN.name: [0, 1], AIM.name: [2, 3]})
+    assert truncated
+    assert info["action_mask"][TURN.name].tolist() == [[1, 0, 1], [0, 1, 0]]
+    env.close()

@@ -46,7 +46,9 @@ ignored.
 
 **Action masks**: `info["action_mask"]`, int8, 1 = allowed, `(num_choices,)` or
 `(num_actors, num_choices)`; for several actions a dict by name. `action_space.sample(mask)` takes
-it, for a `MultiDiscrete` as a tuple. All zeros = no action is needed. An illegal choice is a
+it, for a `MultiDiscrete` as a tuple. All zeros = no action is needed. A truncated episode ends
+with the mask of its last observation, in `info` or `final_info`, so that a target over legal
+actions can be computed. An illegal choice is a
 `SchemaError`; with `illegal_actions="next"`, for agents without masks, the next legal choice is
 taken, wrapping around.
 

@@ -361,7 +361,8 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         self._obs = obs
         self._masks = self._actions.masks(obs)
         shown = {key: array[0] for key, array in self._entities.observe(obs).items()}
-        info = _first_of(self._actions.info(self._masks))
+        last_masks = self._actions.masks_with_final(obs, self._masks)
+        info = _first_of(self._actions.info(last_masks))
         return shown, {**info, "episode_seed": self._episode_seed}
 
 

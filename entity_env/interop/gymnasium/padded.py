@@ -282,6 +282,10 @@ class PaddedActions:
             if action.num_choices
         }
 
+    def masks_with_final(self, obs: VecObs, masks: Masks) -> Masks:
+        """These masks of `obs`; in rows that are done, those of the last observations."""
+        return masks if obs.final is None else self.masks(obs.with_final())
+
     def info(self, masks: Masks) -> dict[str, Any]:
         """The masks as `info` has them: new arrays, `(num_rows, ...)` int8."""
         arrays = {

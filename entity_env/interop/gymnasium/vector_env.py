@@ -308,7 +308,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
             )
         shown = self._shown(self._reset(mask if is_partial else None, seeds))
         self._read_seeds(mask)
-        return shown, self._infos(mask)
+        return shown, self._infos(self._masks, mask)
 
     def _reset(self, mask: Flags | None, seeds: list[int] | None) -> VecObs:
         starts: dict[str, Any] = {}
@@ -333,10 +333,14 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         shown = self._shown(obs)
         ended_seed = None if self._episode_seed is None else self._episode_seed.copy()
         self._read_seeds(obs.done | self._autoreset_envs)
-        infos = self._infos(np.ones(self.num_envs, dtype=np.bool_))
         flags = obs.terminated.copy(), obs.truncated.copy()
-        if obs.final is not None and self.autoreset_mode == AutoresetMode.SAME_STEP:
-            self._add_finals(infos, obs.final, *flags, ended_seed)
+        every = np.ones(self.num_envs, dtype=np.bool_)
+        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            infos = self._infos(self._masks, every)
+            if obs.final is not None:
+                self._add_finals(infos, obs.final, *flags, ended_seed)
+        else:
+            infos = self._infos(self._actions.masks_with_final(obs, self._masks), every)
         return shown, obs.reward.astype(np.float64), *flags, infos
 
     def _shown(self, obs: VecObs) -> dict[str, NDArray[Any]]:
@@ -351,13 +355,13 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
             env_ids = np.flatnonzero(mask).tolist()
             self._episode_seed[env_ids] = vec.episode_seeds(env_ids)
 
-    def _infos(self, mask: Flags) -> Infos:
-        return self._vector_info(self._masks, self._episode_seed, mask)
-
-    def _vector_info(
-        self, masks: Masks, episode_seed: NDArray[np.int64] | None, mask: Flags
+    def _infos(
+        self, masks: Masks, mask: Flags, episode_seed: NDArray[np.int64] | None = None
     ) -> Infos:
+        """Infos of the environments in `mask`; of the current episodes without seeds."""
         info = self._actions.info(masks)
+        if episode_seed is None:
+            episode_seed = self._episode_seed
         if episode_seed is not None:
             info["episode_seed"] = episode_seed.copy()
         return vector_info(info, mask)
@@ -370,8 +374,9 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         truncated: Flags,
         episode_seed: NDArray[np.int64] | None,
     ) -> None:
-        """Adds last observations; the flags become those of their episodes."""
-        last = self._entities.observe(final)
+        """Adds last observations and masks; the flags become those of their episodes."""
+        last, last_masks = self._entities.observe(final), self._actions.masks(final)
+        masks = {name: mask & False for name, mask in self._masks.items()}
         final_obs = np.full(self.num_envs, None, dtype=object)
         ended = np.zeros(self.num_envs, dtype=np.bool_)
         for row, env_id in enumerate(final.env_id.tolist()):
@@ -379,10 +384,11 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
                 continue  # the next episode ended before its first action
             ended[env_id] = True
             final_obs[env_id] = {key: array[row] for key, array in last.items()}
+            for name, mask in last_masks.items():
+                masks[name][env_id] = mask[row]
             terminated[env_id] = final.terminated[row]
             truncated[env_id] = final.truncated[row]
-        nothing = {name: mask & False for name, mask in self._masks.items()}
-        with_finals(infos, final_obs, self._vector_info(nothing, episode_seed, ended), ended)
+        with_finals(infos, final_obs, self._infos(masks, ended, episode_seed), ended)
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
