@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from numpy.typing import NDArray
 
 from entity_env import (
@@ -444,9 +444,11 @@ def test_any_size_and_seed_of_a_sound_batch_passes(num_envs: int, seed: int) -> 
     st.sampled_from(["ResetsByItself", "ContinuesAfterTheEnd", "TwoAsFlag", "ClearsRewards"]),
     st.integers(0, 2**62),
 )
+@example("TwoAsFlag", 188881)
 def test_a_bug_is_found_with_any_seed(bug: str, seed: int) -> None:
+    # Seeds are found with which none of 15 episodes is terminated.
     with pytest.raises(ContractError):
-        check_batch_env(BUGS[bug][0], max_steps=200, seed=seed)
+        check_batch_env(BUGS[bug][0], episodes=30, max_steps=500, seed=seed)
 
 
 def test_a_likely_running_score_is_logged(caplog: pytest.LogCaptureFixture) -> None:
