@@ -557,9 +557,9 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
         step = read_about(out).get("compiled_from_step")
     if not step and not result.progress.is_compiling:
         return ""
-    since = f"from step {step:,} on" if isinstance(step, int) else "not yet"
+    ran = f"ran from step {step:,} on" if isinstance(step, int) else "was not ready yet"
     return (
-        f"compiled code ran {since}, so the same command may give another network: --compile wait "
+        f"compiled code {ran}, so the same command may give another network: --compile wait "
         f"makes runs repeat bit by bit, and entity-env reproduce {shlex.quote(str(out))} repeats "
         "this one"
     )
