@@ -1,4 +1,7 @@
-"""Inventory: order three products every day. Long episodes of 300 decisions, large scores."""
+"""Inventory: order three products every day while their demand changes.
+
+Long episodes of 300 decisions, scores in the thousands.
+"""
 
 import random
 from dataclasses import dataclass
@@ -34,18 +37,20 @@ MAX_STOCK = 100
 
 def play(agent: Agent, *, seed: int, num_days: int = 300, num_products: int = 3) -> None:
     rng, score = random.Random(seed), 0.0
-    products = [Product(rng.uniform(1, 3), rng.uniform(2, 10)) for _ in range(num_products)]
+    products = [Product(rng.uniform(1.5, 2.5), rng.uniform(1, 15)) for _ in range(num_products)]
     for day in range(num_days):
         obs = Obs(score).actors(products).globals(Calendar(num_days - day))
         orders = agent.act(obs, ORDER)
         if orders is None:
             return
         for product, order in zip(products, orders, strict=True):
+            if rng.random() < 0.05:
+                product.demand = rng.uniform(1, 15)
             wanted = round(rng.uniform(0.5, 1.5) * product.demand)
             sold = min(wanted, product.stock)
             product.stock = min(product.stock - sold + product.coming, MAX_STOCK)
             product.coming = order.value
-            score += 0.5 * product.price * sold - 0.05 * product.stock - 0.5 * order.value * 0.5
+            score += 0.5 * product.price * sold - 0.05 * product.stock - 0.25 * order.value
             score -= 0.5 * product.price * (wanted - sold)  # customers leave
     agent.game_over(Obs(score))
 
@@ -56,14 +61,11 @@ inventory = Game(
 
 
 class Scripted(ScriptedAgent):
-    """Orders up to the demand of two and a half days."""
+    """Orders up to the demand of three days."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         def order(product: Product) -> Order:
-            missing = 2.5 * product.demand - product.stock - product.coming
-            return max((each for each in Order if each.value <= max(missing, 0)), key=value)
-
-        def value(order: Order) -> int:
-            return order.value
+            missing = 3 * product.demand - product.stock - product.coming
+            return min(Order, key=lambda each: abs(each.value - missing))
 
         return [order(product) for product in obs.of_class(Product)]
