@@ -1,0 +1,72 @@
+"""Table of random and scripted play: `python -m benchmarks.games [--write] [NAME ...]`.
+
+In a game with several seats both meet random moves, and the last column is random moves against
+the scripted player.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from benchmarks.games.measure import measure, random_agent
+from benchmarks.games.registry import BENCHMARK_GAMES, BenchmarkGame
+from entity_env.agents import Agent
+
+SCORES: Final = Path(__file__).with_name("scores.json")
+
+
+def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]:
+    """Of `random`, `scripted`, and with several seats also of `random_against_scripted`."""
+
+    def scripted(seed: int) -> Agent:
+        return game.scripted()
+
+    pairs = {"random": (random_agent, random_agent), "scripted": (scripted, random_agent)}
+    if game.seats > 1 and game.score != "joint score":
+        pairs["random_against_scripted"] = (random_agent, scripted)
+    return {
+        name: {key: round(value, 3) for key, value in asdict(result).items()}
+        for name, players in pairs.items()
+        for result in [measure(game, *players, episodes)]
+    }
+
+
+def line_of(game: BenchmarkGame, scores: dict[str, dict[str, float]]) -> str:
+    """A line of the table."""
+    found = [scores["random"], scores["scripted"], scores.get("random_against_scripted")]
+    columns = [f"{each['score']:9.2f} ± {each['error']:6.2f}" if each else "" for each in found]
+    rest = f"{found[0]['length']:7.1f} {found[0]['decisions_per_s']:8.0f}" if found[0] else ""
+    mark = "held out" if game.held_out else ""
+    return (
+        f"{game.name:14} {game.score:11} {' '.join(f'{each:18}' for each in columns)} {rest} {mark}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="games; default: all installed")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--write", action="store_true", help=f"update {SCORES.name}")
+    options = parser.parse_args()
+    kept = json.loads(SCORES.read_text()) if SCORES.exists() else {}
+    heads = ("random", "scripted", "random : scripted")
+    print(
+        f"{'game':14} {'scored by':11} {' '.join(f'{each:18}' for each in heads)}  length     per s"
+    )
+    for name in options.names or BENCHMARK_GAMES:
+        game = BENCHMARK_GAMES[name]
+        if not game.is_installed:
+            print(f"{name:14} needs {', '.join(game.needs)}")
+            continue
+        kept[name] = scores_of(game, options.episodes)
+        print(line_of(game, kept[name]), flush=True)
+    if options.write:
+        SCORES.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Games for several agents, and a scripted player for each."""

@@ -1,0 +1,100 @@
+"""The twenty games: where they are, how long to train on them, how they are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final, Literal, TypeAlias
+
+from entity_env import Game
+from entity_env.agents import Agent
+
+Score: TypeAlias = Literal["mean score", "win rate", "joint score"]
+
+
+@dataclass(frozen=True)
+class BenchmarkGame:
+    """A game of the benchmark.
+
+    Args:
+        name: of the game, of its module, and of the game's variable in the module.
+        steps: decisions to train, about a minute of one core.
+        score: `"mean score"`: of one learner, who has each seat equally often if there are
+            several, against random moves and against the scripted player. `"win rate"`: the same,
+            for the part of the games in which its score is above the mean of the others, equal
+            scores counting half. `"joint score"`: the mean score where it has all seats.
+        seats: number of agents.
+        held_out: evaluated only once, when the defaults are decided. Do not train on it before.
+        needs: packages that are not part of this repository's environment.
+    """
+
+    name: str
+    steps: int
+    score: Score = "mean score"
+    seats: int = 1
+    held_out: bool = False
+    needs: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Name of the module."""
+        return f"benchmarks.games.{'single' if self.seats == 1 else 'multi'}.{self.name}"
+
+    @property
+    def file(self) -> str:
+        """File for the command line, from the root of the repository."""
+        return f"{self.module.replace('.', '/')}.py"
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the packages that it needs are installed."""
+        return all(find_spec(each) is not None for each in self.needs)
+
+    def make(self) -> Game:
+        """The game.
+
+        Raises:
+            ImportError: a package of `needs` is missing.
+        """
+        game = getattr(import_module(self.module), self.name)
+        if not isinstance(game, Game):
+            raise TypeError(f"{self.module}.{self.name} is not a Game")
+        return game
+
+    def scripted(self) -> Agent:
+        """A scripted player."""
+        make: Callable[[], Agent] = import_module(self.module).Scripted
+        return make()
+
+
+_CLASSIC: Final = ("pettingzoo", "pygame")
+_MPE: Final = ("pettingzoo", "mpe2")
+
+BENCHMARK_GAMES: Final = {
+    game.name: game
+    for game in (
+        BenchmarkGame("knapsack", 150_000),
+        BenchmarkGame("courier", 120_000),
+        BenchmarkGame("piles", 150_000, held_out=True),
+        BenchmarkGame("key_door", 60_000),
+        BenchmarkGame("inventory", 250_000),
+        BenchmarkGame("lander", 300_000),
+        BenchmarkGame("drones", 150_000, held_out=True),
+        BenchmarkGame("dodge", 150_000),
+        BenchmarkGame("fire_brigade", 15_000, held_out=True),
+        BenchmarkGame("tower_defense", 25_000),
+        BenchmarkGame("skirmish", 80_000, "win rate", seats=2),
+        BenchmarkGame("bluff", 100_000, seats=4),
+        BenchmarkGame("bids", 100_000, "win rate", seats=2, held_out=True),
+        BenchmarkGame("throws", 150_000, "win rate", seats=2),
+        BenchmarkGame("hunters", 100_000, seats=2),
+        BenchmarkGame("connect_four", 100_000, "win rate", seats=2, needs=_CLASSIC),
+        BenchmarkGame("leduc_holdem", 60_000, seats=2, needs=(*_CLASSIC, "rlcard")),
+        BenchmarkGame("simple_spread", 150_000, "joint score", seats=3, needs=_MPE),
+        BenchmarkGame("simple_tag", 100_000, seats=4, needs=_MPE),
+        BenchmarkGame("simple_push", 100_000, seats=2, held_out=True, needs=_MPE),
+    )
+}
+"""By name."""

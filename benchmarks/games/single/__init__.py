@@ -1,0 +1,1 @@
+"""Games for one agent, and a scripted player for each."""
