@@ -451,10 +451,12 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
 def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> Agent:
     """As `load_player`, for training: a trained agent must be one of this game.
 
+    "random" decides for batches, also where the game has a random agent of its own, which need not.
+
     Raises:
         CheckpointError: it is not; names the option that asks for it.
     """
-    agent = load_player(game, name, seed, load)
+    agent = load(name, seed) if name == "random" else load_player(game, name, seed, load)
     if isinstance(agent, TrainedAgent):
         try:
             agent.require_game(game.schema)

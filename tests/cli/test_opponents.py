@@ -71,6 +71,12 @@ def test_an_opponent_that_there_is_not_is_refused() -> None:
         make_pool(tic_tac_toe, vec, {"human": 0.5}, 1)
 
 
+def test_random_opponents_decide_for_batches_where_a_game_has_a_random_agent_of_its_own() -> None:
+    pytest.importorskip("torch")
+    with VecEnv(azul.azul_by_id, 2) as vec:
+        make_pool(azul.azul_by_id, vec, {"self": 0.5, "random": 0.5}, 1)
+
+
 @pytest.mark.parametrize("option", ["--opponent", "--eval-opponent"])
 def test_an_opponent_of_another_game_is_refused_before_the_run(tmp_path: Path, option: str) -> None:
     agent, out = ROOT / "examples" / "ship" / "snake.agent", tmp_path / "run"

@@ -16,12 +16,17 @@ from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from tests import ROOT
 from tools.docs import games, plots, reference, stage
-from tools.golden_replays import GAMES_BY_NAME
+from tools.docs.scripted import SCRIPTED
+from tools.golden_replays import GAMES_BY_NAME, TRAINED
 
 
 @cache
 def pages() -> dict[str, str]:
     return stage.pages()
+
+
+def players_of(name: str) -> tuple[str, ...]:
+    return ("random", "scripted", "trained") if name in SCRIPTED else ("random", "trained")
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -111,7 +116,9 @@ def test_a_game_has_its_picture_rules_settings_and_scores() -> None:
             assert re.search(rf"^\| `{entity}` \| .* \| \S.* \|$", page, re.M), (name, entity)
         for setting in game.parameters:
             assert re.search(rf"^\| `{setting}` \| `.*` \| \S.* \|$", page, re.M), (name, setting)
-        assert re.search(r"^\| random.* \| -?[\d.,]+ ± [\d.]+ \|", page, re.M), name
+        for who in players_of(name):
+            row = rf"^\| {who}.* \| -?[\d.,]+ ± [\d.]+ \|"
+            assert re.search(row, page, re.M), (name, who)
         assert f"[`{name}`](games/{games.slug(name)}.md)" in pages()["games.md"]
 
 
@@ -128,6 +135,45 @@ def test_scores_are_of_the_games_that_there_are() -> None:
     known = scores["snake"]["random"]
     measured = games.measure(GAMES_BY_NAME["snake"], RandomAgent(seed=1), episodes=200)
     assert measured["reward"] == known["reward"], "python -m tools.docs.games"
+
+
+def test_every_game_has_the_scores_of_its_players() -> None:
+    assert {*GAMES_BY_NAME} - {*SCRIPTED} == {"rock_paper_scissors"}  # no script beats chance
+    assert {*GAMES_BY_NAME} - {*games.STEPS} == {*TRAINED}
+    for name, scores in json.loads(games.SCORES.read_text()).items():
+        assert tuple(scores) == players_of(name), name
+        trained = TRAINED.get(name) or f"train --steps {games.STEPS[name]}"
+        assert scores["trained"]["agent"] == trained, f"python -m tools.docs.games --train {name}"
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_scripted_players_beat_random_ones(name: str) -> None:
+    scores = json.loads(games.SCORES.read_text())[name]
+    least = scores["scripted"]["reward"] - scores["scripted"]["half_width"]
+    assert least > scores["random"]["reward"] + scores["random"]["half_width"]
+    if name.startswith("pixel"):
+        pytest.importorskip("torch")
+        pytest.importorskip("warp")
+    if not name.startswith("azul"):  # whose first move compiles
+        measured = games.measure(GAMES_BY_NAME[name], SCRIPTED[name](1), episodes=3)
+        assert float(measured["reward"]) > scores["random"]["reward"]
+
+
+def test_scores_of_networks_stay_unless_they_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(games, "measure", lambda *_: {"reward": 1})
+    known = {"trained": {"agent": "an earlier one"}}
+    assert games.measure_all("cherry_pick", known, trains=False)["trained"] == known["trained"]
+    assert "trained" not in games.measure_all("cherry_pick", {}, trains=False)
+    assert games.measure_all("snake", {}, trains=False)["trained"]["agent"] == TRAINED["snake"]
+
+
+@pytest.mark.slow
+def test_a_network_is_trained_for_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setitem(games.STEPS, "cherry_pick", 1000)
+    trained = games.measure_all("cherry_pick", {}, trains=True)["trained"]
+    assert trained["agent"] == "train --steps 1000"
+    assert -1 <= trained["reward"] <= 1
 
 
 def test_plots_are_those_of_the_results() -> None:

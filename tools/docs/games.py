@@ -1,9 +1,10 @@
 """A page for every game of the gallery, from its schema, docstrings, replay and scores.
 
-    python -m tools.docs.games [GAME ...]
+    python -m tools.docs.games [--train] [GAME ...]
 
 measures the scores anew, and writes them to docs/results/scores.json; staging the site only
-reads them.
+reads them. With --train it also trains the networks that are not in the repository, for about ten
+minutes; without, their scores stay.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import inspect
 import json
 import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from entity_env import ContinuousActionSpace, Game, SelectEntityActionSpace
@@ -26,10 +30,27 @@ from entity_env.cli.commands.info import summary
 from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel import entities
 from entity_env.replay import Replay
+from tools.docs.scripted import SCRIPTED
 from tools.golden_replays import GAMES_BY_NAME, OUT as REPLAYS, ROOT, TRAINED
 
 SCORES: Final = ROOT / "docs" / "results" / "scores.json"
 EPISODES: Final = 200
+STEPS: Final = {
+    "multi_snake": 300_000,
+    "treasure_hunt": 200_000,
+    "cherry_pick": 50_000,
+    "rock_paper_scissors": 50_000,
+    "tic_tac_toe": 100_000,
+    "azul_by_id": 20_000,
+    "cartpole": 200_000,
+    "mountain_car": 200_000,
+    "pendulum": 200_000,
+    "meteors": 200_000,
+    "pixel:grid": 50_000,
+    "pixel:maze": 20_000,
+    "pixel:catch": 40_000,
+}
+"""Decisions that a network is trained on, for the games without a trained one in the repository."""
 _MAX_CHOICES: Final = 12
 _RULES: Final = ("Reward", "Ends when", "Cut when", "Starts")
 _TITLES: Final = ("Entities and features", "Actions", *_RULES)
@@ -198,7 +219,7 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
     against = "" if game.num_agents == 1 else " against random ones"
     rows = [
         [
-            f"{'random' if who == 'random' else f'`{who}`'}{against}",
+            f"{who}{against}" + (f", `{score['agent']}`" if "agent" in score else ""),
             f"{_number(score['reward'])} ± {score['half_width']:.2g}",
             f"{score['length']:,.0f}",
             f"{score['version']}, {score['date']}",
@@ -206,7 +227,8 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
         for who, score in scores.items()
     ]
     table = _table(["agent", "mean reward, 95 % interval", "length", "version"], rows)
-    return f"## Scores\n\n{EPISODES} episodes each, of the first agent.\n\n{table}"
+    script = " The scripted one is in `tools/docs/scripted.py`." if "scripted" in scores else ""
+    return f"## Scores\n\n{EPISODES} episodes each, of the first agent.{script}\n\n{table}"
 
 
 def _number(value: float) -> str:
@@ -227,16 +249,45 @@ def measure(game: Game, first: Agent, episodes: int = EPISODES) -> dict[str, flo
     }
 
 
+def measure_all(name: str, known: Mapping[str, Any], *, trains: bool) -> dict[str, Any]:
+    """Scores of the random, the scripted and the trained player of a game, as far as it has them.
+
+    Args:
+        known: earlier scores, of which the one of a network that would have to be trained stays.
+        trains: train that network anew.
+    """
+    game = GAMES_BY_NAME[name]
+    found: dict[str, Any] = {"random": measure(game, RandomAgent(seed=1))}
+    if name in SCRIPTED:
+        found["scripted"] = measure(game, SCRIPTED[name](1))
+    if name in TRAINED:
+        score = measure(game, load_agent(ROOT / TRAINED[name], seed=1))
+        found["trained"] = {"agent": TRAINED[name], **score}
+    elif trains:
+        found["trained"] = {"agent": f"train --steps {STEPS[name]}", **_trained(name)}
+    elif "trained" in known:
+        found["trained"] = known["trained"]
+    return found
+
+
+def _trained(name: str) -> dict[str, float | str]:
+    """The score of a network that `entity-env train` makes with its defaults."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        command = [sys.executable, "-m", "entity_env", "train", name, "--out", str(out)]
+        options = ["--steps", str(STEPS[name]), "--seed", "1", "--compile", "never"]  # repeatable
+        subprocess.run([*command, *options], check=True, stdout=sys.stderr)
+        return measure(GAMES_BY_NAME[name], load_agent(out, seed=1))
+
+
 def main() -> None:
     found = json.loads(SCORES.read_text())
-    for name in sys.argv[1:] or GAMES_BY_NAME:
-        game = GAMES_BY_NAME[name]
-        found[name] = {"random": measure(game, RandomAgent(seed=1))}
-        if name in TRAINED:
-            found[name][TRAINED[name]] = measure(game, load_agent(ROOT / TRAINED[name], seed=1))
+    trains = "--train" in sys.argv
+    for name in [each for each in sys.argv[1:] if each != "--train"] or GAMES_BY_NAME:
+        found[name] = measure_all(name, found.get(name, {}), trains=trains)
         sys.stdout.write(f"{name}: {found[name]}\n")
-    ordered = {name: found[name] for name in GAMES_BY_NAME}
-    SCORES.write_text(json.dumps(ordered, indent=1) + "\n")
+        ordered = {each: found[each] for each in GAMES_BY_NAME if each in found}
+        SCORES.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 if __name__ == "__main__":
