@@ -283,8 +283,19 @@ class PaddedActions:
         }
 
     def masks_with_final(self, obs: VecObs, masks: Masks) -> Masks:
-        """These masks of `obs`; in rows that are done, those of the last observations."""
-        return masks if obs.final is None else self.masks(obs.with_final())
+        """These masks of `obs`; in rows that are done, those of the last observations.
+
+        The rows of `obs` are all environments, in order.
+        """
+        if obs.final is None:
+            return masks
+        # Backwards, so that of several episodes of an environment the first one counts: those after
+        # it ended before their first action.
+        rows = obs.final.env_id[::-1]
+        shown = {name: mask.copy() for name, mask in masks.items()}
+        for name, mask in self.masks(obs.final).items():
+            shown[name][rows] = mask[::-1]
+        return shown
 
     def info(self, masks: Masks) -> dict[str, Any]:
         """The masks as `info` has them: new arrays, `(num_rows, ...)` int8."""

@@ -334,13 +334,12 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         ended_seed = None if self._episode_seed is None else self._episode_seed.copy()
         self._read_seeds(obs.done | self._autoreset_envs)
         flags = obs.terminated.copy(), obs.truncated.copy()
-        every = np.ones(self.num_envs, dtype=np.bool_)
-        if self.autoreset_mode == AutoresetMode.SAME_STEP:
-            infos = self._infos(self._masks, every)
-            if obs.final is not None:
-                self._add_finals(infos, obs.final, *flags, ended_seed)
-        else:
-            infos = self._infos(self._actions.masks_with_final(obs, self._masks), every)
+        last_masks = self._actions.masks_with_final(obs, self._masks)
+        is_reset = self.autoreset_mode == AutoresetMode.SAME_STEP
+        masks = self._masks if is_reset else last_masks
+        infos = self._infos(masks, np.ones(self.num_envs, dtype=np.bool_))
+        if is_reset and obs.final is not None:
+            self._add_finals(infos, obs.final, last_masks, *flags, ended_seed)
         return shown, obs.reward.astype(np.float64), *flags, infos
 
     def _shown(self, obs: VecObs) -> dict[str, NDArray[Any]]:
@@ -370,13 +369,13 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         self,
         infos: Infos,
         final: VecObs,
+        masks: Masks,
         terminated: Flags,
         truncated: Flags,
         episode_seed: NDArray[np.int64] | None,
     ) -> None:
         """Adds last observations and masks; the flags become those of their episodes."""
-        last, last_masks = self._entities.observe(final), self._actions.masks(final)
-        masks = {name: mask & False for name, mask in self._masks.items()}
+        last = self._entities.observe(final)
         final_obs = np.full(self.num_envs, None, dtype=object)
         ended = np.zeros(self.num_envs, dtype=np.bool_)
         for row, env_id in enumerate(final.env_id.tolist()):
@@ -384,8 +383,6 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
                 continue  # the next episode ended before its first action
             ended[env_id] = True
             final_obs[env_id] = {key: array[row] for key, array in last.items()}
-            for name, mask in last_masks.items():
-                masks[name][env_id] = mask[row]
             terminated[env_id] = final.terminated[row]
             truncated[env_id] = final.truncated[row]
         with_finals(infos, final_obs, self._infos(masks, ended, episode_seed), ended)
