@@ -12,34 +12,34 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks.games.measure import measure, random_agent
+from benchmarks.games.measure import measure
 from benchmarks.games.registry import BENCHMARK_GAMES, BenchmarkGame
-from entity_env.agents import Agent
+from entity_env.agents import RandomAgent
+from entity_env.agents.against import MakeAgent
 
 SCORES: Final = Path(__file__).with_name("scores.json")
 
 
 def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]:
     """Of `random`, `scripted`, and with several seats also of `random_against_scripted`."""
-
-    def scripted(seed: int) -> Agent:
-        return game.scripted()
-
-    pairs = {"random": (random_agent, random_agent), "scripted": (scripted, random_agent)}
+    pairs: dict[str, tuple[MakeAgent, MakeAgent]] = {
+        "random": (RandomAgent, RandomAgent),
+        "scripted": (game.scripted, RandomAgent),
+    }
     if game.seats > 1 and game.score != "joint score":
-        pairs["random_against_scripted"] = (random_agent, scripted)
+        pairs["random_against_scripted"] = (RandomAgent, game.scripted)
+    found = {name: asdict(measure(game, *each, episodes)) for name, each in pairs.items()}
     return {
-        name: {key: round(value, 3) for key, value in asdict(result).items()}
-        for name, players in pairs.items()
-        for result in [measure(game, *players, episodes)]
+        name: {key: round(value, 3) for key, value in figures.items()}
+        for name, figures in found.items()
     }
 
 
 def line_of(game: BenchmarkGame, scores: dict[str, dict[str, float]]) -> str:
     """A line of the table."""
-    found = [scores["random"], scores["scripted"], scores.get("random_against_scripted")]
-    columns = [f"{each['score']:9.2f} ± {each['error']:6.2f}" if each else "" for each in found]
-    rest = f"{found[0]['length']:7.1f} {found[0]['decisions_per_s']:8.0f}" if found[0] else ""
+    columns = [f"{each['score']:9.2f} ± {each['error']:6.2f}" for each in scores.values()]
+    columns += [""] * (3 - len(columns))
+    rest = f"{scores['random']['length']:7.1f} {scores['random']['decisions_per_s']:8.0f}"
     mark = "held out" if game.held_out else ""
     return (
         f"{game.name:14} {game.score:11} {' '.join(f'{each:18}' for each in columns)} {rest} {mark}"

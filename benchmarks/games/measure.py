@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from benchmarks.games.registry import BenchmarkGame
 from entity_env import Episode
-from entity_env.agents import Agent, RandomAgent
-
-MakeAgent: TypeAlias = Callable[[int], Agent]
-"""Makes an agent from a seed."""
+from entity_env.agents.against import MakeAgent
 
 
 @dataclass(frozen=True)
@@ -33,11 +28,6 @@ class Result:
     length: float
     longest: int
     decisions_per_s: float
-
-
-def random_agent(seed: int) -> Agent:
-    """Random moves."""
-    return RandomAgent(seed=seed)
 
 
 def measure(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from entity_env import Game
 from entity_env.agents import Agent
+from entity_env.agents.scripted_agent import Bot
 
 Score: TypeAlias = Literal["mean score", "win rate", "joint score"]
 
@@ -63,10 +63,9 @@ class BenchmarkGame:
             raise TypeError(f"{self.module}.{self.name} is not a Game")
         return game
 
-    def scripted(self) -> Agent:
-        """A scripted player."""
-        make: Callable[[], Agent] = import_module(self.module).Scripted
-        return make()
+    def scripted(self, seed: int) -> Agent:
+        """A scripted player, made from a seed as other players are."""
+        return Bot(import_module(self.module).Scripted)(seed)
 
 
 _CLASSIC: Final = ("pettingzoo", "pygame")

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.games import BENCHMARK_GAMES, BenchmarkGame
 from benchmarks.games.__main__ import SCORES, line_of, scores_of
-from benchmarks.games.measure import measure, random_agent
-from entity_env.agents import Agent, random_actions
+from benchmarks.games.measure import measure
+from entity_env.agents import RandomAgent, random_actions
 from entity_env.check import check_game
 from entity_env.cli.load_game import load_game
 from entity_env.vec import VecEnv
@@ -58,12 +58,8 @@ def test_the_command_line_finds_it(game: BenchmarkGame) -> None:
 @every_game
 def test_the_scripted_player_is_ahead_of_random_moves(game: BenchmarkGame) -> None:
     require(game)
-
-    def scripted(seed: int) -> Agent:
-        return game.scripted()
-
-    found = measure(game, scripted, random_agent, episodes=24)
-    random = measure(game, random_agent, random_agent, episodes=24)
+    found = measure(game, game.scripted, RandomAgent, episodes=24)
+    random = measure(game, RandomAgent, RandomAgent, episodes=24)
     assert found.score > random.score
 
 

@@ -17,8 +17,8 @@ from entity_env import Obs
 from entity_env.agents import Agent, ScriptedAgent
 from entity_env.agents.scripted_agent import Bot
 from entity_env.authoring.action_type import ActionKey
+from entity_env.cli.load_game import AgentLoader, load_player
 from entity_env.games.azul import azul
-from entity_env.games.azul.players.named import players as azul_players
 from entity_env.games.cherry_pick import Cherry
 from entity_env.games.classic.play import Drive, Push
 from entity_env.games.meteor_shower.meteors import Body, Steer
@@ -153,27 +153,20 @@ def _towards(
     return first[cell]
 
 
-def _greedy(seed: int) -> Agent:
-    """Azul's own `GreedyAgent`."""
-    agent = azul_players.load("greedy", seed)
-    if agent is None:
-        raise LookupError(f"{azul.name} has no agent greedy")
-    return agent
-
-
 def _pressing(buttons: Iterable[Button], _seed: int) -> Agent:
     return Presser(buttons)
 
 
 _B: Final = Button
+_GREEDY: Final = partial(load_player, azul, "greedy", load=AgentLoader())
 SCRIPTED: Final[Mapping[str, Callable[[int], Agent]]] = {
     "snake": Bot(snake_to_food),
     "multi_snake": Bot(snakes_to_food),
     "treasure_hunt": Bot(Seeker),
     "cherry_pick": Bot(best_cherry),
     "tic_tac_toe": Bot(Careful),
-    "azul": _greedy,
-    "azul_by_id": _greedy,
+    "azul": _GREEDY,
+    "azul_by_id": _GREEDY,
     "cartpole": Bot(balance),
     "mountain_car": Bot(rock),
     "pendulum": Bot(swing_up),
