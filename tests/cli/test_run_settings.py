@@ -283,9 +283,9 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
     [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("1.5d", 129600)],
 )
 def test_times_are_read(text: str, seconds: float) -> None:
-    from entity_env.cli.commands.train import _Duration
+    from entity_env.cli.train_options import Duration
 
-    assert _Duration().convert(text, None, None) == seconds
+    assert Duration().convert(text, None, None) == seconds
 
 
 def test_the_layout_of_the_file_is_in_the_help() -> None:

@@ -7,9 +7,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -29,8 +31,9 @@ from entity_env.agents.ppo.config import RESTARTS, PPOConfig
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.authoring.game_traceback import summary_of
+from entity_env.core.space_json import spaces_to_json
 from entity_env.core.vec_obs import EntityBatch
-from entity_env.errors import WorkerError
+from entity_env.errors import UsageError, WorkerError, shown
 
 Report = TypeVar("Report")
 
@@ -249,6 +252,52 @@ def gather_reports(peers: Peers, report: Report) -> list[Report]:
     if (most := max(lengths)) > _BLOCK - _LENGTH:
         texts = _gather_bytes(peers, text.ljust(most, b"\0"))
     return [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
+
+
+def require_same_run(
+    peers: Peers,
+    num_rows: int,
+    net: Policy,
+    config: PPOConfig,
+    update: int,
+    out: Path | None,
+    has_lock: Callable[[Path], bool],
+) -> int:
+    """Checks that all ranks train the same network; returns the rows of all.
+
+    Args:
+        num_rows: rows of this rank's environments.
+        update: of the checkpoint that the run goes on from, 0 without one.
+        out: folder of the run, whose lock rank 0 holds.
+        has_lock: whether that lock can be seen from here.
+
+    Raises:
+        UsageError: ranks that differ, or do not see `out`; names the rank.
+    """
+    own = {
+        "release of entity_env": version("entity-env"),
+        "update of the checkpoint": update,
+        "spaces": spaces_to_json(net.obs_space, net.action_space),
+        **{
+            f"setting {name}": value
+            for name, value in replace(config, device="cpu", num_threads=None).to_json().items()
+        },
+    }
+    reports = gather_reports(peers, (num_rows, own))
+    for rank, (_, other) in enumerate(reports):
+        for name, value in reports[0][1].items():
+            if other.get(name) != value:
+                raise UsageError(
+                    f"rank {rank} of {peers.size} must train the same as rank 0, whose {name} "
+                    f"is {shown(value)}; its own is {shown(other.get(name))}"
+                )
+    sees = gather_reports(peers, out is None or has_lock(out))
+    if not all(sees):
+        raise UsageError(
+            f"rank {sees.index(False)} of {peers.size} does not see what rank 0 writes to "
+            f"{out}: `out` must be a folder that all ranks share"
+        )
+    return sum(count for count, _ in reports)
 
 
 def _gather_bytes(peers: Peers, data: bytes) -> list[bytes]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +30,7 @@ from entity_env.agents.ppo.peers import (
     copy_from_first,
     find_peers,
     gather_reports,
+    require_same_run,
     update_statistics,
 )
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
@@ -60,7 +60,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import (
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
 from entity_env.agents.rogue_net.transfer import fine_tuning
 from entity_env.authoring.game_traceback import is_a, text_of
-from entity_env.core.space_json import differences, spaces_to_json
+from entity_env.core.space_json import differences
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
 from entity_env.errors import (
@@ -371,7 +371,10 @@ class _Run(TrainState):
     def begin(self) -> Collector:
         """Resets the environments."""
         learner, peers = self.learner, self.peers
-        self.num_rows = self._require_same_run()
+        self.num_rows = require_same_run(
+            *(peers, self.vec.num_rows, learner.net, self.config, learner.update),
+            *(self.out, has_lock),
+        )
         copy_from_first(learner.net, peers)
         seed, entropy = self.config.seed, [self.config.seed, learner.update]
         if peers.rank:
@@ -466,33 +469,6 @@ class _Run(TrainState):
         most = self.config.max_train_time_s
         if most is not None and time.monotonic() - self._started >= most and not self.is_stopping:
             self.stop(f"max_train_time_s={most:g} is over")
-
-    def _require_same_run(self) -> int:
-        """Checks that all ranks train the same network; returns the rows of all."""
-        net, peers = self.learner.net, self.peers
-        config = replace(self.config, device="cpu", num_threads=None)
-        own = {
-            "release of entity_env": version("entity-env"),
-            "update of the checkpoint": self.learner.update,
-            "spaces": spaces_to_json(net.obs_space, net.action_space),
-            **{f"setting {name}": value for name, value in config.to_json().items()},
-        }
-        reports = gather_reports(peers, (self.vec.num_rows, own))
-        for rank, (_, other) in enumerate(reports):
-            for name, value in reports[0][1].items():
-                if other.get(name) != value:
-                    raise UsageError(
-                        f"rank {rank} of {peers.size} must train the same as rank 0, whose {name} "
-                        f"is {shown(value)}; its own is {shown(other.get(name))}"
-                    )
-        # Rank 0 holds the lock by now.
-        sees = gather_reports(peers, self.out is None or has_lock(self.out))
-        if not all(sees):
-            raise UsageError(
-                f"rank {sees.index(False)} of {peers.size} does not see what rank 0 writes to "
-                f"{self.out}: `out` must be a folder that all ranks share"
-            )
-        return sum(num_rows for num_rows, _ in reports)
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""
