@@ -129,7 +129,7 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
     """
     settings: dict[str, float] = {}
     for hint in hints:
-        settings = {**hint.settings, **settings}
+        settings |= {name: x for name, x in hint.settings.items() if name not in settings}
     game, options = about.get("game"), about.get("options")
     if not settings or not isinstance(game, str) or not isinstance(options, dict):
         return ""
@@ -267,7 +267,7 @@ class RunView:
     @cached_property
     def freedoms(self) -> tuple[float, float]:
         """`freedom` at the start and over the last updates."""
-        return self.freedom(self.points[0]), median(map(self.freedom, self.latest))
+        return self.freedom(self.points[0]), _median(map(self.freedom, self.latest))
 
     @cached_property
     def latest(self) -> list[TrainProgress]:
@@ -277,7 +277,13 @@ class RunView:
 
     def recent(self, name: str) -> float:
         """Median of a loss over the last updates."""
-        return float(median(getattr(point.losses, name) for point in self.latest))
+        return _median(getattr(point.losses, name) for point in self.latest)
+
+
+def _median(values: Iterable[float]) -> float:
+    """Median of the finite values: a rollout without known outcomes has no losses."""
+    finite = list(filter(math.isfinite, values))
+    return median(finite) if finite else math.nan
 
 
 def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
@@ -353,7 +359,7 @@ def _large_value_loss(run: RunView) -> Iterator[Hint]:
     if len(run.points) < _FIRST_UPDATES:
         return
     loss, explained = run.recent("value_loss"), run.recent("explained_variance")
-    if loss <= _LARGE_VALUE_LOSS or explained >= _LEAST_EXPLAINED:
+    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # or not known, NaN
         return
     seen = f"the value loss is {loss:.3g} (explained variance {explained:.2f})"
     if run.config.norm_returns:
@@ -465,7 +471,7 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
 
 
 def _large_updates(run: RunView) -> Iterator[Hint]:
-    kl = median(point.losses.approx_kl for point in run.points)  # small at the end: annealed
+    kl = _median(point.losses.approx_kl for point in run.points)  # small at the end: annealed
     if run.is_stuck and kl > _LARGE_KL:
         yield Hint(
             "large_updates", f"updates are large (approx kl {kl:.3g})", _smaller_updates(run)

@@ -107,8 +107,8 @@ class TrainResult:
         progress: figures at the end.
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
-        hints: what to look at if the reward did not rise, a sentence each, from the figures of the
-            run; empty if it did, or if the run was too short to tell. See docs/not_learning.md.
+        hints: why the run may not have learned, and what to try, a sentence each, from its figures;
+            empty if the reward rose and no mistake of the game was seen. See docs/not_learning.md.
         stop_reason: of a callback that ended the run early; None if none did.
     """
 
