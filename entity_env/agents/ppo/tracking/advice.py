@@ -75,11 +75,12 @@ def unusual_settings(
             "size never gets to learning_rate"
         )
     rollout = config.num_steps * num_rows
-    if config.total_steps < LEAST_UPDATES * rollout:
+    num_rollouts = math.ceil(config.total_steps / rollout)
+    if num_rollouts < LEAST_UPDATES:
         found.append(
-            f"total_steps={config.total_steps:,} are {math.ceil(config.total_steps / rollout)} "
-            f"rollouts of {rollout:,} decisions (num_steps={config.num_steps}, {num_rows} rows): "
-            f"usual are {LEAST_UPDATES} or more"
+            f"total_steps={config.total_steps:,} are {num_rollouts} rollouts of {rollout:,} "
+            f"decisions (num_steps={config.num_steps}, {num_rows} rows): usual are "
+            f"{LEAST_UPDATES} or more"
         )
     if rollout < _LEAST_ROLLOUT:
         found.append(

@@ -32,14 +32,16 @@ from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.cli.load_game import load_game, make_training_env
 from entity_env.interop.gymnasium import GymnasiumVecEnv
 from entity_env.vec import VecEnv
+from tests import ROOT
 from tests.agents.ppo.tracking.failing_games import signs
 
 pytest.importorskip("torch")
 
 _CONFIG = PPOConfig(episode_window=100)
-_RECORDED = Path(__file__).parents[3] / "data" / "hints" / "learning_runs.json"
+_RECORDED = ROOT / "tests" / "data" / "hints" / "learning_runs.json"
 
 
 def _point(reward: float, std: float = 1.0, *, step: int = 0, **losses: float) -> TrainProgress:
@@ -349,6 +351,7 @@ class TestFailingRuns:
         assert any("each of 8 copies plays 3 episodes of 200 decisions" in hint for hint in hints)
 
 
+@cache
 def _recorded() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(_RECORDED.read_text())
     return found
@@ -380,3 +383,14 @@ class TestLearningRuns:
             history.add(point)
             assert [str(hint) for hint in history.news(point, config)] == []
         assert [str(hint) for hint in history.hints(points[-1], config)] == []
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("label", _recorded())
+    def test_have_none_live(self, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        run, news = _recorded()[label], list[Hint]()
+        monkeypatch.setattr(trainer, "log_hints", news.extend)
+        path = ROOT / run["game"]
+        game = load_game(str(path) if path.is_file() else run["game"], ())
+        with make_training_env(game, run["num_envs"], 0, None, "raise", None) as vec:
+            result = train(vec, PPOConfig.from_json(run["config"]))
+        assert (news, result.hints) == ([], ())
