@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from entity_env.agents.ppo.tracking.advice import PAGE
+from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
 from entity_env.agents.ppo.tracking.runs import (
     EVALUATED,
     REWARD,
@@ -61,6 +63,10 @@ _SELF_PLAY: Final = (
 )
 
 
+_HINTS: Final = (
+    "Why a run may not learn, from its figures so far, and settings to try. The rules are "
+    f"explained in {PAGE}."
+)
 Pages: TypeAlias = Mapping[Path, str]
 """HTML pages of replays, by their files."""
 
@@ -194,6 +200,7 @@ body { background: var(--ground); color: var(--text); font: 15px/1.5 system-ui, 
   max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 svg { max-width: 100%; height: auto; }
+pre { overflow-x: auto; padding: 0.5rem 0.75rem; background: var(--faint); border-radius: 6px; }
 .small { display: flex; flex-wrap: wrap; gap: 0.5rem; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -293,7 +300,19 @@ def report_body(
     head = ("run", "game", *table.settings, *table.columns)
     every = [(run, game, *values, *texts) for run, game, values, texts in table.rows]
     parts += ["<h2>Runs</h2>", _html_table(head, every), *map(_note, (*table.notes, _RUN_NOTE))]
-    return "\n".join(parts)
+    return "\n".join((*parts, *_hints(runs)))
+
+
+def _hints(runs: Sequence[TrainingRun]) -> list[str]:
+    """Why runs do not learn, and commands to try."""
+    parts = []
+    for run in runs:
+        if hints := hints_of(run.about):
+            items = [f"<li>{escape(plain(str(hint)))}</li>" for hint in hints]
+            parts += [f"<p>{escape(plain(str(run.path)))}</p>", "<ul>", *items, "</ul>"]
+            if command := command_to_try(run.path, run.about, hints):
+                parts.append(f"<pre>{escape(plain(command))}</pre>")
+    return ['<h2 id="hints">Hints</h2>', *parts, _note(_HINTS)] if parts else []
 
 
 def _section(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from entity_env.agents.ppo import TrainResult
 from entity_env.agents.ppo.tracking.advice import PAGE
+from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
 from entity_env.agents.ppo.tracking.runs import REWARD, MeanReward, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.cli.display.console import Console, echo
@@ -46,6 +48,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     for hint in result.hints:
         echo(f"hint: {hint}")
     if result.hints:
+        _tell_what_to_try(out)
         echo(f"more: {PAGE}")
     echo(play)
     _tell_of_best(out)
@@ -74,6 +77,15 @@ def _tell_of_evaluation(out: Path, step: int) -> None:
         evaluation = read_run(out).final_evaluation
         if evaluation is not None and evaluation.step == step:
             echo(f"evaluation: mean reward {evaluation.words}")
+
+
+def _tell_what_to_try(out: Path) -> None:
+    """Prints the command that trains again as the hints of a run say."""
+    about: Mapping[str, object] = {}
+    with suppress(EntityEnvError):
+        about = read_about(out)
+    if command := command_to_try(out, about, hints_of(about)):
+        echo(f"try: {command}")
 
 
 def _tell_of_best(out: Path) -> None:

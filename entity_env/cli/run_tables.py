@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from entity_env.agents.intervals import Interval
+from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
 from entity_env.agents.ppo.tracking.runs import MeanReward, Setting, TrainingRun, read_run
 from entity_env.agents.ppo.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
@@ -221,6 +222,8 @@ def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
                 "evaluation": _reward_json(run.final_evaluation),
                 "best_evaluation": _reward_json(run.best_evaluation),
                 "training": _reward_json(run.final_reward),
+                "hints": [hint.to_json() for hint in hints_of(run.about)],
+                "to_try": command_to_try(run.path, run.about, hints_of(run.about)),
             }
             for run in runs
         ],

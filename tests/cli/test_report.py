@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
 from entity_env.agents.ppo.tracking.runs import (
     CURVES_FILE,
     EVALUATED,
@@ -391,6 +392,34 @@ def test_self_play_is_explained(tmp_path: Path) -> None:
     [line] = svg.iter(f"{SPACE}polyline")
     heights = {point.split(",")[1] for point in str(line.get("points")).split()}
     assert len(heights) == 1
+
+
+def test_hints_of_a_run_are_shown_with_the_command_to_try(tmp_path: Path) -> None:
+    hints = [
+        Hint("value_loss", f"the value loss is 58 {EVIL}", {"norm_returns": True}),
+        Hint("few_episodes", "each copy plays 3 episodes", {"num_envs": 32}),
+    ]
+    about: dict[str, object] = {"options": {}, **hint_facts(hints)}
+    folder = make(tmp_path / "tower", [1, 2], game="tower.py", about=about)
+    make(tmp_path / "snake", [1, 2])
+    runs = runs_of(tmp_path)
+    page = _Page(report_html(runs))
+    assert page.tags.count("li") == 2
+    assert not {"script", "b"} & set(page.tags)
+    told = " ".join(page.texts)
+    assert "each copy plays 3 episodes; try --num-envs 32" in told
+    command = (
+        f"entity-env train tower.py --config {folder / 'run.json'} --norm-returns --num-envs 32 "
+        f"--out {tmp_path / 'tower-2'}"
+    )
+    assert command in told
+    found: Any = json.loads(json.dumps(runs_json(runs)))
+    [tower, snake] = sorted(found["runs"], key=lambda run: -len(run["hints"]))
+    assert [hint["name"] for hint in tower["hints"]] == ["value_loss", "few_episodes"]
+    assert tower["hints"][1]["settings"] == {"num_envs": 32}
+    assert tower["to_try"] == command
+    assert (snake["hints"], snake["to_try"]) == ([], "")
+    assert "Hints" not in report_html([run for run in runs if run.path != folder])
 
 
 numbers = st.floats(-1e100, 1e100)

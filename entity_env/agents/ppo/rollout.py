@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.gae import Trajectories, compute_advantages
 from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer
+from entity_env.agents.ppo.tracking.rollout_figures import RolloutMeter
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.core.vec_obs import (
@@ -34,6 +35,9 @@ class Collector:
         next_obs: the last observations of `vec`, of new episodes.
         config: the settings, which may be replaced between rollouts.
 
+    Attributes:
+        meter: counts the rollouts.
+
     Raises:
         SchemaError: an observation that is not finite.
     """
@@ -54,6 +58,8 @@ class Collector:
         self._clock = _EpisodeClock(len(next_obs))
         _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
         self._buffer = RolloutBuffer()
+        num_rows = len(next_obs)
+        self.meter = RolloutMeter(getattr(vec, "num_envs", num_rows), num_rows, net.action_space)
 
     def collect(self, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
         """Plays `num_steps` steps."""
@@ -88,7 +94,9 @@ class Collector:
             trajectories.values[-1] = self._net.values(self.next_obs)
         finals.fill(trajectories.final_values, self._net)
         self._clock.advance(done)
-        return self._finish(trajectories, logprobs)
+        rollout = self._finish(trajectories, logprobs)
+        self.meter.add(trajectories, rollout.obs.action_masks)
+        return rollout
 
     def _require_finite(self, trajectories: Trajectories, t: int) -> None:
         """Checks rewards and observations of step `t`, of any kind of environments."""

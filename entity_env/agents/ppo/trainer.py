@@ -36,7 +36,8 @@ from entity_env.agents.ppo.peers import (
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.tracking.advice import RunHistory, log_settings
+from entity_env.agents.ppo.tracking.advice import RunHistory, log_hints, log_settings
+from entity_env.agents.ppo.tracking.hints import hint_facts
 from entity_env.agents.ppo.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
@@ -48,7 +49,14 @@ from entity_env.agents.ppo.tracking.progress import (
 )
 from entity_env.agents.ppo.tracking.provenance import about_training
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
+from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
+from entity_env.agents.ppo.tracking.runs import (
+    TrainingRun,
+    curve_writer,
+    end_run,
+    note_run,
+    write_run,
+)
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
@@ -224,6 +232,7 @@ class _Run(TrainState):
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
         """Of all ranks, at the last update."""
+        self.rollouts = RolloutFigures()
         self.num_rows = vec.num_rows
         self.history = RunHistory()
         self._progress = TrainProgress(step=0, total=config.total_steps)
@@ -311,8 +320,9 @@ class _Run(TrainState):
         self._has_ended = True
         self.error = error
         if not self.peers.rank:
-            compiled = {"compiled_from_step": self._compiled_from_step()}
-            end_run(self.out, self._described, self.learner.step, compiled)
+            hints = self.history.hints(self._progress, self.config)
+            facts = {"compiled_from_step": self._compiled_from_step(), **hint_facts(hints)}
+            end_run(self.out, self._described, self.learner.step, facts)
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -334,7 +344,7 @@ class _Run(TrainState):
     def result(self, signum: int | None) -> TrainResult:
         """What `train` returns."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
-        hints = self.history.hints(self._progress, self.config)
+        hints = tuple(map(str, self.history.hints(self._progress, self.config)))
         reason = self.stop_reason
         return TrainResult(self.net, self._progress, is_interrupted, self.folder, hints, reason)
 
@@ -419,9 +429,16 @@ class _Run(TrainState):
         }
         self.speed.add(learner.step)
         self._progress = self._figures(losses, now)
-        self.history.add(self._progress)
+        self._count_update()
         if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
+
+    def _count_update(self) -> None:
+        """Adds the last update to the history; tells hints that are known since then."""
+        self.history.add(self._progress)
+        if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
+            log_hints(news)
+            note_run(self.out, self._described, hint_facts(self.history.shown.values()))
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""
@@ -449,7 +466,7 @@ class _Run(TrainState):
         except KeyboardInterrupt:
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
-        figures = self.meter.figures().to_json()
+        figures = self.meter.figures().to_json(), [*collector.meter.figures]
         reports = gather_reports(self.peers, (num_decisions, figures, self.stop_reason))
         counts = [count for count, *_ in reports]
         if rollout is None or min(counts) < 0:
@@ -462,7 +479,8 @@ class _Run(TrainState):
                 f"no agent was asked for an action in {num_steps} steps of {self.num_rows} rows: "
                 "there is nothing to learn from"
             )
-        self.episodes = EpisodeFigures.merged([each for _, each, _ in reports])
+        self.episodes = EpisodeFigures.merged([each for _, (each, _), _ in reports])
+        self.rollouts = RolloutFigures.merged([each for _, (_, each), _ in reports])
         return rollout, sum(counts)
 
     def _stop_in_time(self) -> None:
@@ -546,6 +564,7 @@ class _Run(TrainState):
             window=episodes.window,
             unfinished=episodes.unfinished,
             is_compiling=is_compiling,
+            rollouts=self.rollouts,
         )
 
 

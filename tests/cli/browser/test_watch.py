@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from entity_env.agents import RandomAgent
+from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
 from entity_env.cli.browser import watch as module
 from entity_env.cli.browser.watch import RunPage
 from entity_env.errors import UsageError
@@ -71,6 +72,21 @@ def test_points_and_replays_appear(run: Path, watched: RunPage) -> None:
         watched.update()
         page.read(), page.read()
         assert len(page.events["replays"]) == 1
+
+
+def test_hints_appear_while_a_run_goes_on(run: Path, watched: RunPage) -> None:
+    with LivePage(watched.server.url) as page:
+        page.read(), page.read()
+        assert "Hints" not in page.events["report"]["html"]
+        data = json.loads((run / "run.json").read_text())
+        hint = Hint("value_loss", f"the value loss is 58 {EVIL}", {"norm_returns": True})
+        (run / "run.json").write_text(json.dumps({**data, **hint_facts([hint])}))
+        watched.update()
+        page.read(), page.read()
+        html = page.events["report"]["html"]
+        assert "the value loss is 58" in html
+        assert "; try --norm-returns</li>" in html
+        assert EVIL not in html
 
 
 def test_a_replay_is_shown_by_its_animation(run: Path, watched: RunPage) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
 from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class TrainProgress:
         unfinished: share of the running episodes that are longer already than all that these means
             are of. If it is large, the means are of the short episodes.
         is_compiling: kernels are compiled in the background, and all is computed in torch.
+        rollouts: what rollouts showed, which hints are based on.
     """
 
     step: int
@@ -81,6 +83,7 @@ class TrainProgress:
     window: int = 0
     unfinished: float = 0.0
     is_compiling: bool = False
+    rollouts: RolloutFigures = field(default_factory=RolloutFigures)
 
 
 MOST_UNFINISHED: Final = 0.05
@@ -104,8 +107,8 @@ class TrainResult:
         progress: figures at the end.
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
-        hints: what to look at if the reward did not rise, a sentence each, from the figures of the
-            run; empty if it did, or if the run was too short to tell. See docs/not_learning.md.
+        hints: why the run may not have learned, and what to try, a sentence each, from its figures;
+            empty if the reward rose and no mistake of the game was seen. See docs/not_learning.md.
         stop_reason: of a callback that ended the run early; None if none did.
     """
 

@@ -120,11 +120,15 @@ def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, o
         step: decisions that the run has learned from.
         facts: what else is known at the end.
     """
+    note_run(out, run, {"ended": _now(), "steps": step, **facts})
+
+
+def note_run(out: Path | None, run: TrainingRun, facts: Mapping[str, object]) -> None:
+    """Adds facts to `run.json` in place of those noted before; warns if it cannot be written."""
     if out is None:
         return
-    data = {**run.about, "ended": _now(), "steps": step, **facts}
     try:
-        _write_about(out / RUN_FILE, data)
+        _write_about(out / RUN_FILE, {**run.about, **facts})
     except OSError as error:
         _LOGGER.warning("cannot write %s: %s", out / RUN_FILE, error)
 

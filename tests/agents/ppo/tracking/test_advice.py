@@ -1,26 +1,18 @@
-"""Presets by kind of environment, unusual settings, and hints about a run that did not learn."""
+"""Presets by kind of environment, and settings that are unusual for it."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
-import gymnasium
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.learner import torch_threads
 from entity_env.agents.ppo.presets import PRESETS, preset_for
 from entity_env.agents.ppo.tracking import advice
-from entity_env.agents.ppo.tracking.advice import (
-    RunHistory,
-    crowded_threads,
-    hints_for,
-    unusual_settings,
-)
-from entity_env.agents.ppo.tracking.progress import Losses
+from entity_env.agents.ppo.tracking.advice import crowded_threads, unusual_settings
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.core.space_json import Spaces
@@ -28,7 +20,6 @@ from entity_env.core.spaces import Entity, ObsSpace
 from entity_env.errors import UsageError
 from entity_env.games import snake, tic_tac_toe, treasure_hunt
 from entity_env.games.classic import CartPole
-from entity_env.interop.gymnasium import GymnasiumVecEnv
 from entity_env.vec import BatchVecEnv, VecEnv
 
 pytest.importorskip("torch")
@@ -36,18 +27,6 @@ pytest.importorskip("torch")
 _CONTROL: Spaces = CartPole(1).obs_space(), CartPole(1).action_space()
 _ENTITIES: Spaces = snake.obs_space(), snake.action_space()
 _CONFIG = PPOConfig(episode_window=100)
-
-
-def _point(reward: float, std: float = 1.0, *, step: int = 0, **losses: float) -> TrainProgress:
-    figures = {"entropy": 1.0, "explained_variance": 0.9, "value_loss": 0.1, "approx_kl": 0.01}
-    return TrainProgress(
-        step=step,
-        total=100_000,
-        mean_reward=reward,
-        std_reward=std,
-        num_episodes=200,
-        losses=Losses(**(figures | losses)),
-    )
 
 
 class TestPresets:
@@ -111,6 +90,7 @@ class TestUnusual:
             ({"target_kl": 5.0}, "target_kl=5"),
             ({"warmup_steps": 100_000}, "the step size never gets to learning_rate"),
             ({"num_steps": 1}, "a rollout has 16 decisions"),
+            ({"total_steps": 10_000}, "are 5 rollouts of 2,496 decisions"),
             ({"update_epochs": 1, "minibatch_size": 2048}, "1 gradient steps a rollout"),
             ({"net": RogueNetConfig()}, "net is a RogueNet"),
         ],
@@ -177,102 +157,6 @@ class TestCrowdedThreads:
         assert "2 threads of torch and 2 workers share 2 cores: threads wait" in caplog.text
 
 
-class TestHints:
-    def test_none_where_the_reward_rose(self) -> None:
-        assert hints_for([_point(0), _point(5)], _point(10), _CONFIG) == ()
-
-    def test_a_reward_that_chance_explains_did_not_rise(self) -> None:
-        (told, *_) = hints_for([_point(0), _point(0.1)], _point(0.2), _CONFIG)
-        figures = "0 at first, 0.2 at the end"
-        assert told == f"the mean reward rose no more than chance explains: {figures}"
-        (told, *_) = hints_for([_point(0), _point(0.1)], _point(-0.2), _CONFIG)
-        assert told == "the mean reward did not rise: 0 at first, -0.2 at the end"
-
-    def test_the_first_episodes_to_end_are_not_typical(self) -> None:
-        points = [replace(_point(41, 19), num_episodes=2), _point(56, 5)]
-        assert hints_for(points, _point(58.2, 2.8), _CONFIG) == ()
-
-    def test_more_actors_with_a_higher_reward_are_not_what_was_lost(self) -> None:
-        found = hints_for([_point(0), _point(0.1)], _point(0.2, entropy=1.5), _CONFIG)
-        assert not any("what it had learnt" in hint for hint in found)
-
-    @pytest.mark.parametrize(
-        ("std", "losses", "told"),
-        [
-            (0.0, {}, "all earned 1"),
-            (1.0, {"entropy": 0.01}, "no longer explores (entropy 1, then 0.01)"),
-            (1.0, {"entropy": 0.99}, "hardly changed"),
-            (1.0, {"entropy": 1.5}, "less sure than it was at first (entropy 1, then 1.5)"),
-            (1.0, {"value_loss": 5_000}, "norm_returns=True"),
-            (1.0, {"explained_variance": -0.1}, "explained variance -0.10"),
-            (1.0, {"approx_kl": 0.2}, "target_kl=0.02"),
-        ],
-    )
-    def test_causes(self, std: float, losses: dict[str, Any], told: str) -> None:
-        last = _point(1, std, **({"entropy": 0.5} | losses))
-        found = hints_for([_point(1), _point(1)], last, _CONFIG)
-        assert len(found) == 2
-        assert told in found[1]
-
-    def test_a_limit_that_was_set_is_to_be_smaller(self) -> None:
-        config = replace(_CONFIG, target_kl=0.5)
-        found = hints_for([_point(1), _point(1)], _point(1, entropy=0.5, approx_kl=0.2), config)
-        assert "try a smaller target_kl (0.5), or a smaller learning_rate" in found[1]
-
-    def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
-        odd = 1.0 / _CONFIG.episode_window  # three agents: one more episode of the winner
-        assert hints_for([_point(0), _point(odd)], _point(-odd), _CONFIG) == ()
-        assert hints_for([_point(0), _point(0)], _point(0, 0.0), _CONFIG) == ()
-        assert hints_for([_point(0, 0.0), _point(0, 0.0)], _point(0, 0.0), _CONFIG)
-
-    def test_a_resumed_run_may_have_risen_before(self) -> None:
-        points = [replace(_point(9), update=50), replace(_point(9), update=51)]
-        assert hints_for(points, _point(9), _CONFIG) == ()
-        points = [replace(_point(0), update=50), _point(10), _point(4)]
-        assert "fell to 3" in hints_for(points, _point(3), _CONFIG)[0]
-
-    def test_what_was_learnt_and_lost(self) -> None:
-        points = [_point(0), _point(10, step=500), _point(4)]
-        (told,) = hints_for(points, _point(3), _CONFIG)
-        assert told.startswith("the mean reward was 10 at step 500 and fell to 3: try target_kl")
-        assert hints_for([_point(0), _point(10), _point(9)], _point(9), _CONFIG) == ()
-
-    def test_no_episode(self) -> None:
-        last = replace(_point(float("nan")), num_episodes=0, step=640)
-        (told,) = hints_for([last], last, _CONFIG)
-        assert told.startswith("no episode has ended in 640 steps")
-
-    def test_long_runs_keep_few_points(self) -> None:
-        history = RunHistory()
-        for i in range(10_000):
-            history.add(_point(i))
-        assert len(history._points) < 1024
-        assert history._points[0].mean_reward == 0
-        assert history._points[-1].mean_reward > 9_900
-
-    def test_a_short_run_is_not_judged(self) -> None:
-        history = RunHistory()
-        history.add(_point(0))
-        history.add(_point(0))
-        assert history.hints(_point(0), _CONFIG) == ()
-
-    def test_a_limit_of_time_that_is_over_before_the_first_update(self) -> None:
-        (told,) = RunHistory().hints(_point(0), replace(_CONFIG, max_train_time_s=15.0))
-        assert told.startswith("no update was finished in 15 s: entity-env check measures")
-        assert RunHistory().hints(_point(0), _CONFIG) == ()
-
-    def test_of_a_real_run(self) -> None:
-        """Mountain car never reaches its goal by chance, so that all episodes earn -200."""
-        envs = gymnasium.make_vec("MountainCar-v0", 8, vectorization_mode="sync")
-        with GymnasiumVecEnv(envs) as vec:
-            config = PPOConfig.for_env(
-                vec, total_steps=4_800, num_steps=50, update_epochs=1, minibatch_size=400
-            )
-            hints = train(vec, config).hints
-        assert hints[0] == "the mean reward did not rise: -200 at first, -200 at the end"
-        assert "the last episodes all earned -200" in hints[1]
-
-
 def test_games_for_several_agents_have_a_preset_of_their_own() -> None:
     spaces = tic_tac_toe.obs_space(), tic_tac_toe.action_space()
     assert preset_for(*spaces).name == "entities"
@@ -280,13 +164,3 @@ def test_games_for_several_agents_have_a_preset_of_their_own() -> None:
     with VecEnv(tic_tac_toe, 2) as vec:
         config = PPOConfig.for_env(vec)
     assert config.update_epochs == PRESETS["versus"].settings["update_epochs"]
-
-
-def test_rewards_against_opponents_that_become_better_are_no_reason_for_hints() -> None:
-    points = [
-        TrainProgress(step, 9, step, mean_reward=-0.5 * step, std_reward=0.1, num_episodes=99)
-        for step in range(1, 5)
-    ]
-    assert hints_for(points, points[-1], PPOConfig())
-    rated = replace(points[-1], metrics={"rating": 100.0})
-    assert hints_for(points, rated, PPOConfig()) == ()
