@@ -37,7 +37,7 @@ _INTEGERS: Final = {
 """Smallest and largest value: a file must not make the trainer take all memory."""
 SCHEDULED: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
-    *("max_grad_norm", "target_kl", "minibatch_size", "update_epochs"),
+    *("max_grad_norm", "target_kl", "stay_close", "minibatch_size", "update_epochs"),
 )
 """Settings that may be a `Schedule`."""
 _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
@@ -53,7 +53,7 @@ _FLAGS: Final = (
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
     *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
-    "max_train_time_s",
+    *("max_train_time_s", "stay_close"),
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
@@ -220,6 +220,10 @@ class PPOConfig:
     target_kl: float | Schedule | None = None
     """Divergence from the rollout's policy that ends learning from it early; None = never."""
 
+    stay_close: float | Schedule = 0.0
+    """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
+    nats per decision; see `agents.ppo.teacher`. 0 = no teacher."""
+
     device: str = "cpu"
     """Where torch computes."""
     num_threads: int | None = 1
@@ -269,7 +273,7 @@ class PPOConfig:
             require_choice("compile", self.compile, COMPILE_MODES)
         for name in (
             *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
-            *("checkpoint_interval_s", "max_train_time_s"),
+            *("checkpoint_interval_s", "max_train_time_s", "stay_close"),
         ):
             self._require(name, lambda value: value >= 0, "0 or more")
         is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
@@ -435,6 +439,7 @@ class CurrentConfig(PPOConfig):
         weight_decay: float
         max_grad_norm: float
         target_kl: float | None
+        stay_close: float
         minibatch_size: int
         update_epochs: int
 

@@ -276,7 +276,7 @@ def train(
     begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
     start = settings_of_run(out) if resume else begin | own.settings_for(num_rows, total)
     asked = given.applied(origin.start(chosen, start))
-    config = origin.checked(changed_config(asked, {"total_steps": steps, **options}))
+    config = origin.checked(changed_config(asked, {"total_steps": steps, **options}), resume)
     if resume:
         words = "; ".join([f"resuming {out}", *given.changes(start, config)])
     else:
