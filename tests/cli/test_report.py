@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.tracking.runs import (
+    AGREEMENT,
     CURVES_FILE,
     EVALUATED,
     REWARD,
@@ -391,6 +392,20 @@ def test_self_play_is_explained(tmp_path: Path) -> None:
     [line] = svg.iter(f"{SPACE}polyline")
     heights = {point.split(",")[1] for point in str(line.get("points")).split()}
     assert len(heights) == 1
+
+
+def test_a_teacher_and_the_score_are_one_chart(tmp_path: Path) -> None:
+    make(tmp_path / "a", [0, 3, 1])
+    assert "agreement" not in report_html(runs_of(tmp_path / "a"))
+    out = make(tmp_path / "b", [2, 4, 3], stay_close=0.2)
+    lines = [json.loads(line) for line in (out / CURVES_FILE).read_text().splitlines()]
+    told = [{**line, AGREEMENT: 0.5} for line in lines]
+    (out / CURVES_FILE).write_text("".join(json.dumps(line) + "\n" for line in told))
+    charts = re.findall(r"<svg.*?</svg>", report_html(runs_of(tmp_path)), re.S)
+    [chart] = [each for each in charts if "agreement with the teacher" in each]
+    assert "agreement, " in chart
+    assert f"{REWARD} from 2 (0) to 4 (1), " in chart
+    assert len([*drawn(chart).iter(f"{SPACE}polyline")]) == 2
 
 
 numbers = st.floats(-1e100, 1e100)
