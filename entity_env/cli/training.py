@@ -210,6 +210,11 @@ class Origin:
             )
         return cls(path, adapt)
 
+    @property
+    def aim(self) -> str:
+        """What the settings of the run are called."""
+        return "settings" if self.path is None else "fine-tuning settings"
+
     @cached_property
     def _weights(self) -> Weights:
         """The trained network, read once."""
@@ -228,7 +233,7 @@ class Origin:
         return [f"from {self.path}: {sentence}" for sentence in found]
 
     def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Settings with the network of the other run.
+        """Settings with the network of the other run, for fine-tuning it.
 
         Raises:
             CheckpointError: as `changes`.
@@ -236,7 +241,9 @@ class Origin:
         if self.path is None:
             return start
         self.changes(game)  # before anything else
-        return {**start, "net": self._weights.config}
+        tuned = PPOConfig(**start).for_fine_tuning()
+        changed = {"learning_rate": tuned.learning_rate, "ent_coef": tuned.ent_coef}
+        return {**start, **changed, "net": self._weights.config}
 
     def checked(self, config: PPOConfig, resume: bool) -> PPOConfig:
         """The same settings.

@@ -35,6 +35,10 @@ _INTEGERS: Final = {
     "episode_window": (1, 10**9),
 }
 """Smallest and largest value: a file must not make the trainer take all memory."""
+FINE_TUNING_STEP: Final = 0.3
+"""Share of a preset's step size for a network that can play already."""
+FINE_TUNING_ENTROPY: Final = 0.01
+"""Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
 SCHEDULED: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
     *("max_grad_norm", "target_kl", "stay_close", "minibatch_size", "update_epochs"),
@@ -222,7 +226,7 @@ class PPOConfig:
 
     stay_close: float | Schedule = 0.0
     """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
-    nats per decision; see `agents.ppo.teacher`. 0 = no teacher."""
+    nats per decision; see `evaluate_beside`. 0 = no teacher."""
 
     device: str = "cpu"
     """Where torch computes."""
@@ -349,6 +353,19 @@ class PPOConfig:
             total_steps = None
         own = found.settings_for(vec.num_rows, total_steps)
         return cls(**{**own, **settings})
+
+    def for_fine_tuning(self) -> PPOConfig:
+        """These settings for a network that can play already, such as `initialized_from` makes.
+
+        The step size is `FINE_TUNING_STEP` of this one, `ent_coef` at most `FINE_TUNING_ENTROPY`.
+        Schedules stay as they are. See docs/how-to/fine_tuning.md for what was measured.
+        """
+        tuned: dict[str, float] = {}
+        if not isinstance(self.learning_rate, Schedule):
+            tuned["learning_rate"] = self.learning_rate * FINE_TUNING_STEP
+        if not isinstance(self.ent_coef, Schedule):
+            tuned["ent_coef"] = min(self.ent_coef, FINE_TUNING_ENTROPY)
+        return self.changed(tuned)
 
     def summary(self) -> str:
         """The settings that are changed most often, in one line."""

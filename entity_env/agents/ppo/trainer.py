@@ -24,7 +24,15 @@ from entity_env.agents.ppo.checkpoint import (
 from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
 from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
-from entity_env.agents.ppo.learner import MakePolicy, new_learner, torch_device, torch_threads
+from entity_env.agents.ppo.learner import (
+    MakePolicy,
+    begin_teacher,
+    has_teacher,
+    load_teacher,
+    new_learner,
+    torch_device,
+    torch_threads,
+)
 from entity_env.agents.ppo.peers import (
     Peers,
     copy_from_first,
@@ -36,7 +44,6 @@ from entity_env.agents.ppo.peers import (
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.teacher import begin_teacher, has_teacher, load_teacher
 from entity_env.agents.ppo.tracking.advice import RunHistory, log_settings
 from entity_env.agents.ppo.tracking.progress import (
     EpisodeFigures,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.learner import evaluate_beside
 from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
-from entity_env.agents.ppo.teacher import evaluate_beside
 from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor

@@ -1,4 +1,4 @@
-"""The divergence from a teacher is that of the book, and keeps a policy close to it."""
+"""The learner's teacher: its divergence is that of the book, and keeps a policy close to it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from entity_env import (
 )
 from entity_env.agents.ppo import Policy, PPOConfig, Schedule, TrainResult, train
 from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.learner import TEACHER, evaluate_beside, frozen, new_policy
 from entity_env.agents.ppo.peers import ALONE, Peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
-from entity_env.agents.ppo.teacher import TEACHER, evaluate_beside, frozen
 from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.ppo.tracking.runs import AGREEMENT, read_run
 from entity_env.agents.ppo.update import learn, ppo_loss
@@ -263,7 +263,8 @@ def test_ranks_and_microbatches_learn_what_one_process_learns(kind: type[VecXor]
 def test_a_large_weight_keeps_the_policy_where_it_is(dropout: float) -> None:
     net, rollout = rollout_of(VecXor, 1)
     if dropout:
-        net = make_policy(net.obs_space, net.action_space, replace(SMALL, dropout=dropout))
+        size = replace(SMALL, dropout=dropout)
+        net = new_policy((net.obs_space, net.action_space), size, seed=1)
     start = {name: each.clone() for name, each in net.state_dict().items()}
     config = replace(CONFIG, update_epochs=8, net=replace(SMALL, dropout=dropout))
     found = {}
@@ -275,7 +276,6 @@ def test_a_large_weight_keeps_the_policy_where_it_is(dropout: float) -> None:
         for name, each in teacher.state_dict().items():
             assert torch.equal(each, start[name])
     assert found[30.0].teacher_kl < 0.5 * found[1e-9].teacher_kl
-    assert found[30.0].teacher_agreement >= found[1e-9].teacher_agreement
 
 
 def test_without_a_weight_there_is_no_teacher(tmp_path: Path) -> None:
