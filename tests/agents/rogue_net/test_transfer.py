@@ -577,5 +577,5 @@ def test_a_run_goes_on_from_the_level_of_the_old_one(tmp_path: Path) -> None:
     assert after == 3 * 128
     about = json.loads((tmp_path / "new" / "run.json").read_text())
     digest = network_digest(tmp_path / "old")
-    start = {"path": str(tmp_path / "old"), "sha256": digest, "changes": []}
-    assert about["init_from"] == start
+    begun = {"path": str(tmp_path / "old"), "sha256": digest, "changes": []}
+    assert about["init_from"] == begun
