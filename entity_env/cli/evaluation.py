@@ -74,9 +74,15 @@ class EvaluationPlan(NamedTuple):
         return against(game, name), RandomAgent
 
     def callbacks(
-        self, game: Game, *, step_timeout_s: float | None, on_error: OnError, num_workers: int
+        self,
+        game: Game,
+        *,
+        step_timeout_s: float | None,
+        on_error: OnError,
+        num_workers: int,
+        at_start: bool = False,
     ) -> list[Callback]:
-        """What evaluates a run, ends it and keeps checkpoints."""
+        """What evaluates a run, ends it and keeps checkpoints; `at_start` is `Evaluator`'s."""
         from entity_env.agents.ppo import CheckpointHistory, StopAtReward
 
         found: list[Callback] = []
@@ -91,6 +97,7 @@ class EvaluationPlan(NamedTuple):
                     episodes=self.eval_episodes or _EPISODES,
                     interval=self.eval_interval,
                     opponent=opponent,
+                    at_start=at_start,
                 )
             )
         if self.stop_at is not None:

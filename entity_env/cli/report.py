@@ -17,6 +17,7 @@ import numpy as np
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
 from entity_env.agents.ppo.tracking.runs import (
+    AGREEMENT,
     EVALUATED,
     REWARD,
     Curve,
@@ -47,6 +48,7 @@ _MORE: Final = (
 )
 """Curves of an HTML report besides the reward and the means of the game's own numbers."""
 _MAX_METRICS: Final = 12
+_TEACHER: Final = "agreement with the teacher, and the score as a share of its range"
 _RUN_NOTE: Final = (
     "Evaluation: mean reward of the last one, ± half of its 95 % confidence interval within that "
     "run; other seeds may differ by more. Training: mean over the last episodes that ended."
@@ -346,7 +348,24 @@ def _section(
         )
         for name in others
     ]
-    return [*parts, '<div class="small">', *small, "</div>"]
+    return [*parts, *_teachers(runs), '<div class="small">', *small, "</div>"]
+
+
+def _teachers(runs: Sequence[TrainingRun]) -> list[str]:
+    """A chart of the agreement with a teacher beside the score, where a run has one."""
+    taught = [run for run in runs if AGREEMENT in run.curves]
+    if not taught:
+        return []
+    name = EVALUATED if all(EVALUATED in run.curves for run in taught) else REWARD
+    lines = []
+    for agreement, score in zip(_lines(taught, AGREEMENT), _lines(taught, name), strict=True):
+        lines.append(Series(f"agreement, {agreement.name}", agreement.x, agreement.y))
+        if len(score.y):
+            low, high = float(score.y.min()), float(score.y.max())
+            share = (score.y - low) / ((high - low) or 1.0)
+            words = f"{plain(name)} from {low:.3g} (0) to {high:.3g} (1), {score.name}"
+            lines.append(Series(words, score.x, share))
+    return [svg_chart(_TEACHER, lines, x_label="decisions", width=960, background="")]
 
 
 def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:

@@ -12,7 +12,13 @@ from typing import Final
 from entity_env.agents.ppo import TrainResult
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
-from entity_env.agents.ppo.tracking.runs import REWARD, MeanReward, read_about, read_run
+from entity_env.agents.ppo.tracking.runs import (
+    EVALUATED,
+    REWARD,
+    MeanReward,
+    read_about,
+    read_run,
+)
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import best_words
@@ -74,9 +80,13 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
 def _tell_of_evaluation(out: Path, step: int) -> None:
     """Prints the evaluation at the end of a run, if there was one."""
     with suppress(EntityEnvError):  # `_show_curve` says that it cannot be read
-        evaluation = read_run(out).final_evaluation
+        run = read_run(out)
+        evaluation = run.final_evaluation
         if evaluation is not None and evaluation.step == step:
             echo(f"evaluation: mean reward {evaluation.words}")
+            curve = run.curves[EVALUATED]
+            if curve.steps[0] == 0:  # of the agent that the run began with
+                echo(f"start {curve.values[0]:.3f} -> end {evaluation.mean:.3f}")
 
 
 def _tell_what_to_try(out: Path) -> None:

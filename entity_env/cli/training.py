@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
-from entity_env.agents.ppo.config import RESTARTS
+from entity_env.agents.ppo.config import RESTARTS, values_of
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.ppo.tracking.runs import RUN_FILE
 from entity_env.agents.rogue_net import RogueNetConfig, read_network
@@ -210,6 +210,11 @@ class Origin:
             )
         return cls(path, adapt)
 
+    @property
+    def aim(self) -> str:
+        """What the settings of the run are called."""
+        return "settings" if self.path is None else "fine-tuning settings"
+
     @cached_property
     def _weights(self) -> Weights:
         """The trained network, read once."""
@@ -228,7 +233,7 @@ class Origin:
         return [f"from {self.path}: {sentence}" for sentence in found]
 
     def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Settings with the network of the other run.
+        """Settings with the network of the other run, for fine-tuning it.
 
         Raises:
             CheckpointError: as `changes`.
@@ -236,14 +241,19 @@ class Origin:
         if self.path is None:
             return start
         self.changes(game)  # before anything else
-        return {**start, "net": self._weights.config}
+        tuned = PPOConfig(**start).for_fine_tuning()
+        changed = {"learning_rate": tuned.learning_rate, "ent_coef": tuned.ent_coef}
+        return {**start, **changed, "net": self._weights.config}
 
-    def checked(self, config: PPOConfig) -> PPOConfig:
+    def checked(self, config: PPOConfig, resume: bool) -> PPOConfig:
         """The same settings.
 
         Raises:
             CheckpointError: they ask for another network than that of the other run.
+            UsageError: a new run is to stay close to none.
         """
+        if self.path is None and not resume and any(values_of(config.stay_close)):
+            raise UsageError("--stay-close is of --init-from: name the run to stay close to")
         if self.path is not None:
             require_same_net(self._weights.config, config.net, str(self.path))
         return config
@@ -349,6 +359,7 @@ class PlannedRun(NamedTuple):
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
+            at_start=self.origin.path is not None,
         )
 
 

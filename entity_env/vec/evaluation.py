@@ -175,6 +175,8 @@ class Evaluator(Callback):
             circles; it counts with the reward until then. None = ten times the mean of training,
             1000 at least.
         folder: of the best checkpoint; None = `best` in the folder of the run, if it has one.
+        at_start: whether a new run is also evaluated before its first update: one that begins with
+            a trained network never keeps less than that. A run that is resumed is not.
 
     Raises:
         UsageError: a number that cannot be. When the run starts: `folder` holds something else.
@@ -200,8 +202,10 @@ class Evaluator(Callback):
         seed: int = 0,
         max_length: int | None = None,
         folder: str | Path | None = None,
+        at_start: bool = False,
     ) -> None:
         self._source = source
+        self._at_start = at_start
         self._episodes = checked_count("episodes", episodes)
         self._interval = None if interval is None else checked_count("interval", interval)
         self._max_length = None if max_length is None else checked_count("max_length", max_length)
@@ -230,6 +234,10 @@ class Evaluator(Callback):
             require_place(self._folder)
             if state.is_resumed and (self._folder / CONFIG).is_file():
                 self._best = best_reward(self._folder)
+        if self._at_start and not state.is_resumed:
+            with same_random_states():
+                self._evaluate(state)
+            self._began = perf_counter()
 
     def on_update(self, state: TrainState) -> None:
         if not state.rank and self._is_due(state.progress.step, state.progress.total):

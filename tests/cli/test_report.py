@@ -18,6 +18,7 @@ from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
 from entity_env.agents.ppo.tracking.runs import (
+    AGREEMENT,
     CURVES_FILE,
     EVALUATED,
     REWARD,
@@ -420,6 +421,20 @@ def test_hints_of_a_run_are_shown_with_the_command_to_try(tmp_path: Path) -> Non
     assert tower["to_try"] == command
     assert (snake["hints"], snake["to_try"]) == ([], "")
     assert "Hints" not in report_html([run for run in runs if run.path != folder])
+
+
+def test_a_teacher_and_the_score_are_one_chart(tmp_path: Path) -> None:
+    make(tmp_path / "a", [0, 3, 1])
+    assert "agreement" not in report_html(runs_of(tmp_path / "a"))
+    out = make(tmp_path / "b", [2, 4, 3], stay_close=0.2)
+    lines = [json.loads(line) for line in (out / CURVES_FILE).read_text().splitlines()]
+    told = [{**line, AGREEMENT: 0.5} for line in lines]
+    (out / CURVES_FILE).write_text("".join(json.dumps(line) + "\n" for line in told))
+    charts = re.findall(r"<svg.*?</svg>", report_html(runs_of(tmp_path)), re.S)
+    [chart] = [each for each in charts if "agreement with the teacher" in each]
+    assert "agreement, " in chart
+    assert f"{REWARD} from 2 (0) to 4 (1), " in chart
+    assert len([*drawn(chart).iter(f"{SPACE}polyline")]) == 2
 
 
 numbers = st.floats(-1e100, 1e100)

@@ -213,6 +213,36 @@ def test_an_interval_is_exact_and_the_end_is_always_evaluated() -> None:
     assert 0 < results[0].metrics["odd"] < 1
 
 
+def test_a_start_is_the_first_best_and_changes_no_bit(tmp_path: Path) -> None:
+    plain, draws = trained(None)
+    evaluator = Evaluator(seeded, interval=512, at_start=True)
+    other, other_draws = trained(tmp_path, evaluator)
+    assert draws == other_draws
+    state = other.net.state_dict()
+    assert all(torch.equal(each, state[name]) for name, each in plain.net.state_dict().items())
+    curves = read_run(tmp_path).curves
+    assert curves["evaluation/mean_reward"].steps[0] == 0
+    assert min(each.steps[0] for name, each in curves.items() if "evaluation" not in name) > 0
+    assert best_reward(tmp_path / "best") == curves["evaluation/mean_reward"].values.max()
+
+
+def test_a_start_is_kept_if_nothing_better_comes(tmp_path: Path) -> None:
+    rewards = iter([3.0, 1.0, 2.0])
+
+    def play(agent: Agent, *, seed: int) -> None:
+        if ask(agent) is not None:
+            agent.game_over(Obs(next(rewards)))
+
+    run = Run(SimpleNamespace(choose_batch=stay), tmp_path)
+    evaluator = Evaluator(dots_game(play), episodes=1, interval=50, at_start=True)
+    evaluated(evaluator, run, 50, 100)
+    assert [each.step for each in run.results] == [0, 50, 100]
+    assert [each["evaluation"]["mean_reward"] for each in run.saved] == [3.0]
+    resumed = Run(None)
+    evaluator.on_start(resumed.at(50, is_resumed=True))
+    assert not resumed.results
+
+
 @pytest.mark.parametrize("max_length", [None, 7])
 def test_episodes_without_end_are_cut(
     max_length: int | None, caplog: pytest.LogCaptureFixture

@@ -35,9 +35,13 @@ _INTEGERS: Final = {
     "episode_window": (1, 10**9),
 }
 """Smallest and largest value: a file must not make the trainer take all memory."""
+FINE_TUNING_STEP: Final = 0.3
+"""Share of a preset's step size for a network that can play already."""
+FINE_TUNING_ENTROPY: Final = 0.01
+"""Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
 SCHEDULED: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
-    *("max_grad_norm", "target_kl", "minibatch_size", "update_epochs"),
+    *("max_grad_norm", "target_kl", "stay_close", "minibatch_size", "update_epochs"),
 )
 """Settings that may be a `Schedule`."""
 _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
@@ -53,7 +57,7 @@ _FLAGS: Final = (
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
     *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
-    "max_train_time_s",
+    *("max_train_time_s", "stay_close"),
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
@@ -220,6 +224,10 @@ class PPOConfig:
     target_kl: float | Schedule | None = None
     """Divergence from the rollout's policy that ends learning from it early; None = never."""
 
+    stay_close: float | Schedule = 0.0
+    """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
+    nats per decision; see `evaluate_beside`. 0 = no teacher."""
+
     device: str = "cpu"
     """Where torch computes."""
     num_threads: int | None = 1
@@ -269,7 +277,7 @@ class PPOConfig:
             require_choice("compile", self.compile, COMPILE_MODES)
         for name in (
             *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
-            *("checkpoint_interval_s", "max_train_time_s"),
+            *("checkpoint_interval_s", "max_train_time_s", "stay_close"),
         ):
             self._require(name, lambda value: value >= 0, "0 or more")
         is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
@@ -345,6 +353,19 @@ class PPOConfig:
             total_steps = None
         own = found.settings_for(vec.num_rows, total_steps)
         return cls(**{**own, **settings})
+
+    def for_fine_tuning(self) -> PPOConfig:
+        """These settings for a network that can play already, such as `initialized_from` makes.
+
+        The step size is `FINE_TUNING_STEP` of this one, `ent_coef` at most `FINE_TUNING_ENTROPY`.
+        Schedules stay as they are. See docs/how-to/fine_tuning.md for what was measured.
+        """
+        tuned: dict[str, float] = {}
+        if not isinstance(self.learning_rate, Schedule):
+            tuned["learning_rate"] = self.learning_rate * FINE_TUNING_STEP
+        if not isinstance(self.ent_coef, Schedule):
+            tuned["ent_coef"] = min(self.ent_coef, FINE_TUNING_ENTROPY)
+        return self.changed(tuned)
 
     def summary(self) -> str:
         """The settings that are changed most often, in one line."""
@@ -435,6 +456,7 @@ class CurrentConfig(PPOConfig):
         weight_decay: float
         max_grad_norm: float
         target_kl: float | None
+        stay_close: float
         minibatch_size: int
         update_epochs: int
 

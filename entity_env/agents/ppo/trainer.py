@@ -24,7 +24,15 @@ from entity_env.agents.ppo.checkpoint import (
 from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
 from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
-from entity_env.agents.ppo.learner import MakePolicy, new_learner, torch_device, torch_threads
+from entity_env.agents.ppo.learner import (
+    MakePolicy,
+    begin_teacher,
+    has_teacher,
+    load_teacher,
+    new_learner,
+    torch_device,
+    torch_threads,
+)
 from entity_env.agents.ppo.peers import (
     Peers,
     copy_from_first,
@@ -163,6 +171,8 @@ def _train(
                 try:
                     collector, begun = run.begin(), run.learner.update
                     run.call("on_start")
+                    if not begun and (recorded := run.take_recorded()):
+                        write_curves(run.progress, {}, recorded)
                     while run.learner.step < config.total_steps:
                         run.update(collector, interrupt.check)
                         if run.learner.update == begun + 1:
@@ -229,6 +239,8 @@ class _Run(TrainState):
         """Whether this rank wants to end the run early, and at the end whether all do."""
         self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
+        self._is_given = policy is not None
+        self._teacher: Policy | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
         """Of all ranks, at the last update."""
@@ -368,6 +380,8 @@ class _Run(TrainState):
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
         self._progress = self._figures(Losses(), self.config.at(self.learner.step))
+        if has_teacher(self.config):
+            self._teacher = load_teacher(path, net)
 
     def writer(
         self, out: Path | None, given: Mapping[str, object]
@@ -398,6 +412,9 @@ class _Run(TrainState):
         self._begins_statistics = not learner.net.has_statistics
         if self._begins_statistics:
             self._count(next_obs)
+        if has_teacher(self.config):
+            start = learner.net if self._is_given else None
+            self._teacher = begin_teacher(self._teacher or start, peers, self.out)
         self.speed.start(learner.step)
         return collector
 
@@ -414,7 +431,8 @@ class _Run(TrainState):
         if config.norm_returns:
             learner.net.scale_values(learner.returns.mean, scale)
         optimizer, rng = learner.optimizer, learner.rng
-        losses = learn(learner.net, optimizer, rollout, now, rng, scale, self.peers)
+        net, teacher = learner.net, self._teacher
+        losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
         # After learning, so that the policy which learns is the one that played. The first rollout
         # was normalized by its first observations, which must not be counted twice: restart.
         self._count(rollout.obs, restart=self._begins_statistics)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.learner import evaluate_beside
 from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.ppo.tracking.progress import Losses
@@ -22,6 +23,8 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
 
 _NUM_FIGURES: Final = 5
+_NUM_TEACHER_FIGURES: Final = 2
+"""More of them with a teacher: the divergence from it, and the agreement."""
 _LEAST_DEVIATION: Final = 0.1
 """Of advantages, in deviations of returns: what is below that is mostly errors of the value."""
 
@@ -34,25 +37,26 @@ def learn(
     rng: np.random.Generator,
     return_scale: float | None = None,
     peers: Peers = ALONE,
+    teacher: Policy | None = None,
 ) -> Losses:
     """Some epochs of minibatches over a rollout; changes nothing if no outcome is known.
 
     A minibatch has a part of the rollout of every rank, and all take the same step: the gradient
     is the mean over the decisions of all. Its network is in training mode meanwhile. What dropout
-    zeroes depends on `rng` alone.
+    zeroes depends on `rng` alone. `teacher` is the network to stay close to.
     """
     total, explained = _explained_variance(rollout, peers)
     net.train()
     try:
         old = copy.deepcopy(net) if _has_dropout(net) else None
-        minibatches = _Minibatches(net, old, rollout, config, return_scale, peers)
+        minibatches = _Minibatches(net, old, rollout, config, return_scale, peers, teacher)
         seen = _descend(minibatches, optimizer, rng, total)
     finally:
         net.eval()
     if not seen:
         return Losses()
-    policy_loss, value_loss, entropy, approx_kl, clip_fraction = torch.stack(seen).mean(0).tolist()
-    return Losses(policy_loss, value_loss, entropy, approx_kl, clip_fraction, explained)
+    figures = torch.stack(seen).mean(0).tolist()
+    return Losses(*[*figures[:_NUM_FIGURES], explained, *figures[_NUM_FIGURES:]])
 
 
 class _Moments(NamedTuple):
@@ -68,6 +72,7 @@ class _Minibatches(NamedTuple):
 
     Args:
         old: a copy of the network before it learnt, if it has dropout.
+        teacher: the network to stay close to, if there is one.
     """
 
     net: Policy
@@ -76,6 +81,7 @@ class _Minibatches(NamedTuple):
     config: CurrentConfig
     return_scale: float | None
     peers: Peers = ALONE
+    teacher: Policy | None = None
 
     def add_gradient(
         self,
@@ -87,7 +93,8 @@ class _Minibatches(NamedTuple):
 
         `moments` are those of the advantages of all ranks, whose shares add up to 1; None = alone.
         """
-        loss_sum, figures = 0.0, torch.zeros(_NUM_FIGURES, device=self.net.device)
+        num_figures = _NUM_FIGURES + (_NUM_TEACHER_FIGURES if self.teacher is not None else 0)
+        loss_sum, figures = 0.0, torch.zeros(num_figures, device=self.net.device)
         for minibatch, config, share in self._parts(mb_inds, moments):
             new, minibatch = self._evaluate(minibatch, rng)
             loss, own = ppo_loss(new, minibatch, config, self.return_scale)
@@ -129,14 +136,14 @@ class _Minibatches(NamedTuple):
         zeroed, which are equal before the first step.
         """
         if self.old is None:
-            return self.net.evaluate(minibatch.obs, minibatch.samples), minibatch
+            return evaluate_beside(self.teacher, self.net, minibatch), minibatch
         seed = int(rng.integers(2**63))
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             with torch.no_grad():
                 old = self.old.evaluate(minibatch.obs, minibatch.samples)
             torch.manual_seed(seed)
-            new = self.net.evaluate(minibatch.obs, minibatch.samples)
+            new = evaluate_beside(self.teacher, self.net, minibatch)
         logprobs, values = (each.cpu().numpy() for each in (old.logprobs, old.values))
         return new, replace(minibatch, logprobs=logprobs, values=values)
 
@@ -214,6 +221,7 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
 
+    Where `new` was compared with a teacher, the divergence from it is added.
     `return_scale` is the deviation of returns, the unit of the value loss with `norm_returns`.
     Advantages are divided by their own deviation, but by no less than a share of that scale: where
     all outcomes are equal, they are errors of the value, which must not become large ones.
@@ -243,6 +251,11 @@ def ppo_loss(
         approx_kl = (ratio - 1 - logratio).mean()
         clip_fraction = ((ratio - 1).abs() > config.clip_coef).float().mean()
         figures = torch.stack((pg_loss, v_loss, entropy, approx_kl, clip_fraction))
+    if new.teacher_kl is not None and new.agreement is not None:
+        teacher_kl = new.teacher_kl.mean()
+        loss = loss + config.stay_close * teacher_kl
+        compared = torch.stack((teacher_kl.detach(), new.agreement.mean()))
+        figures = torch.cat((figures, compared))
     return loss, figures
 
 
@@ -265,7 +278,10 @@ def _normalized(
 
 
 def _not_finite_figures(norm: float, figures: Tensor) -> str:
-    names = ("policy loss", "value loss", "entropy", "divergence of the policy")
+    names = (
+        *("policy loss", "value loss", "entropy", "divergence of the policy", "clipped share"),
+        "divergence from the teacher",
+    )
     given = dict(zip(names, figures.tolist(), strict=False))
     bad = [f"{name} {value}" for name, value in given.items() if not math.isfinite(value)]
     return f"not finite: {', '.join([*bad, f'length of the gradient {norm}'])}"

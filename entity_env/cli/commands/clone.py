@@ -370,4 +370,5 @@ def _report(result: CloneResult, game_words: Sequence[str], out: Path) -> None:
     echo(f"play: entity-env play {game} --agent {place}")
     echo(f"measure: entity-env eval {game} --agent {place}")
     tuned = shlex.quote(f"{out}-ppo")
-    echo(f"fine-tune: entity-env train {game} --init-from {place} --out {tuned}")
+    options = f"--init-from {place} --stay-close 0.2 --out {tuned}"
+    echo(f"fine-tune: entity-env train {game} {options}")

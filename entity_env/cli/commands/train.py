@@ -135,7 +135,9 @@ def preset_of(game: Game) -> Preset:
 @click.option(
     "--init-from",
     type=click.Path(path_type=Path),
-    help="Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps.",
+    help="Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, "
+    "with smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is never "
+    "worse.",
 )
 @click.option(
     "--adapt",
@@ -276,12 +278,12 @@ def train(
     begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
     start = settings_of_run(out) if resume else begin | own.settings_for(num_rows, total)
     asked = given.applied(origin.start(chosen, start))
-    config = origin.checked(changed_config(asked, {"total_steps": steps, **options}))
+    config = origin.checked(changed_config(asked, {"total_steps": steps, **options}), resume)
     if resume:
         words = "; ".join([f"resuming {out}", *given.changes(start, config)])
     else:
         require_unused(out)
-        words = f"settings for {own.kind}: {num_envs} environments, {config.summary()}"
+        words = f"{origin.aim} for {own.kind}: {num_envs} environments, {config.summary()}"
     require_writable(out)
     _announce(launched, words, [*told(shares), *origin.changes(chosen)])
     about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}

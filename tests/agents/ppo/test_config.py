@@ -283,6 +283,15 @@ def test_a_network_keeps_its_kind_where_it_can() -> None:
     )
 
 
+def test_fine_tuning_takes_smaller_steps_and_explores_less() -> None:
+    tuned = PPOConfig(learning_rate=0.01, ent_coef=0.1, gamma=0.9).for_fine_tuning()
+    assert (tuned.learning_rate, tuned.ent_coef, tuned.gamma) == (0.003, 0.01, 0.9)
+    assert PPOConfig(ent_coef=0.001).for_fine_tuning().ent_coef == 0.001
+    falling = Schedule([(0, 0.1), (1, 0)])
+    given = PPOConfig(learning_rate=falling, ent_coef=falling)
+    assert given.for_fine_tuning() == given
+
+
 def test_a_sweep_varies_what_has_a_schedule() -> None:
     falling = Schedule([(0, 0.01), (1, 0)])
     config = replace(

@@ -28,6 +28,7 @@ from entity_env.agents.rogue_net import (
     save_checkpoint,
 )
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
+from entity_env.agents.rogue_net.checkpoints.folder import network_digest
 from entity_env.agents.rogue_net.config import NetConfig
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
@@ -420,7 +421,8 @@ def test_without_adapt_every_difference_is_named(
         initialized_from(path)(*changed(OLD, Unit=("x", "y"), Rock=("x", "y")))
     same = initialized_from(path)(*OLD)
     assert same.has_statistics
-    assert same.origin == {"init_from": {"path": str(path), "changes": []}}
+    digest = network_digest(path)
+    assert same.origin == {"init_from": {"path": str(path), "sha256": digest, "changes": []}}
 
 
 def test_changes_are_sentences() -> None:
@@ -514,6 +516,7 @@ def test_a_feature_that_never_changed_counts_as_new(tmp_path: Path) -> None:
     new = initialized_from(tmp_path / "old.agent")(*spaces)
     assert new.origin["init_from"] == {
         "path": str(tmp_path / "old.agent"),
+        "sha256": network_digest(tmp_path / "old.agent"),
         "changes": ["feature Unit.hp has never changed: without effect at first"],
     }
     np.testing.assert_allclose(
@@ -573,4 +576,6 @@ def test_a_run_goes_on_from_the_level_of_the_old_one(tmp_path: Path) -> None:
     assert before == 128
     assert after == 3 * 128
     about = json.loads((tmp_path / "new" / "run.json").read_text())
-    assert about["init_from"] == {"path": str(tmp_path / "old"), "changes": []}
+    digest = network_digest(tmp_path / "old")
+    begun = {"path": str(tmp_path / "old"), "sha256": digest, "changes": []}
+    assert about["init_from"] == begun

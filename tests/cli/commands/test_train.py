@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,17 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from entity_env.agents.ppo import Losses, TrainProgress
-from entity_env.agents.ppo.tracking.runs import read_run
-from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
+from entity_env.agents.rogue_net.checkpoints.folder import (
+    find_checkpoint,
+    network_digest,
+    read_header,
+)
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
 from entity_env.cli.load_game import load_game
 from entity_env.replay import Replay
+from entity_env.vec.evaluation import best_reward
 from tests.cli.commands.test_eval import BROKEN
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
@@ -447,6 +453,8 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
         ),
         (("--init-from", str(first), "--adapt", "--d-model=16"), "its d_model is 8, asked for 16"),
         (("--init-from", str(tmp_path / "none"), "--adapt"), "no checkpoint at"),
+        (("--stay-close=0.2",), "--stay-close is of --init-from: name the run to stay close to"),
+        (("--set-train=stay_close=[[0, 0.2], [1, 0]]",), "--stay-close is of --init-from"),
     ):
         refused = begin(*more)
         assert refused.exit_code == 2
@@ -460,9 +468,41 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     assert f"from {first}: choice HEAL of Move is new: starts as likely as" in result.stdout
     assert step_in(second) == 64
     assert settings_in(second)["net"]["d_model"] == 8
+    assert result.stdout.startswith("fine-tuning settings for any number of entities: ")
+    beginner, tuned = settings_in(first), settings_in(second)
+    assert tuned["learning_rate"] == pytest.approx(0.3 * beginner["learning_rate"])
+    assert (beginner["ent_coef"], tuned["ent_coef"]) == (0.1, 0.01)
+    start, end = (
+        float(x) for x in re.findall(r"^start (\S+) -> end (\S+)$", result.stdout, re.M)[0]
+    )
+    assert read_run(second).curves[EVALUATED].values[[0, -1]].round(3).tolist() == [start, end]
+    assert best_reward(second / "best") >= start - 0.001
     resumed = begin("--steps", "128", "--resume")
     assert resumed.exit_code == 0
     assert step_in(second) == 128
     about = json.loads((second / "run.json").read_text())["init_from"]
     assert about["path"] == str(first)
     assert len(about["changes"]) == 2
+    assert about["sha256"] == network_digest(first)
+
+
+def test_a_policy_stays_close_to_the_agent_that_it_began_with(tmp_path: Path) -> None:
+    """Also after that agent is gone; typed settings take the place of those for fine-tuning."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train(first, *SMALL, "--steps=64").exit_code == 0
+    words = ("--num-envs=4", "--num-threads=1", "--steps=64", "--eval-interval=0")
+    typed = ("--learning-rate=0.002", "--set-train=ent_coef=0.05", "--stay-close=0.2")
+    result = train(second, "--init-from", str(first), *words, *typed)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "start " not in result.stdout
+    found = settings_in(second)
+    assert [found[n] for n in ("learning_rate", "ent_coef", "stay_close")] == [0.002, 0.05, 0.2]
+    shutil.rmtree(first)
+    assert train(second, "--resume", "--steps=128").exit_code == 0
+    curve = read_run(second).curves["losses/teacher_kl"]
+    assert curve.steps.tolist() == [64, 128]
+    shutil.rmtree(second / "teacher")
+    refused = train(second, "--resume", "--steps=192")
+    assert refused.exit_code == 2
+    assert "resume with --stay-close 0" in refused.stderr
+    assert train(second, "--resume", "--steps=192", "--stay-close=0").exit_code == 0

@@ -31,6 +31,8 @@ class Losses:
             http://joschu.net/blog/kl-approx.html.
         clip_fraction: share of decisions with a clipped ratio.
         explained_variance: 1 - Var(return - value) / Var(return) before the update.
+        teacher_kl: nats per decision that the policy differs from its teacher's; NaN without one.
+        teacher_agreement: share of the choices whose most probable one is the teacher's.
     """
 
     policy_loss: float = float("nan")
@@ -39,6 +41,8 @@ class Losses:
     approx_kl: float = float("nan")
     clip_fraction: float = float("nan")
     explained_variance: float = float("nan")
+    teacher_kl: float = float("nan")
+    teacher_agreement: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,12 @@ REWARD: Final = "episode/mean_reward"
 """Name of the curve that runs are compared by."""
 EVALUATED: Final = "evaluation/mean_reward"
 """Name of the curve of evaluations."""
+AGREEMENT: Final = "teacher/agreement"
+"""Name of the curve of the choices that are those of the teacher."""
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
+_LOSS_CURVES: Final = {"teacher_agreement": AGREEMENT}
+"""Curves of `Losses` that are not `losses/` and the field's name."""
 _BEGIN: Final = b'{"step":'
 """What every line of a curve file begins with: other files of that name are not ours."""
 _MAX_RUN_BYTES: Final = 1 << 20
@@ -173,9 +177,11 @@ def curve_writer(
         def write(
             progress: TrainProgress, metrics: Mapping[str, Metric], recorded: Mapping[str, float]
         ) -> None:
+            # Before the first update there are none but those of callbacks.
+            figures = _curve_points(progress, metrics) if progress.step else {}
             points = {
                 name: float(value)
-                for name, value in {**recorded, **_curve_points(progress, metrics)}.items()
+                for name, value in {**recorded, **figures}.items()
                 if math.isfinite(value)
             }
             if file is not None:
@@ -241,7 +247,10 @@ def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dic
         "episode/count": progress.num_episodes,
         "episode/window": progress.window,
         "episode/unfinished": progress.unfinished,
-        **{f"losses/{name}": value for name, value in asdict(progress.losses).items()},
+        **{
+            _LOSS_CURVES.get(name, f"losses/{name}"): value
+            for name, value in asdict(progress.losses).items()
+        },
         **{
             f"metrics/{name}.{part}": getattr(metric, part)
             for part in ("mean", "min", "max")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     MODEL,
     OPTIMIZER,
     Header,
+    network_digest,
     write_checkpoint,
 )
 from entity_env.agents.rogue_net.checkpoints.reader import (
@@ -168,7 +170,7 @@ def initialized_from(
     """
     if policy is not None:
         return _OwnStart(find_network(Path(path)), policy)
-    weights = read_network(path)
+    weights, identity = read_network(path), _identity(Path(path))
     if net is not None:
         require_same_net(weights.config, net, str(path))
 
@@ -186,10 +188,17 @@ def initialized_from(
                 module.go_on(as_tensor(found.is_new[f"{name}."], module.mean.device))
         for sentence in changes:
             _LOGGER.info("started from %s: %s", path, sentence)
-        made.origin = {"init_from": {"path": str(path), "changes": changes}}
+        made.origin = {"init_from": {**identity, "changes": changes}}
         return made
 
     return make
+
+
+def _identity(path: Path) -> dict[str, str]:
+    """Path and SHA-256 of a network; the path alone of one of enn-trainer."""
+    with suppress(CheckpointError):
+        return {"path": str(path), "sha256": network_digest(path)}
+    return {"path": str(path)}
 
 
 class _OwnStart:
@@ -213,7 +222,7 @@ class _OwnStart:
                 "your own cannot be adapted"
             )
         made = _filled(self.policy(obs_space, action_space), self.content, self.found)
-        made.origin = {"init_from": {"path": str(self.found), "changes": []}}
+        made.origin = {"init_from": {**_identity(self.found), "changes": []}}
         return made
 
 

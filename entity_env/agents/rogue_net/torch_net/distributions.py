@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -68,6 +69,17 @@ class ActionDistribution(ABC):
         return self.logprob(samples), self.entropy()
 
     @abstractmethod
+    def kl_from(self, teacher: Self) -> Tensor:
+        """`(num_actors,)` float32 nats, KL(teacher || this), of the same actors and masks."""
+
+    @abstractmethod
+    def agrees_with(self, teacher: Self) -> Tensor:
+        """`(num_actors,)` bool: the most probable sample is that of the teacher.
+
+        Real numbers agree if every mean is within one standard deviation of the teacher's.
+        """
+
+    @abstractmethod
     def actions(self, samples: Tensor) -> Tensor:
         """Samples in the units of the action space, as an environment takes them."""
 
@@ -108,6 +120,13 @@ class CategoricalDistribution(ActionDistribution):
 
     def entropy(self) -> Tensor:
         return -(self.logprobs.exp() * self.logprobs).sum(dim=1)
+
+    def kl_from(self, teacher: Self) -> Tensor:
+        # Where not allowed, both logarithms are finite, and the probability is 0.
+        return (teacher.logprobs.exp() * (teacher.logprobs - self.logprobs)).sum(dim=1)
+
+    def agrees_with(self, teacher: Self) -> Tensor:
+        return self.best() == teacher.best()
 
     def actions(self, samples: Tensor) -> Tensor:
         return samples
@@ -152,6 +171,16 @@ class GaussianDistribution(ActionDistribution):
     def entropy(self) -> Tensor:
         each = self.log_std + (0.5 + _HALF_LOG_TWO_PI)
         return each.sum().expand(len(self.mean))
+
+    def kl_from(self, teacher: Self) -> Tensor:
+        distance = (teacher.mean - self.mean) * torch.exp(-self.log_std)
+        log_ratio = teacher.log_std - self.log_std
+        each = 0.5 * ((2 * log_ratio).exp() + distance.square() - 1) - log_ratio
+        return each.sum(dim=1)
+
+    def agrees_with(self, teacher: Self) -> Tensor:
+        is_near = (self.mean - teacher.mean).abs() <= teacher.log_std.exp()
+        return is_near.all(dim=1)
 
     def actions(self, samples: Tensor) -> Tensor:
         # Halved before they are added: the sum of two float32 can overflow.

@@ -68,11 +68,20 @@ Decisions: TypeAlias = PolicyOutput
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Log-probabilities, entropy and values of given samples: `(num_rows,)`, with gradients."""
+    """Log-probabilities, entropy and values of given samples: `(num_rows,)`, with gradients.
+
+    Args:
+        teacher_kl: divergence KL(teacher || policy) in nats, summed over the actors and actions of
+            a row; None without a teacher.
+        agreement: share of the choices of a row that are the teacher's, see
+            `ActionDistribution.agrees_with`, without gradients; 1 for a row without actors.
+    """
 
     logprobs: Tensor
     entropy: Tensor
     values: Tensor
+    teacher_kl: Tensor | None = None
+    agreement: Tensor | None = None
 
 
 class Policy(nn.Module, ABC):
@@ -194,10 +203,7 @@ class Policy(nn.Module, ABC):
         self, batch: EntityBatch, samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
     ) -> Evaluation:
         """Evaluates samples that `act` returned, of every action of the space."""
-        distributions, values = self.distributions(batch)
-        chosen = {name: as_tensor(samples[name], self.device) for name in distributions}
-        logprobs, entropy = _sum_over_actors(distributions, chosen, values)
-        return Evaluation(logprobs, entropy, values)
+        return evaluation_of(*self.distributions(batch), samples)
 
     @torch.inference_mode()
     def values(self, batch: EntityBatch) -> NDArray[np.float32]:
@@ -249,6 +255,17 @@ class ValueScale(nn.Module):
         head.bias.mul_(ratio).add_((float(self.mean) - mean) / std)
         self.mean.fill_(mean)
         self.std.fill_(std)
+
+
+def evaluation_of(
+    distributions: Mapping[ActionName, ActionDistribution],
+    values: Tensor,
+    samples: Mapping[ActionName, NDArray[np.int64 | np.float32]],
+) -> Evaluation:
+    """The evaluation of samples by what `Policy.distributions` returned."""
+    chosen = {name: as_tensor(samples[name], values.device) for name in distributions}
+    logprobs, entropy = _sum_over_actors(distributions, chosen, values)
+    return Evaluation(logprobs, entropy, values)
 
 
 def _to_actions(
