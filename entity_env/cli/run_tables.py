@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from entity_env.agents.intervals import Interval
-from entity_env.agents.ppo.tracking.runs import MeanReward, Setting, TrainingRun, read_run
+from entity_env.agents.ppo.tracking.rewards import MeanReward
+from entity_env.agents.ppo.tracking.runs import Setting, TrainingRun, read_run
 from entity_env.agents.ppo.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
 

@@ -48,7 +48,14 @@ from entity_env.agents.ppo.tracking.progress import (
 )
 from entity_env.agents.ppo.tracking.provenance import about_training
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
+from entity_env.agents.ppo.tracking.runs import (
+    TrainingRun,
+    add_random_play,
+    curve_writer,
+    end_run,
+    write_run,
+)
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
@@ -215,6 +222,8 @@ class _Run(TrainState):
         self.rank = peers.rank
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
+        self._written = None if peers.rank else out
+        """Folder that this rank writes to."""
         self.error = None
         self.is_resumed = False
         self.is_stopping = False
@@ -275,6 +284,10 @@ class _Run(TrainState):
             self.record(f"evaluation/{name}", value)
         self.call("on_evaluation", evaluation)
 
+    def add_random_play(self, random_play: RandomPlay) -> None:
+        self._progress = replace(self._progress, random_play=random_play)
+        self._described = add_random_play(self._written, self._described, random_play)
+
     def save_copy(
         self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
     ) -> None:
@@ -312,7 +325,7 @@ class _Run(TrainState):
         self.error = error
         if not self.peers.rank:
             compiled = {"compiled_from_step": self._compiled_from_step()}
-            end_run(self.out, self._described, self.learner.step, compiled)
+            end_run(self._written, self._described, self.learner.step, compiled)
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -366,6 +379,7 @@ class _Run(TrainState):
         step, net = self.learner.step, self.learner.net
         about = about_training(self.vec, net, self.peers.size, given)
         self._described = write_run(out, self.config, step, about)
+        self._progress = replace(self._progress, random_play=self._described.random_play)
         return curve_writer(out, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
@@ -546,6 +560,7 @@ class _Run(TrainState):
             window=episodes.window,
             unfinished=episodes.unfinished,
             is_compiling=is_compiling,
+            random_play=self._progress.random_play,
         )
 
 

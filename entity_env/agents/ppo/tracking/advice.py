@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from entity_env.agents.ppo.config import PPOConfig, values_of
-from entity_env.agents.ppo.tracking.progress import MOST_UNFINISHED, TrainProgress
+from entity_env.agents.ppo.tracking.progress import TrainProgress
+from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace

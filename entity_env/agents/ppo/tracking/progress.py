@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class TrainProgress:
         unfinished: share of the running episodes that are longer already than all that these means
             are of. If it is large, the means are of the short episodes.
         is_compiling: kernels are compiled in the background, and all is computed in torch.
+        random_play: what random play gets, see `entity_env.vec.RandomBaseline`; None if that was
+            not measured.
     """
 
     step: int
@@ -81,13 +84,9 @@ class TrainProgress:
     window: int = 0
     unfinished: float = 0.0
     is_compiling: bool = False
+    random_play: RandomPlay | None = None
 
 
-MOST_UNFINISHED: Final = 0.05
-"""Share of running episodes that are longer than all finished ones, from which means are biased.
-
-Where lengths do not change, it is about 1 / `episode_window`.
-"""
 _SPEED_WINDOW_S: Final = 10.0
 _FEW_UPDATES: Final = 3
 """After so many the time that is left is not known yet."""
