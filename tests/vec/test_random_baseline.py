@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -28,14 +28,20 @@ CONFIG = PPOConfig(
 
 
 def trained(
-    game: Game, *callbacks: Callback, out: Path | None = None, **settings: object
+    game: Game,
+    *callbacks: Callback,
+    out: Path | None = None,
+    about: Mapping[str, object] | None = None,
+    **settings: object,
 ) -> tuple[TrainResult, list[float]]:
     """A run, and the draws that the game took from what games share."""
     random.seed(5)
     np.random.seed(5)
     resume = bool(settings)
     with VecEnv(game, 8) as vec:
-        result = train(vec, CONFIG.changed(settings), out=out, resume=resume, callbacks=callbacks)
+        result = train(
+            vec, CONFIG.changed(settings), out=out, resume=resume, callbacks=callbacks, about=about
+        )
     return result, [random.random(), np.random.random()]
 
 
@@ -57,6 +63,9 @@ def test_a_run_stays_the_same_bit_by_bit_and_keeps_the_figures(tmp_path: Path) -
     again = RandomBaseline(seeded, episodes=3)  # a run that goes on does not measure it again
     resumed, _ = trained(seeded, again, out=tmp_path, total_steps=512)
     assert resumed.progress.random_play == found == read_run(tmp_path).random_play
+    about = {"settings": {"size": 3}}  # another game
+    changed, _ = trained(seeded, again, out=tmp_path, about=about, total_steps=768)
+    assert changed.progress.random_play == read_run(tmp_path).random_play != found
 
 
 def test_it_is_the_mean_of_random_actions() -> None:

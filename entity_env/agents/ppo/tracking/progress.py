@@ -50,7 +50,8 @@ class TrainProgress:
         total: decisions at the end.
         update: rollouts learnt from so far.
         steps_per_s: decisions per second, over the last seconds, one update at least.
-        mean_reward: mean episode reward over the last episodes; NaN before the first has ended.
+        mean_reward: mean reward of recent episodes, see `EpisodeMeter`; NaN before the first has
+            ended.
         mean_length: mean number of actions of the same episodes.
         num_episodes: episodes that ended so far.
         losses: of the last update.
@@ -88,6 +89,9 @@ class TrainProgress:
 
 
 _SPEED_WINDOW_S: Final = 10.0
+_RECENT_SHARE: Final = 0.1
+"""Of all episodes so far, that means go over."""
+_LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
 """After so many the time that is left is not known yet."""
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
@@ -162,35 +166,61 @@ class SpeedMeter:
 
 
 class EpisodeMeter:
-    """Means over the last `window` episodes, and metrics of the games over a rollout."""
+    """Means over recent episodes, and metrics of the games over a rollout.
+
+    Means go over the last episodes of every row, as many of each: the last ones to end in any row
+    would be those of few rows, and, while all began together, the short ones. There are a tenth of
+    all so far, but 20 at least, so that they do not lag by more of a run; at most `window`, but at
+    least one of every row that has ended one.
+    """
 
     def __init__(self, window: int) -> None:
-        self._rewards: deque[float] = deque(maxlen=window)
-        self._lengths: deque[int] = deque(maxlen=window)
+        self._window = window
+        self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
+        """Rewards and lengths of the last episodes, by environment and agent."""
         self._ages = np.zeros(0, np.int64)
         """Of the running episode of every row the number of times that it asked for an action."""
+        self._is_used = np.zeros(0, np.bool_)
+        """Whether a row has ever asked for an action, or ended an episode."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 
     def add(self, obs: VecObs) -> None:
         """Counts the finished episodes and the metrics of a batch."""
+        if len(self._ages) != len(obs.done):
+            self._ages = np.zeros(len(obs.done), np.int64)
+            self._is_used = np.zeros(len(obs.done), np.bool_)
+        self._ages[obs.done] = 0
+        self._ages += obs.is_ready
+        self._is_used |= obs.done | obs.is_ready
+        most = self._most_per_row()
         for episode in obs.episodes:
-            self._rewards.append(episode.reward)
-            self._lengths.append(episode.length)
+            recent = self._rows.setdefault((episode.env_id, episode.agent_id), deque())
+            recent.append((episode.reward, episode.length))
+            while len(recent) > most:
+                recent.popleft()
             for name, value in episode.metrics.items():
                 self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
         self.num_episodes += len(obs.episodes)
-        if len(self._ages) != len(obs.done):
-            self._ages = np.zeros(len(obs.done), np.int64)
-        self._ages[obs.done] = 0
-        self._ages += obs.is_ready
         merge_metrics(self.metrics, obs.metrics)
 
-    def _unfinished(self) -> float:
-        """Share of the running episodes that are longer than all of the window."""
-        if not self._lengths:
+    def _num_rows(self) -> int:
+        return max(1, len(self._rows), int(self._is_used.sum()))
+
+    def _most_per_row(self) -> int:
+        return max(1, self._window // self._num_rows())
+
+    def _recent(self) -> list[tuple[float, int]]:
+        """Rewards and lengths of the episodes that means go over."""
+        wanted = max(_LEAST_EPISODES, _RECENT_SHARE * self.num_episodes)
+        count = min(self._most_per_row(), math.ceil(wanted / self._num_rows()))
+        return [each for row in self._rows.values() for each in list(row)[-count:]]
+
+    def _unfinished(self, longest: int) -> float:
+        """Share of the running episodes that are longer than that."""
+        if not self._rows:
             return 0.0
-        is_longer, is_running = self._ages > max(self._lengths), self._ages > 0
+        is_longer, is_running = self._ages > longest, self._ages > 0
         return float(is_longer.sum() / max(1, is_running.sum()))
 
     def start_rollout(self) -> None:
@@ -199,7 +229,8 @@ class EpisodeMeter:
 
     def figures(self) -> EpisodeFigures:
         """The means so far."""
-        rewards, lengths = list(self._rewards), list(self._lengths)
+        recent = self._recent()
+        rewards, lengths = [reward for reward, _ in recent], [length for _, length in recent]
         nothing = float("nan")
         return EpisodeFigures(
             self.num_episodes,
@@ -207,17 +238,17 @@ class EpisodeMeter:
             float(np.mean(rewards)) if rewards else nothing,
             float(np.std(rewards)) if rewards else nothing,
             float(np.mean(lengths)) if lengths else nothing,
-            self._unfinished(),
+            self._unfinished(max(lengths, default=0)),
             dict(self.metrics),
         )
 
 
 class EpisodeFigures(NamedTuple):
-    """Episodes that ended, means over the last of them, and metrics of the games.
+    """Episodes that ended, means over recent ones, and metrics of the games.
 
     Args:
         num_episodes: number of all that ended.
-        window: number of the last ones, which the means are of; NaN if there are none.
+        window: number of the recent ones, which the means are of; NaN if there are none.
         unfinished: share of the running ones that are longer than all of these.
     """
 

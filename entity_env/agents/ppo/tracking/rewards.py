@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from entity_env.agents.intervals import mean_interval
 from entity_env.core.validation import is_number
@@ -13,7 +13,7 @@ from entity_env.core.validation import is_number
 MOST_UNFINISHED: Final = 0.05
 """Share of running episodes that are longer than all finished ones, from which means are biased.
 
-Where lengths do not change, it is about 1 / `episode_window`.
+Where lengths do not change, it is about 1 / `window`.
 """
 
 
@@ -103,9 +103,12 @@ class RandomPlay:
     def from_json(cls, data: object) -> RandomPlay | None:
         """From JSON; None for what is not one, such as the file of an earlier release."""
         found = data if isinstance(data, Mapping) else {}
-        figures = [found.get(name) for name in ("mean_reward", "std_reward", "mean_length")]
+        figures: list[Any] = [
+            found.get(name) for name in ("mean_reward", "std_reward", "mean_length")
+        ]
         count, is_like_training = found.get("num_episodes"), found.get("is_like_training")
         numbers = [float(each) for each in figures if is_number(each) and math.isfinite(each)]
         if len(numbers) < len(figures) or type(count) is not int or count < 1:
             return None
-        return cls(*numbers, count, is_like_training is True)
+        reward, deviation, length = numbers
+        return cls(reward, deviation, length, count, is_like_training is True)

@@ -87,7 +87,7 @@ def write_run(
     resumed = before.get("resumed")
     data = {
         "format": RUN_FORMAT,
-        **({name: before[name] for name in _OF_THE_BEGIN if name in before} if step else {}),
+        **({name: before[name] for name in _kept(before, about)} if step else {}),
         "command": sys.argv,
         **about,
         "id": (before.get("id") if step else None) or uuid.uuid4().hex[:16],
@@ -106,6 +106,23 @@ def write_run(
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error}") from error
     return TrainingRun(out, data)
+
+
+def _kept(before: Mapping[str, object], about: Mapping[str, object]) -> list[str]:
+    """What a run that goes on says of its begin; without random play of another game."""
+    is_same = _played(before) == _played(about)
+    return [name for name in _OF_THE_BEGIN if name in before and (is_same or name != _RANDOM_PLAY)]
+
+
+def _played(about: Mapping[str, object]) -> str:
+    """The game and who plays in it, from the content of `run.json`, as JSON."""
+    found = [about.get(name) for name in ("identity", "settings", "opponents")]
+    return json.dumps([*found, _eval_opponent(about)], default=str, sort_keys=True)
+
+
+def _eval_opponent(about: Mapping[str, object]) -> object:
+    options = about.get("options")
+    return options.get("eval_opponent") if isinstance(options, Mapping) else None
 
 
 def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, object]) -> None:
@@ -128,11 +145,11 @@ def add_random_play(out: Path | None, run: TrainingRun, random_play: RandomPlay)
 def _add_to(out: Path | None, run: TrainingRun, facts: Mapping[str, object]) -> TrainingRun:
     """Adds facts to `run.json`, if there is a folder; warns if it cannot be written."""
     found = replace(run, about={**run.about, **facts})
-    try:
-        if out is not None:
+    if out is not None:
+        try:
             _write_about(out / RUN_FILE, found.about)
-    except OSError as error:
-        _LOGGER.warning("cannot write %s: %s", out / RUN_FILE, error)
+        except OSError as error:
+            _LOGGER.warning("cannot write %s: %s", out / RUN_FILE, error)
     return found
 
 
@@ -410,8 +427,7 @@ class TrainingRun:
         found = {
             name: each for name, each in self.settings().items() if name not in _WITHOUT_EFFECT
         }
-        options = self.about.get("options")
-        opponent = options.get("eval_opponent") if isinstance(options, dict) else None
+        opponent = _eval_opponent(self.about)
         others = [self.about.get(name) for name in ("entities", "opponents", "init_from")]
         return self.game, str([*others, opponent]), str(sorted(found.items()))
 
