@@ -551,7 +551,7 @@ class _Run(TrainState):
             learning_rate=now.learning_rate,
             ent_coef=now.ent_coef,
             elapsed_s=learner.elapsed_s,
-            eta_s=math.inf if is_compiling else self.speed.eta_s(steps_left),
+            eta_s=self.speed.eta_s(steps_left),
             metrics={
                 **{name: metric.mean for name, metric in episodes.metrics.items()},
                 **self._recorded,

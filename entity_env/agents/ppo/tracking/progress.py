@@ -57,7 +57,8 @@ class TrainProgress:
         losses: of the last update.
         learning_rate, ent_coef: as annealed for the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left at that speed; infinite until that says something, see `SpeedMeter`.
+        eta_s: seconds left at that speed, which compiled code will raise; infinite until that says
+            something, see `SpeedMeter`.
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
         window: number of these rewards.
@@ -177,7 +178,7 @@ class EpisodeMeter:
     def __init__(self, window: int) -> None:
         self._window = window
         self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
-        """Rewards and lengths of the last episodes, by environment and agent."""
+        """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
         self._ages = np.zeros(0, np.int64)
         """Of the running episode of every row the number of times that it asked for an action."""
         self._is_used = np.zeros(0, np.bool_)
@@ -216,10 +217,11 @@ class EpisodeMeter:
         count = min(self._most_per_row(), math.ceil(wanted / self._num_rows()))
         return [each for row in self._rows.values() for each in list(row)[-count:]]
 
-    def _unfinished(self, longest: int) -> float:
-        """Share of the running episodes that are longer than that."""
+    def _unfinished(self) -> float:
+        """Share of the running episodes that are longer than all that are kept."""
         if not self._rows:
             return 0.0
+        longest = max(length for row in self._rows.values() for _, length in row)
         is_longer, is_running = self._ages > longest, self._ages > 0
         return float(is_longer.sum() / max(1, is_running.sum()))
 
@@ -238,7 +240,7 @@ class EpisodeMeter:
             float(np.mean(rewards)) if rewards else nothing,
             float(np.std(rewards)) if rewards else nothing,
             float(np.mean(lengths)) if lengths else nothing,
-            self._unfinished(max(lengths, default=0)),
+            self._unfinished(),
             dict(self.metrics),
         )
 
