@@ -99,10 +99,10 @@ def random_words(
     if score is None or order not in (0, -1):
         return f"random play: mean reward {found.reward.words}"
     told = "no better than random" if order == 0 else "worse than random"
-    words = f"{told} ({score.mean:.3f} vs {found.reward})"
-    if training is not None and training.compared_to(found.reward) == 1:
-        words += f" where the most probable actions are played; {training.mean:.3f} in training"
-    return words
+    if evaluation is None:
+        return f"{told} ({score.mean:.3f} vs {found.reward})"
+    drawn = "" if training is None else f"; {training.mean:.3f} in training, where it draws"
+    return f"{told} ({score.mean:.3f} played greedily vs {found.reward}{drawn})"
 
 
 def _tell_of_best(out: Path) -> None:

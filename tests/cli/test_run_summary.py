@@ -23,17 +23,18 @@ def reward(mean: float, error: float = 9.4) -> MeanReward:
 @pytest.mark.parametrize(
     ("evaluation", "training", "words"),
     [
-        (reward(79.5), None, "no better than random (79.500 vs 76.000 ± 9.971)"),
+        (reward(79.5), None, "no better than random (79.500 played greedily vs 76.000 ± 9.971)"),
         (None, reward(79.5), "no better than random (79.500 vs 76.000 ± 9.971)"),
-        (reward(62.4), None, "no better than random (62.400 vs 76.000 ± 9.971)"),
-        (reward(62.2), None, "worse than random (62.200 vs 76.000 ± 9.971)"),
+        (reward(62.4), None, "no better than random (62.400 played greedily vs 76.000 ± 9.971)"),
+        (reward(62.2), None, "worse than random (62.200 played greedily vs 76.000 ± 9.971)"),
         (reward(89.8), None, "random play: mean reward 76.000 ± 9.971 (95 %, 100 episodes)"),
         (reward(79.5, math.nan), None, "random play: mean reward 76.000 .*"),
         (None, None, "random play: mean reward 76.000 .*"),
         (
             reward(-1.9, 0.0),
             reward(331.0),
-            "worse than random .* where the most probable actions are played; 331.000 in training",
+            "worse than random (-1.900 played greedily vs 76.000 ± 9.971; 331.000 in training, "
+            "where it draws)",
         ),
     ],
 )

@@ -181,8 +181,6 @@ class EpisodeMeter:
         """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
         self._ages = np.zeros(0, np.int64)
         """Of the running episode of every row the number of times that it asked for an action."""
-        self._is_used = np.zeros(0, np.bool_)
-        """Whether a row has ever asked for an action, or ended an episode."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 
@@ -190,31 +188,25 @@ class EpisodeMeter:
         """Counts the finished episodes and the metrics of a batch."""
         if len(self._ages) != len(obs.done):
             self._ages = np.zeros(len(obs.done), np.int64)
-            self._is_used = np.zeros(len(obs.done), np.bool_)
         self._ages[obs.done] = 0
         self._ages += obs.is_ready
-        self._is_used |= obs.done | obs.is_ready
-        most = self._most_per_row()
         for episode in obs.episodes:
             recent = self._rows.setdefault((episode.env_id, episode.agent_id), deque())
             recent.append((episode.reward, episode.length))
-            while len(recent) > most:
+            while len(recent) > self._most_per_row():
                 recent.popleft()
             for name, value in episode.metrics.items():
                 self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
         self.num_episodes += len(obs.episodes)
         merge_metrics(self.metrics, obs.metrics)
 
-    def _num_rows(self) -> int:
-        return max(1, len(self._rows), int(self._is_used.sum()))
-
     def _most_per_row(self) -> int:
-        return max(1, self._window // self._num_rows())
+        return max(1, self._window // max(1, len(self._rows)))
 
     def _recent(self) -> list[tuple[float, int]]:
         """Rewards and lengths of the episodes that means go over."""
         wanted = max(_LEAST_EPISODES, _RECENT_SHARE * self.num_episodes)
-        count = min(self._most_per_row(), math.ceil(wanted / self._num_rows()))
+        count = min(self._most_per_row(), math.ceil(wanted / max(1, len(self._rows))))
         return [each for row in self._rows.values() for each in list(row)[-count:]]
 
     def _unfinished(self) -> float:
