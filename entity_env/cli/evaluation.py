@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
+from entity_env.agents.against import has_bots
 from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
 from entity_env.authoring.game import Game
@@ -26,6 +27,7 @@ from entity_env.errors import EntityEnvError, UsageError
 from entity_env.vec import VecEnv
 from entity_env.vec.evaluation import BEST, Evaluator, best_reward
 from entity_env.vec.options import OnError
+from entity_env.vec.random_baseline import RandomBaseline
 
 if TYPE_CHECKING:
     from entity_env.agents.ppo.callbacks import Callback
@@ -86,11 +88,14 @@ class EvaluationPlan(NamedTuple):
         from entity_env.agents.ppo import CheckpointHistory, StopAtReward
 
         found: list[Callback] = []
+        played, opponent = self._setting(game)
+        # Where games may take their process down, they get one of their own.
+        workers = min(num_workers, 1) if on_error == "restart" and not is_batch(game) else 0
+        make = partial(_make_disabled, played, workers, step_timeout_s, on_error)
+        # Without evaluations, an agent that plays against itself has nothing to compare with it.
+        if self.eval_interval != 0 or played.num_agents == 1 or has_bots(played):
+            found.append(RandomBaseline(make, opponent=opponent))
         if self.eval_interval != 0:
-            played, opponent = self._setting(game)
-            # Where games may take their process down, they get one of their own.
-            workers = min(num_workers, 1) if on_error == "restart" and not is_batch(game) else 0
-            make = partial(_make_disabled, played, workers, step_timeout_s, on_error)
             found.append(
                 Evaluator(
                     make,

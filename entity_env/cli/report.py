@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -51,7 +52,8 @@ _MAX_METRICS: Final = 12
 _TEACHER: Final = "agreement with the teacher, and the score as a share of its range"
 _RUN_NOTE: Final = (
     "Evaluation: mean reward of the last one, ± half of its 95 % confidence interval within that "
-    "run; other seeds may differ by more. Training: mean over the last episodes that ended."
+    "run; other seeds may differ by more. Training: mean over the last episodes that ended. "
+    "Random: mean reward of random play."
 )
 _MAX_POINTS: Final = 400
 _SMALL: Final = (360, 220)
@@ -103,7 +105,31 @@ def _lines(
         if name == _VARIANCE:  # below, the value is useless, and may be so by any factor
             curves = [Curve(curve.steps, np.maximum(curve.values, -1)) for curve in curves]
         lines.append(_joined(title, curves, _marks([runs[i] for i in members], pages)))
-    return lines
+    return lines + _random_lines(runs, name, lines)
+
+
+def _random_lines(runs: Sequence[TrainingRun], name: str, lines: Sequence[Series]) -> list[Series]:
+    """A dashed line at the reward of random play for each game and its settings."""
+    ends = [float(end) for line in lines if len(line.x) for end in (line.x[0], line.x[-1])]
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        is_comparable = run.random_play is not None and (
+            name == EVALUATED or (name == REWARD and run.random_play.is_like_training)
+        )
+        if run.random_play is not None and is_comparable and ends:
+            own = run.about.get("settings")
+            words = own.items() if isinstance(own, dict) else ()
+            settings = plain(", ".join(f"{key}={value}" for key, value in words))
+            found.setdefault(settings, []).append(run.random_play.mean_reward)
+    return [
+        Series(
+            f"random ({settings})" if len(found) > 1 else "random",
+            [min(ends), max(ends)],
+            [fmean(rewards)] * 2,
+            is_dashed=True,
+        )
+        for settings, rewards in found.items()
+    ]
 
 
 def _marks(runs: Sequence[TrainingRun], pages: Pages) -> list[Mark]:

@@ -12,13 +12,8 @@ from typing import Final
 from entity_env.agents.ppo import TrainResult
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
-from entity_env.agents.ppo.tracking.runs import (
-    EVALUATED,
-    REWARD,
-    MeanReward,
-    read_about,
-    read_run,
-)
+from entity_env.agents.ppo.tracking.rewards import MeanReward, RandomPlay
+from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import best_words
@@ -40,13 +35,18 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
         return
     if console.is_terminal:  # a log has no use for drawings
         _show_curve(out, console)
-    learnt = "no episode has ended yet"
+    learnt, training = "no episode has ended yet", None
     if math.isfinite(progress.mean_reward):
         figures = progress.mean_reward, progress.std_reward, progress.window
-        reward = MeanReward.of(*figures, unfinished=progress.unfinished)
-        learnt = f"mean episode reward {reward.words}"
+        training = MeanReward.of(*figures, unfinished=progress.unfinished)
+        learnt = f"mean episode reward {training.words}"
     echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
-    _tell_of_evaluation(out, progress.step)
+    evaluation = _evaluation(out, progress.step)
+    if evaluation is not None:
+        echo(f"evaluation: mean reward {evaluation.words}")
+        _tell_of_start(out, evaluation)
+    if progress.random_play is not None:
+        echo(random_words(progress.random_play, evaluation, training))
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
     if late := _compiled_late(result, out):
@@ -77,16 +77,45 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
     )
 
 
-def _tell_of_evaluation(out: Path, step: int) -> None:
-    """Prints the evaluation at the end of a run, if there was one."""
+def _evaluation(out: Path, step: int) -> MeanReward | None:
+    """The evaluation at the end of a run; None if there was none."""
     with suppress(EntityEnvError):  # `_show_curve` says that it cannot be read
         run = read_run(out)
         evaluation = run.final_evaluation
         if evaluation is not None and evaluation.step == step:
-            echo(f"evaluation: mean reward {evaluation.words}")
-            curve = run.curves[EVALUATED]
-            if curve.steps[0] == 0:  # of the agent that the run began with
-                echo(f"start {curve.values[0]:.3f} -> end {evaluation.mean:.3f}")
+            return evaluation
+    return None
+
+
+def random_words(
+    found: RandomPlay, evaluation: MeanReward | None, training: MeanReward | None
+) -> str:
+    """A line about random play, which says so if the run is no better.
+
+    Args:
+        found: random play.
+        evaluation: at the end of the run, which is compared with it.
+        training: compared if there is no evaluation, and if the conditions are the same.
+    """
+    if not found.is_like_training:
+        training = None
+    score = evaluation or training
+    order = math.nan if score is None else score.compared_to(found.reward)
+    if score is None or order not in (0, -1):
+        return f"random play: mean reward {found.reward.words}"
+    told = "no better than random" if order == 0 else "worse than random"
+    if evaluation is None:
+        return f"{told} ({score.mean:.3f} vs {found.reward})"
+    drawn = "" if training is None else f"; {training.mean:.3f} in training, where it draws"
+    return f"{told} ({score.mean:.3f} played greedily vs {found.reward}{drawn})"
+
+
+def _tell_of_start(out: Path, end: MeanReward) -> None:
+    """Prints how the evaluation changed, if the agent that the run began with was evaluated."""
+    with suppress(EntityEnvError):
+        curve = read_run(out).curves[EVALUATED]
+        if curve.steps[0] == 0:
+            echo(f"start {curve.values[0]:.3f} -> end {end.mean:.3f}")
 
 
 def _tell_what_to_try(out: Path) -> None:

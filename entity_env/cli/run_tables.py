@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from entity_env.agents.intervals import Interval
 from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
-from entity_env.agents.ppo.tracking.runs import MeanReward, Setting, TrainingRun, read_run
+from entity_env.agents.ppo.tracking.rewards import MeanReward
+from entity_env.agents.ppo.tracking.runs import Setting, TrainingRun, read_run
 from entity_env.agents.ppo.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
 
@@ -101,7 +102,7 @@ class RunTable(NamedTuple):
 def run_table(runs: Sequence[TrainingRun]) -> RunTable:
     """The table of some runs, in their order."""
     names, settings = differing(runs)
-    columns = ["steps", "time", "evaluation", "training", "seed"]
+    columns = ["steps", "time", "evaluation", "training", "random", "seed"]
     rows = []
     for run, own in zip(runs, settings, strict=True):
         evaluation, training = run.final_evaluation, run.final_reward
@@ -113,6 +114,7 @@ def run_table(runs: Sequence[TrainingRun]) -> RunTable:
             str(timedelta(seconds=round(min(max(0.0, run.elapsed_s), 1e9)))),
             "-" if evaluation is None else _at_step(evaluation, run.step),
             trained,
+            "-" if run.random_play is None else f"{run.random_play.mean_reward:.3f}",
             "-" if run.seed is None else str(run.seed),
         ]
         values = [own.get(name, "-") for name in names]
@@ -224,6 +226,7 @@ def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
                 "training": _reward_json(run.final_reward),
                 "hints": [hint.to_json() for hint in hints_of(run.about)],
                 "to_try": command_to_try(run.path, run.about, hints_of(run.about)),
+                "random": _reward_json(_random(run)),
             }
             for run in runs
         ],
@@ -247,7 +250,7 @@ def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
 def runs_csv(runs: Sequence[TrainingRun]) -> str:
     """A line for each run; what it does not have is empty."""
     names, settings = differing(runs)
-    rewards = ("evaluation", "best_evaluation", "training")
+    rewards = ("evaluation", "best_evaluation", "training", "random")
     columns = [
         *("run", "game", "seed", *names, "steps", "elapsed_s"),
         *(f"{kind}{part}" for kind in rewards for part in ("", "_ci95", "_episodes")),
@@ -257,7 +260,7 @@ def runs_csv(runs: Sequence[TrainingRun]) -> str:
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
     for run, own in zip(runs, settings, strict=True):
-        found = (run.final_evaluation, run.best_evaluation, run.final_reward)
+        found = (run.final_evaluation, run.best_evaluation, run.final_reward, _random(run))
         row: dict[str, object] = {"run": plain(str(run.path)), "game": plain(run.game), **own}
         row |= {"seed": run.seed, "steps": run.step, "elapsed_s": run.elapsed_s}
         for kind, reward in zip(rewards, found, strict=True):
@@ -268,6 +271,10 @@ def runs_csv(runs: Sequence[TrainingRun]) -> str:
             row["training_is_biased"] = run.final_reward.is_biased
         writer.writerow(row)
     return out.getvalue()
+
+
+def _random(run: TrainingRun) -> MeanReward | None:
+    return None if run.random_play is None else run.random_play.reward
 
 
 def _reward_json(reward: MeanReward | None) -> dict[str, object] | None:

@@ -344,7 +344,7 @@ class PlannedRun(NamedTuple):
 
     def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
         """What sees the run of a rank."""
-        found = [_RememberRun(), *map(_made, self.own_callbacks)]
+        found = [*map(_made, self.own_callbacks)]
         if self.until is not None:
             found.append(_StopAtStep(self.until))
         kinds, moments = self.kept.kinds, self.kept.moments
@@ -354,13 +354,14 @@ class PlannedRun(NamedTuple):
             found.append(
                 TrainingReplays(self.game, folder, of, keep=kinds, moments=moments, seed=seed)
             )
-        return found + self.evaluation.callbacks(
+        found += self.evaluation.callbacks(
             self.game,
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
             at_start=self.origin.path is not None,
         )
+        return [*found, _RememberRun()]  # last: others add to run.json as they start
 
 
 def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:

@@ -32,7 +32,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds, env_seeds
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import UsageError, shown
 from entity_env.vec.action_log import same_random_states
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
@@ -277,7 +277,7 @@ class Evaluator(Callback):
         run_seed = seeds[1]
         try:
             if self._vec is None:
-                self._vec = self._make()
+                self._vec = make_disabled(self._source, self._episodes)
             decide = self._policy(self._vec, state)
             starts = range(self._episodes)
             played = list(play_starts(self._vec, decide, starts, run_seed, max_length=length))
@@ -294,41 +294,14 @@ class Evaluator(Callback):
                 notes = {"mean_reward": found.mean_reward, "num_episodes": found.num_episodes}
                 state.save_copy(self._folder, resumable=False, notes={"evaluation": notes})
 
-    def _make(self) -> VecEnv:
-        copies = min(self._episodes, _MAX_COPIES)
-        source = self._source
-        if isinstance(source, Game):
-            return VecEnv(source, copies, autoreset="disabled")
-        vec: object = source(copies)
-        if not isinstance(vec, VecEnv) or vec.autoreset != "disabled":
-            got = f"autoreset={vec.autoreset!r}" if isinstance(vec, VecEnv) else shown(vec)
-            raise UsageError(f'an Evaluator needs a VecEnv with autoreset="disabled", got {got}')
-        return vec
-
     def _policy(self, vec: VecEnv, state: TrainState) -> Decide:
-        self._is_alone = vec.num_agents == 1 or (vec.game is not None and has_bots(vec.game))
+        self._is_alone = asks_one(vec)
         learner: TrainedAgent = state.make_agent(self._seed, greedy=self._greedy)
         if isinstance(state.net.net_config, MLPConfig):  # in numpy three times as fast as in torch
             learner = NumpyAgent(state.net.weights(), greedy=self._greedy, seed=self._seed)
         if self._is_alone:
             return lambda obs, starts: learner.choose_batch(obs)
-        opponent = self._opponent(self._seed)
-        if not isinstance(opponent, BatchPolicy) or vec.game is None:
-            raise UsageError(
-                "an opponent must decide for batches (decide_batch), as random and trained agents "
-                f"do, and play a Game: got {shown(opponent)}"
-            )
-        policy, schema = opponent, vec.game.schema
-
-        def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
-            is_mine = obs.agent_id == _seat(starts[obs.env_id], vec.num_agents)
-            mine, theirs = learner.choose_batch(obs), policy.decide_batch(obs, schema)
-            return {
-                name: _chosen(is_mine[mask.actors.row_index], mine[name], theirs[name])
-                for name, mask in obs.action_masks.items()
-            }
-
-        return decide
+        return seated(vec, learner.choose_batch, self._opponent(self._seed))
 
     def _warn_of_cut(self, found: EvaluationResult, length: int) -> None:
         if "cut" in found.metrics and not self._told:
@@ -339,6 +312,52 @@ class Evaluator(Callback):
                 100 * found.metrics["cut"],
                 f"{length:,}",
             )
+
+
+def make_disabled(source: Game | Callable[[int], VecEnv], num_starts: int) -> VecEnv:
+    """Environments for `play_starts`, from the source of an `Evaluator`.
+
+    Raises:
+        UsageError: what the source makes has another autoreset, or is no `VecEnv`.
+    """
+    copies = min(num_starts, _MAX_COPIES)
+    if isinstance(source, Game):
+        return VecEnv(source, copies, autoreset="disabled")
+    vec: object = source(copies)
+    if not isinstance(vec, VecEnv) or vec.autoreset != "disabled":
+        got = f"autoreset={vec.autoreset!r}" if isinstance(vec, VecEnv) else shown(vec)
+        raise UsageError(f'an Evaluator needs a VecEnv with autoreset="disabled", got {got}')
+    return vec
+
+
+def asks_one(vec: VecEnvironment) -> bool:
+    """Whether one agent alone is asked for actions: a game for one, or against bots."""
+    game = getattr(vec, "game", None)
+    return getattr(vec, "num_agents", 1) == 1 or (isinstance(game, Game) and has_bots(game))
+
+
+def seated(vec: VecEnv, choose: Callable[[VecObs], VecActions], opponent: Agent) -> Decide:
+    """Actions of a learner in one seat, another one in each episode, and an opponent in the others.
+
+    Raises:
+        UsageError: an opponent that does not decide for batches.
+    """
+    if not isinstance(opponent, BatchPolicy) or vec.game is None:
+        raise UsageError(
+            "an opponent must decide for batches (decide_batch), as random and trained agents "
+            f"do, and play a Game: got {shown(opponent)}"
+        )
+    policy, schema = opponent, vec.game.schema
+
+    def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
+        is_mine = obs.agent_id == seat_of(starts[obs.env_id], vec.num_agents)
+        mine, theirs = choose(obs), policy.decide_batch(obs, schema)
+        return {
+            name: _chosen(is_mine[mask.actors.row_index], mine[name], theirs[name])
+            for name, mask in obs.action_masks.items()
+        }
+
+    return decide
 
 
 def best_reward(folder: Path) -> float:
@@ -361,7 +380,7 @@ def _summary(
     wins: list[float] = []
     for episodes, _ in played:
         for i, one in enumerate(episodes):
-            if num_agents == 1 or one.agent_id == _seat(one.number, num_agents):
+            if num_agents == 1 or one.agent_id == seat_of(one.number, num_agents):
                 mine.append(one)
                 rewards = tuple(each.reward for each in episodes)
                 wins.append(Result(("",) * len(rewards), rewards).shares[i])
@@ -392,7 +411,7 @@ def _summary(
     )
 
 
-def _seat(start: Any, num_agents: int) -> Any:  # noqa: ANN401 - an integer, or an array of them
+def seat_of(start: Any, num_agents: int) -> Any:  # noqa: ANN401 - an integer, or an array of them
     """The learner's seat in the episode with this number."""
     return start % num_agents
 

@@ -88,6 +88,7 @@ class Series:
         x, y: (num_points,) finite, `x` rising.
         low, high: (num_points,) the band around it; None = no band.
         marks: points on it.
+        is_dashed: drawn with dashes, such as what other lines are compared with.
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class Series:
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
         marks: Sequence[Mark] = (),
+        is_dashed: bool = False,
     ) -> None:
         self.name = name
+        self.is_dashed = is_dashed
         self.x = np.asarray(x, np.float64)
         self.y = np.asarray(y, np.float64)
         self.low = self.y if low is None else np.asarray(low, np.float64)
@@ -120,7 +123,9 @@ class Series:
 
         low, high = (means(self.low), means(self.high)) if self.has_band else (None, None)
         x, y = means(self.x), means(self.y)
-        return Series(self.name, x, y, low=low, high=high, marks=self.marks)
+        return Series(
+            self.name, x, y, low=low, high=high, marks=self.marks, is_dashed=self.is_dashed
+        )
 
 
 class Plot:
@@ -220,7 +225,7 @@ def svg_chart(
     for i, each in legend:
         at = height + _ROW * i + 2
         parts.append(
-            f'<path d="M{left:g} {at}h24" stroke-width="2.5" {_style(i)}/>'
+            f'<path d="M{left:g} {at}h24" stroke-width="2.5" {_style(i, each)}/>'
             f'<text x="{left + 32:g}" y="{at + 4}">{escape(each.name)}</text>'
         )
     return "\n".join((*parts, "</svg>\n"))
@@ -236,12 +241,12 @@ def _drawn(line: Series, number: int, plot: Plot) -> list[str]:
     if len(line.x) == 1:
         across, up = plot.at(line.x[0], line.y[0])
         parts.append(
-            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" {_style(number)}>{name}</circle>'
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" {_style(number, line)}>{name}</circle>'
         )
     else:
         parts.append(
             f'<polyline points="{plot.path(line.x, line.y)}" stroke-width="2" '
-            f'stroke-linejoin="round" {_style(number)}>{name}</polyline>'
+            f'stroke-linejoin="round" {_style(number, line)}>{name}</polyline>'
         )
     for mark in line.marks:
         x = min(max(mark.x, line.x[0]), line.x[-1])
@@ -254,10 +259,12 @@ def _drawn(line: Series, number: int, plot: Plot) -> list[str]:
     return parts
 
 
-def _style(number: int) -> str:
+def _style(number: int, line: Series) -> str:
     dash = _DASHES[number // len(COLOURS) % len(_DASHES)]
+    dash = dash or _DASHES[1] * line.is_dashed
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'stroke="{COLOURS[number % len(COLOURS)]}" fill="none"{dashes}'
+    colour = "currentColor" if line.is_dashed else COLOURS[number % len(COLOURS)]
+    return f'stroke="{colour}" fill="none"{dashes}'
 
 
 # ------------------------------------------------------------------ as text

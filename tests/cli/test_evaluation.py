@@ -133,8 +133,8 @@ def test_the_display_remembers_the_last_and_the_best() -> None:
     found = [re.search("evaluation.*", line) for line in file.getvalue().splitlines()]
     assert [each and each[0] for each in found] == [
         None,
-        "evaluation 2.000",
-        "evaluation 2.000",
-        "evaluation 1.000 (best 2.000)",
-        "evaluation 1.000 (best 2.000)",
+        "evaluation 2.000 (greedy, at 40%)",
+        "evaluation 2.000 (greedy, at 40%)",
+        "evaluation 1.000 (greedy, at 80%; best 2.000)",
+        "evaluation 1.000 (greedy, at 80%; best 2.000)",
     ]

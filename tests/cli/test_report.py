@@ -9,13 +9,13 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from entity_env.agents import RandomAgent
-from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo import PPOConfig, RandomPlay
 from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
 from entity_env.agents.ppo.tracking.runs import (
     AGREEMENT,
@@ -27,6 +27,7 @@ from entity_env.agents.ppo.tracking.runs import (
 )
 from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.cli.report import (
+    _lines,
     replay_pages,
     report_csv,
     report_html,
@@ -89,7 +90,7 @@ def test_the_best_is_first_and_what_differs_is_told(seeds: Sequence[TrainingRun]
     assert [Path(row[0]).name for row in table.rows] == ["b", "c", "a"]
     assert table.rows[0][1:] == (
         *("snake", ["0.99"]),
-        ["400", "0:00:04", "-", "9.000 ± 0.198", "2"],
+        ["400", "0:00:04", "-", "9.000 ± 0.198", "-", "2"],
     )
 
 
@@ -142,10 +143,43 @@ def test_runs_are_ranked_by_their_evaluation(tmp_path: Path) -> None:
         evaluated(tmp_path / str(reward), reward, seed=i)
     table = run_table(runs_of(tmp_path))
     assert [Path(row[0]).name for row in table.rows] == ["9", "6", "3", "none"]
-    assert table.columns == ["steps", "time", "evaluation", "training", "seed"]
-    assert table.rows[0][3] == ["200", "0:00:02", "9.000 ± 0.480", "41.000", "1"]
-    assert table.rows[3][3] == ["100", "0:00:01", "-", "99.000 ± 0.198", "1"]
+    assert table.columns == ["steps", "time", "evaluation", "training", "random", "seed"]
+    assert table.rows[0][3] == ["200", "0:00:02", "9.000 ± 0.480", "41.000", "-", "1"]
+    assert table.rows[3][3] == ["100", "0:00:01", "-", "99.000 ± 0.198", "-", "1"]
     assert table.notes == []
+
+
+def random_play(reward: float, *, is_like_training: bool = True) -> dict[str, object]:
+    found = RandomPlay(reward, 0.5, 7.0, 100, is_like_training)
+    return {"random_play": found.to_json()}
+
+
+def test_random_play_has_a_column_and_figures(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1], about=random_play(0.25))
+    runs = runs_of(tmp_path)
+    assert run_table(runs).rows[0][3][4] == "0.250"
+    [found] = cast(list[dict[str, Any]], runs_json(runs)["runs"])
+    assert (found["random"]["mean"], found["random"]["num_episodes"]) == (0.25, 100)
+    assert found["random"]["ci95"] == pytest.approx(0.0997, abs=1e-3)
+    assert re.search(
+        r",random,random_ci95,random_episodes,.*\n.*,0\.25,0\.09\d+,100,", runs_csv(runs)
+    )
+
+
+def test_random_play_is_a_dashed_line_where_it_compares(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1, 3], about=random_play(2.0))
+    evaluated(tmp_path / "b", 5, about=random_play(1.0, is_like_training=False), gamma=0.5)
+    trained, of_evaluation = (_lines(runs_of(tmp_path), name) for name in (REWARD, EVALUATED))
+    [line] = [each for each in trained if each.is_dashed]
+    assert (line.name, line.x.tolist(), line.y.tolist()) == ("random", [100, 200], [2, 2])
+    [line] = [each for each in of_evaluation if each.is_dashed]
+    assert line.y.tolist() == [1.5, 1.5]
+    assert "stroke-dasharray" in report_svg(runs_of(tmp_path))
+    about = {**random_play(8.0), "settings": {"board_size": 9}}
+    make(tmp_path / "c", [1, 3], about=about)
+    names = [each.name for each in _lines(runs_of(tmp_path), REWARD) if each.is_dashed]
+    assert sorted(names) == ["random (board_size=6)", "random (board_size=9)"]
+    assert not any(each.is_dashed for each in _lines(runs_of(tmp_path), "losses/entropy"))
 
 
 def test_a_mean_of_short_episodes_is_marked(tmp_path: Path) -> None:

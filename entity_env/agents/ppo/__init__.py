@@ -26,9 +26,12 @@ from entity_env.agents.ppo.tracking.recorders import (
     TensorBoardRecorder as TensorBoardRecorder,
     WandbRecorder as WandbRecorder,
 )
+from entity_env.agents.ppo.tracking.rewards import (
+    MeanReward as MeanReward,
+    RandomPlay as RandomPlay,
+)
 from entity_env.agents.ppo.tracking.runs import (
     Curve as Curve,
-    MeanReward as MeanReward,
     TrainingRun as TrainingRun,
     read_run as read_run,
 )

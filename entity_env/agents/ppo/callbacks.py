@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entity_env.agents.ppo.tracking.progress import TrainProgress
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecEnvironment, VecObs
 from entity_env.errors import UsageError
@@ -97,6 +98,10 @@ class TrainState(ABC):
     @abstractmethod
     def add_evaluation(self, evaluation: EvaluationResult) -> None:
         """Calls `on_evaluation` of all callbacks, and adds the figures to the curves."""
+
+    @abstractmethod
+    def add_random_play(self, random_play: RandomPlay) -> None:
+        """Sets `progress.random_play`, which `run.json` keeps, also for a run that is resumed."""
 
     @abstractmethod
     def save_copy(

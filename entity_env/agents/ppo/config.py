@@ -239,7 +239,8 @@ class PPOConfig:
     """Seconds after which a run ends, with a checkpoint; None = never. A resumed run has them anew,
     and schedules follow `total_steps`."""
     episode_window: int = 200
-    """Episodes that the reported mean reward and length go over."""
+    """Most episodes that the reported mean reward and length go over: the last ones of every
+    environment, as many of each, a tenth of all so far, but 20 at least and one of each."""
     peer_timeout_s: float = 300.0
     """Seconds that a rank of a process group waits for the others."""
     compile: str | int = "wait"

@@ -57,9 +57,11 @@ from entity_env.agents.ppo.tracking.progress import (
 )
 from entity_env.agents.ppo.tracking.provenance import about_training
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.ppo.tracking.runs import (
     TrainingRun,
+    add_random_play,
     curve_writer,
     end_run,
     note_run,
@@ -233,6 +235,8 @@ class _Run(TrainState):
         self.rank = peers.rank
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
+        self._written = None if peers.rank else out
+        """Folder that this rank writes to."""
         self.error = None
         self.is_resumed = False
         self.is_stopping = False
@@ -296,6 +300,10 @@ class _Run(TrainState):
             self.record(f"evaluation/{name}", value)
         self.call("on_evaluation", evaluation)
 
+    def add_random_play(self, random_play: RandomPlay) -> None:
+        self._progress = replace(self._progress, random_play=random_play)
+        self._described = add_random_play(self._written, self._described, random_play)
+
     def save_copy(
         self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
     ) -> None:
@@ -334,7 +342,7 @@ class _Run(TrainState):
         if not self.peers.rank:
             hints = self.history.hints(self._progress, self.config)
             facts = {"compiled_from_step": self._compiled_from_step(), **hint_facts(hints)}
-            end_run(self.out, self._described, self.learner.step, facts)
+            end_run(self._written, self._described, self.learner.step, facts)
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -390,6 +398,7 @@ class _Run(TrainState):
         step, net = self.learner.step, self.learner.net
         about = about_training(self.vec, net, self.peers.size, given)
         self._described = write_run(out, self.config, step, about)
+        self._progress = replace(self._progress, random_play=self._described.random_play)
         return curve_writer(out, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
@@ -456,7 +465,7 @@ class _Run(TrainState):
         self.history.add(self._progress)
         if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
             log_hints(news)
-            note_run(self.out, self._described, hint_facts(self.history.shown.values()))
+            note_run(self._written, self._described, hint_facts(self.history.shown.values()))
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""
@@ -573,7 +582,7 @@ class _Run(TrainState):
             learning_rate=now.learning_rate,
             ent_coef=now.ent_coef,
             elapsed_s=learner.elapsed_s,
-            eta_s=math.inf if is_compiling else self.speed.eta_s(steps_left),
+            eta_s=self.speed.eta_s(steps_left),
             metrics={
                 **{name: metric.mean for name, metric in episodes.metrics.items()},
                 **self._recorded,
@@ -583,6 +592,7 @@ class _Run(TrainState):
             unfinished=episodes.unfinished,
             is_compiling=is_compiling,
             rollouts=self.rollouts,
+            random_play=self._progress.random_play,
         )
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import TrainProgress
+from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
 from entity_env.agents.ppo.tracking.runs import EVALUATED
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -41,8 +42,8 @@ class TrainDisplay:
         self._rewards: list[float] = []
         self._ratings: list[tuple[int, float]] = []
         """Steps and ratings, see `OpponentPool`."""
-        self._evaluated: list[float] = []
-        """Mean rewards of evaluations: the best one, and the last one."""
+        self._evaluated: list[tuple[float, int]] = []
+        """Mean rewards and steps of evaluations: the best one, and the last one."""
         self._next_line_s = -math.inf
         self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
 
@@ -62,12 +63,13 @@ class TrainDisplay:
             self._ratings.append((progress.step, progress.metrics["rating"]))
         evaluated = progress.metrics.get(EVALUATED)
         if evaluated is not None:
-            self._evaluated = [max([*self._evaluated[:1], evaluated]), evaluated]
+            last = evaluated, progress.step
+            self._evaluated = [max([last, *self._evaluated[:1]]), last]
         if self._console.is_terminal:
             self._live.update(self._frame(progress))
         elif self._clock() >= self._next_line_s or progress.step >= progress.total:
             self._next_line_s = self._clock() + _LINE_INTERVAL_S
-            line = "  ".join([*_line(progress), *self._rating(), *self._evaluation()])
+            line = "  ".join([*_line(progress), *self._rating(), *self._evaluation(progress)])
             self._console.print(line, soft_wrap=True, highlight=False)
 
     def _rating(self) -> list[str]:
@@ -78,12 +80,18 @@ class TrainDisplay:
         before = next(value for at, value in self._ratings if at >= step * (1 - _RECENT))
         return [f"rating {rating:.0f} ({rating - before:+.0f})"]
 
-    def _evaluation(self) -> list[str]:
-        """What is known of evaluations, in words."""
+    def _evaluation(self, progress: TrainProgress) -> list[str]:
+        """The last evaluation, where in the run it was, and what it compares with, in words."""
         if not self._evaluated:
             return []
-        best, last = map(_number, self._evaluated)
-        return [f"evaluation {last}" + (f" (best {best})" if best != last else "")]
+        (best, _), (last, step) = self._evaluated
+        notes = [f"greedy, at {step / progress.total:.0%}"]
+        if best > last:
+            notes.append(f"best {_number(best)}")
+        found = progress.random_play
+        if found is not None and not found.is_like_training:
+            notes.append(f"random {_number(found.mean_reward)}")
+        return [f"evaluation {_number(last)} ({'; '.join(notes)})"]
 
     def _frame(self, progress: TrainProgress) -> RenderableType:
         done = progress.step / progress.total
@@ -106,7 +114,8 @@ class TrainDisplay:
             ("time left", _time_left(progress), "explained var", losses.explained_variance),
         ):
             table.add_row(*(x if isinstance(x, str) else _number(x) for x in row))
-        figures: RenderableType = Group(table, *map(Text, self._evaluation()))
+        below = [*self._evaluation(progress), *(f"episode reward: {x}" for x in _notes(progress))]
+        figures: RenderableType = Group(table, *map(Text, below))
         if rating := self._rating():
             wins = (
                 f"{name.removeprefix(_WINS)} {rate:.0%}"
@@ -155,17 +164,34 @@ def _line(progress: TrainProgress) -> tuple[str, ...]:
     return (
         f"step {progress.step:,} of {progress.total:,}",
         f"{progress.steps_per_s:,.0f} steps/s",
-        f"reward {_number(progress.mean_reward)}",
+        " ".join(
+            [f"reward {_number(progress.mean_reward)}", *(f"({x})" for x in _notes(progress))]
+        ),
         f"length {_number(progress.mean_length)}",
         f"policy loss {_number(losses.policy_loss)}",
         f"value loss {_number(losses.value_loss)}",
         f"entropy {_number(losses.entropy)}",
-        _time_left(progress) if progress.is_compiling else f"{_duration(progress.eta_s)} left",
+        _time_left(progress) + " left" * (not progress.is_compiling),
     )
 
 
+def _notes(progress: TrainProgress) -> list[str]:
+    """What the mean reward of training compares with, and whether it is of short episodes."""
+    notes = []
+    found = progress.random_play
+    if found is not None and found.is_like_training:
+        notes.append(f"random {_number(found.mean_reward)}")
+    if progress.unfinished > MOST_UNFINISHED and math.isfinite(progress.mean_reward):
+        notes.append("of short episodes so far")
+    return ["; ".join(notes)] if notes else []
+
+
 def _time_left(progress: TrainProgress) -> str:
-    return "compiling" if progress.is_compiling else _duration(progress.eta_s)
+    """The time left; while functions are compiled, the most that it can be."""
+    left = _duration(progress.eta_s)
+    if not progress.is_compiling:
+        return left
+    return "compiling" + (f", at most {left}" if math.isfinite(progress.eta_s) else "")
 
 
 def _number(value: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +29,7 @@ from entity_env.agents.ppo.rollout_buffer import (
 )
 from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.tracking.progress import EpisodeFigures, EpisodeMeter
+from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
 from entity_env.core.episode import Episode
@@ -184,7 +186,7 @@ def test_running_episodes_that_are_longer_than_finished_ones_are_counted() -> No
 
     def step(length: int, *rows: int) -> float:
         done = np.isin(np.arange(4), rows)
-        episodes = [Episode(1.0, length, True, False, 0) for _ in rows]
+        episodes = [Episode(1.0, length, True, False, 0, env_id=row) for row in rows]
         obs = SimpleNamespace(done=done, is_ready=is_ready, episodes=episodes, metrics={})
         meter.add(cast(VecObs, obs))
         return meter.figures().unfinished
@@ -195,6 +197,72 @@ def test_running_episodes_that_are_longer_than_finished_ones_are_counted() -> No
     assert step(6, 3) == 0
     is_ready[:] = False  # nothing is asked: no episode gets longer
     assert [step(2, 0) for _ in range(3)] == [0, 0, 0]
+
+
+def played(
+    lengths: Iterator[int], num_rows: int, num_steps: int, reward: Callable[[int, int], float]
+) -> Iterator[EpisodeMeter]:
+    """A meter after each step of rows that begin together; rewards by length and row's number."""
+    meter, left = EpisodeMeter(200), np.array([next(lengths) for _ in range(num_rows)])
+    whole, number = left.copy(), np.zeros(num_rows, np.int64)
+    for _ in range(num_steps):
+        left -= 1
+        done = left == 0
+        episodes = [
+            Episode(reward(int(whole[i]), int(number[i])), int(whole[i]), True, False, 0, env_id=i)
+            for i in np.flatnonzero(done).tolist()
+        ]
+        for i in np.flatnonzero(done).tolist():
+            left[i] = whole[i] = next(lengths)
+            number[i] += 1
+        is_ready = np.ones(num_rows, np.bool_)
+        obs = SimpleNamespace(done=done, is_ready=is_ready, episodes=episodes, metrics={})
+        meter.add(cast(VecObs, obs))
+        yield meter
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "count", "lag"), [(128, 3, 0), (128, 90, 0), (8, 37, 2), (1, 300, 15), (300, 2, 0)]
+)
+def test_means_lag_by_a_twentieth_of_the_run_or_one_episode(
+    num_rows: int, count: int, lag: int
+) -> None:
+    """Episode number n of every row has the reward n."""
+    every = [*played(itertools.repeat(1), num_rows, count, lambda _, number: number)]
+    figures = every[-1].figures()
+    assert figures.num_episodes == num_rows * count
+    assert count - 1 - figures.mean_reward <= lag
+    assert figures.window <= max(200, num_rows)
+
+
+@pytest.mark.parametrize("num_rows", [40, 400])
+def test_means_are_not_those_of_short_episodes(num_rows: int) -> None:
+    """Of 2 or 20 steps, half of each: when the long ones begin to end, most of 200 are short."""
+    rng = np.random.default_rng(1)
+    lengths = iter(rng.choice([2, 20], size=100_000).tolist())
+    steps = []
+    for step, meter in enumerate(played(lengths, num_rows, 100, lambda length, _: length)):
+        figures = meter.figures()
+        if step > 1 and figures.unfinished <= MOST_UNFINISHED:  # until then all are as old
+            steps.append(step)
+            error = 4 * 9 / math.sqrt(figures.window)
+            assert figures.mean_reward == pytest.approx(11, abs=error)
+    assert steps == [*range(19, 100)]
+
+
+def test_rows_count_alike_whatever_the_length_of_their_episodes() -> None:
+    """A row whose episodes are short ends more of them, and more of them are recent."""
+    meter = EpisodeMeter(200)
+    for step in range(1, 101):
+        done = np.array([True, step % 10 == 0])
+        episodes = [Episode(0.0, 1, True, False, 0)]
+        if done[1]:
+            episodes.append(Episode(1.0, 10, True, False, 0, env_id=1))
+        obs = SimpleNamespace(
+            done=done, is_ready=np.ones(2, np.bool_), episodes=episodes, metrics={}
+        )
+        meter.add(cast(VecObs, obs))
+    assert meter.figures().mean_reward > 0.4
 
 
 def test_metrics_of_batches_are_joined_and_left_alone() -> None:

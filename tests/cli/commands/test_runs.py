@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from entity_env.cli import main
-from entity_env.cli.commands import runs, train as train_command
+from entity_env.cli import main, run_summary
+from entity_env.cli.commands import runs
 from entity_env.cli.display.console import Console
 from entity_env.cli.run_tables import find_runs
 from tests.cli.test_report import EVIL, make
@@ -180,7 +180,7 @@ def test_the_curve_of_a_run_on_a_terminal(
 ) -> None:
     make(tmp_path / "a", [0, 1, 2])
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    train_command._show_curve(tmp_path / "a", Console(file=file, width=200, force_terminal=True))
+    run_summary._show_curve(tmp_path / "a", Console(file=file, width=200, force_terminal=True))
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "mean episode reward"
     assert len(lines) == 2 + 9 + 1
@@ -194,7 +194,7 @@ def test_a_curve_that_cannot_be_read_is_no_failure(
 ) -> None:
     folder = make(tmp_path / "a", [0, 1])
     (folder / "run.json").write_text("{")
-    train_command._show_curve(folder, Console())
+    run_summary._show_curve(folder, Console())
     found = capsys.readouterr()
     assert found.out == ""
     assert found.err.startswith("no learning curve: cannot read the run in")

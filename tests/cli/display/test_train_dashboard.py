@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from entity_env.agents.ppo import Losses, TrainProgress
+from entity_env.agents.ppo import Losses, RandomPlay, TrainProgress
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -83,6 +83,29 @@ def test_what_is_compiled_is_said_in_place_of_the_time_left() -> None:
         assert "compiling" in text
         assert (" left" in text) is is_terminal  # the name of the row
         assert "half a minute" not in text
+        with TrainDisplay("run", console) as display:
+            display(replace(EARLY, is_compiling=True, eta_s=75.0))
+        assert "compiling, at most 1:15" in shown_on(console)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_rewards_are_shown_with_random_play_where_it_compares(is_terminal: bool) -> None:
+    def shown(is_like_training: bool, unfinished: float = 0.0) -> str:
+        console = Console(file=io.StringIO(), width=200, force_terminal=is_terminal)
+        with TrainDisplay("run", console) as display:
+            found = RandomPlay(76.2, 50.0, 30.0, 40, is_like_training)
+            metrics = {"evaluation/mean_reward": 331.0}
+            figures = replace(EARLY, mean_reward=77.0, metrics=metrics, unfinished=unfinished)
+            display(replace(figures, random_play=found))
+        return shown_on(console)
+
+    begin = "episode reward: " if is_terminal else "reward 77.000 ("
+    assert f"{begin}random 76.200" in shown(True)
+    assert "evaluation 331.0 (greedy, at 25%)" in shown(True)
+    assert "evaluation 331.0 (greedy, at 25%; random 76.200)" in shown(False)
+    assert shown(False).count("random") == shown(True).count("random")
+    assert f"{begin}random 76.200; of short episodes so far" in shown(True, 0.5)
+    assert f"{begin}of short episodes so far" in shown(False, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from entity_env.agents.ppo.config import PPOConfig, values_of
-from entity_env.agents.ppo.tracking.progress import MOST_UNFINISHED, TrainProgress
+from entity_env.agents.ppo.tracking.progress import TrainProgress
+from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
 
 LEAST_UPDATES: Final = 10
 """Without so many a run is not judged."""
@@ -197,17 +198,16 @@ class RunView:
         Those of random play, or of the first episodes of all rows: the episodes that end first are
         the shortest, and so not typical.
         """
-        random_play = getattr(self.last, "random_play", None)
-        if random_play is not None and random_play.num_episodes >= _LEAST_EPISODES:
-            mean, std = random_play.mean_reward, random_play.std_reward
-            return _Rewards(mean, std, random_play.num_episodes, is_random=True)
+        found = self.last.random_play
+        if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
+            return _Rewards(found.mean_reward, found.std_reward, found.num_episodes, is_random=True)
         point = self.fair[0] if self.fair else None
         if point is None:
             return None
-        found = point.rollouts
-        if not found.num_rows or found.num_first < _LEAST_EPISODES:
+        seen = point.rollouts
+        if not seen.num_rows or seen.num_first < _LEAST_EPISODES:
             return self.rewards(point)
-        first = _Rewards(found.first_mean, found.first_std, found.num_first)
+        first = _Rewards(seen.first_mean, seen.first_std, seen.num_first)
         is_late = point.step > _LATEST_FIRST * self.last.total
         return None if is_late and not self.rewards(self.last).is_above(first) else first
 
@@ -223,7 +223,7 @@ class RunView:
 
     def rewards(self, point: TrainProgress) -> _Rewards:
         """Rewards of the last episodes at a point."""
-        number = min(point.num_episodes, self.config.episode_window)
+        number = point.window or min(point.num_episodes, self.config.episode_window)
         return _Rewards(point.mean_reward, point.std_reward, number)
 
     @cached_property

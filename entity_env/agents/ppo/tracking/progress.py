@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
 from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
 
@@ -54,13 +55,15 @@ class TrainProgress:
         total: decisions at the end.
         update: rollouts learnt from so far.
         steps_per_s: decisions per second, over the last seconds, one update at least.
-        mean_reward: mean episode reward over the last episodes; NaN before the first has ended.
+        mean_reward: mean reward of recent episodes, see `EpisodeMeter`; NaN before the first has
+            ended.
         mean_length: mean number of actions of the same episodes.
         num_episodes: episodes that ended so far.
         losses: of the last update.
         learning_rate, ent_coef: as annealed for the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left at that speed; infinite until that says something, see `SpeedMeter`.
+        eta_s: seconds left at that speed, which compiled code will raise; infinite until that says
+            something, see `SpeedMeter`.
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
         window: number of these rewards.
@@ -68,6 +71,8 @@ class TrainProgress:
             are of. If it is large, the means are of the short episodes.
         is_compiling: kernels are compiled in the background, and all is computed in torch.
         rollouts: what rollouts showed, which hints are based on.
+        random_play: what random play gets, see `entity_env.vec.RandomBaseline`; None if that was
+            not measured.
     """
 
     step: int
@@ -88,14 +93,13 @@ class TrainProgress:
     unfinished: float = 0.0
     is_compiling: bool = False
     rollouts: RolloutFigures = field(default_factory=RolloutFigures)
+    random_play: RandomPlay | None = None
 
 
-MOST_UNFINISHED: Final = 0.05
-"""Share of running episodes that are longer than all finished ones, from which means are biased.
-
-Where lengths do not change, it is about 1 / `episode_window`.
-"""
 _SPEED_WINDOW_S: Final = 10.0
+_RECENT_SHARE: Final = 0.1
+"""Of all episodes so far, that means go over."""
+_LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
 """After so many the time that is left is not known yet."""
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
@@ -170,11 +174,18 @@ class SpeedMeter:
 
 
 class EpisodeMeter:
-    """Means over the last `window` episodes, and metrics of the games over a rollout."""
+    """Means over recent episodes, and metrics of the games over a rollout.
+
+    Means go over the last episodes of every row, as many of each: the last ones to end in any row
+    would be those of few rows, and, while all began together, the short ones. There are a tenth of
+    all so far, but 20 at least, so that they do not lag by more of a run; at most `window`, but at
+    least one of every row that has ended one.
+    """
 
     def __init__(self, window: int) -> None:
-        self._rewards: deque[float] = deque(maxlen=window)
-        self._lengths: deque[int] = deque(maxlen=window)
+        self._window = window
+        self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
+        """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
         self._ages = np.zeros(0, np.int64)
         """Of the running episode of every row the number of times that it asked for an action."""
         self.num_episodes = 0
@@ -182,23 +193,35 @@ class EpisodeMeter:
 
     def add(self, obs: VecObs) -> None:
         """Counts the finished episodes and the metrics of a batch."""
-        for episode in obs.episodes:
-            self._rewards.append(episode.reward)
-            self._lengths.append(episode.length)
-            for name, value in episode.metrics.items():
-                self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
-        self.num_episodes += len(obs.episodes)
         if len(self._ages) != len(obs.done):
             self._ages = np.zeros(len(obs.done), np.int64)
         self._ages[obs.done] = 0
         self._ages += obs.is_ready
+        for episode in obs.episodes:
+            recent = self._rows.setdefault((episode.env_id, episode.agent_id), deque())
+            recent.append((episode.reward, episode.length))
+            while len(recent) > self._most_per_row():
+                recent.popleft()
+            for name, value in episode.metrics.items():
+                self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
+        self.num_episodes += len(obs.episodes)
         merge_metrics(self.metrics, obs.metrics)
 
+    def _most_per_row(self) -> int:
+        return max(1, self._window // max(1, len(self._rows)))
+
+    def _recent(self) -> list[tuple[float, int]]:
+        """Rewards and lengths of the episodes that means go over."""
+        wanted = max(_LEAST_EPISODES, _RECENT_SHARE * self.num_episodes)
+        count = min(self._most_per_row(), math.ceil(wanted / max(1, len(self._rows))))
+        return [each for row in self._rows.values() for each in list(row)[-count:]]
+
     def _unfinished(self) -> float:
-        """Share of the running episodes that are longer than all of the window."""
-        if not self._lengths:
+        """Share of the running episodes that are longer than all that are kept."""
+        if not self._rows:
             return 0.0
-        is_longer, is_running = self._ages > max(self._lengths), self._ages > 0
+        longest = max(length for row in self._rows.values() for _, length in row)
+        is_longer, is_running = self._ages > longest, self._ages > 0
         return float(is_longer.sum() / max(1, is_running.sum()))
 
     def start_rollout(self) -> None:
@@ -207,7 +230,8 @@ class EpisodeMeter:
 
     def figures(self) -> EpisodeFigures:
         """The means so far."""
-        rewards, lengths = list(self._rewards), list(self._lengths)
+        recent = self._recent()
+        rewards, lengths = [reward for reward, _ in recent], [length for _, length in recent]
         nothing = float("nan")
         return EpisodeFigures(
             self.num_episodes,
@@ -221,11 +245,11 @@ class EpisodeMeter:
 
 
 class EpisodeFigures(NamedTuple):
-    """Episodes that ended, means over the last of them, and metrics of the games.
+    """Episodes that ended, means over recent ones, and metrics of the games.
 
     Args:
         num_episodes: number of all that ended.
-        window: number of the last ones, which the means are of; NaN if there are none.
+        window: number of the recent ones, which the means are of; NaN if there are none.
         unfinished: share of the running ones that are longer than all of these.
     """
 

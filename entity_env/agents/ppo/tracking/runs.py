@@ -12,22 +12,18 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.intervals import mean_interval
 from entity_env.agents.ppo.config import SCHEDULED, Schedule
-from entity_env.agents.ppo.tracking.progress import (
-    MOST_UNFINISHED,
-    TrainProgress,
-    WriteCurves,
-)
+from entity_env.agents.ppo.tracking.progress import TrainProgress, WriteCurves
 from entity_env.agents.ppo.tracking.provenance import machine, package_versions
 from entity_env.agents.ppo.tracking.recorders import Recorder, Recording, TensorBoardRecorder
+from entity_env.agents.ppo.tracking.rewards import MeanReward, RandomPlay
 from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.core.files import parse_json, read_file, write_file
@@ -53,7 +49,8 @@ _MAX_RUN_BYTES: Final = 1 << 20
 _MAX_CURVE_BYTES: Final = 1 << 28
 _LARGEST: Final = 1e100
 _LARGEST_STEP: Final = 2**63 - 1
-_OF_THE_BEGIN: Final = ("init_from", "compiled_from_step")
+_RANDOM_PLAY: Final = "random_play"
+_OF_THE_BEGIN: Final = ("init_from", "compiled_from_step", _RANDOM_PLAY)
 """What a run that goes on says of its begin."""
 _REPLAY: Final = re.compile(r"step-(\d{1,18})\.replay")
 _WITHOUT_EFFECT: Final = (
@@ -94,7 +91,7 @@ def write_run(
     resumed = before.get("resumed")
     data = {
         "format": RUN_FORMAT,
-        **({name: before[name] for name in _OF_THE_BEGIN if name in before} if step else {}),
+        **({name: before[name] for name in _kept(before, about)} if step else {}),
         "command": sys.argv,
         **about,
         "id": (before.get("id") if step else None) or uuid.uuid4().hex[:16],
@@ -115,6 +112,23 @@ def write_run(
     return TrainingRun(out, data)
 
 
+def _kept(before: Mapping[str, object], about: Mapping[str, object]) -> list[str]:
+    """What a run that goes on says of its begin; without random play of another game."""
+    is_same = _played(before) == _played(about)
+    return [name for name in _OF_THE_BEGIN if name in before and (is_same or name != _RANDOM_PLAY)]
+
+
+def _played(about: Mapping[str, object]) -> str:
+    """The game and who plays in it, from the content of `run.json`, as JSON."""
+    found = [about.get(name) for name in ("identity", "settings", "opponents")]
+    return json.dumps([*found, _eval_opponent(about)], default=str, sort_keys=True)
+
+
+def _eval_opponent(about: Mapping[str, object]) -> object:
+    options = about.get("options")
+    return options.get("eval_opponent") if isinstance(options, Mapping) else None
+
+
 def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, object]) -> None:
     """Adds to `run.json` when a run ended, and at which step; warns if it cannot be written.
 
@@ -127,14 +141,24 @@ def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, o
     note_run(out, run, {"ended": _now(), "steps": step, **facts})
 
 
-def note_run(out: Path | None, run: TrainingRun, facts: Mapping[str, object]) -> None:
-    """Adds facts to `run.json` in place of those noted before; warns if it cannot be written."""
-    if out is None:
-        return
-    try:
-        _write_about(out / RUN_FILE, {**run.about, **facts})
-    except OSError as error:
-        _LOGGER.warning("cannot write %s: %s", out / RUN_FILE, error)
+def add_random_play(out: Path | None, run: TrainingRun, random_play: RandomPlay) -> TrainingRun:
+    """Adds to `run.json` what random play gets; returns the run that says so."""
+    return note_run(out, run, {_RANDOM_PLAY: random_play.to_json()})
+
+
+def note_run(out: Path | None, run: TrainingRun, facts: Mapping[str, object]) -> TrainingRun:
+    """Adds facts to `run.json`, if there is a folder; warns if it cannot be written.
+
+    Returns:
+        The run with these facts in place of those of the same names.
+    """
+    found = replace(run, about={**run.about, **facts})
+    if out is not None:
+        try:
+            _write_about(out / RUN_FILE, found.about)
+        except OSError as error:
+            _LOGGER.warning("cannot write %s: %s", out / RUN_FILE, error)
+    return found
 
 
 def _write_about(path: Path, data: Mapping[str, object]) -> None:
@@ -319,51 +343,6 @@ class Curve(NamedTuple):
 _NO_CURVE: Final = Curve(np.zeros(0, np.int64), np.zeros(0))
 
 
-class MeanReward(NamedTuple):
-    """Mean reward of some episodes of a run.
-
-    Args:
-        mean: over these episodes.
-        ci95: half of the 95 % confidence interval of the mean, Student's; NaN if it is not known.
-        num_episodes: number of these episodes; 0 if it is not known.
-        step: decisions of training until then.
-        is_biased: many running episodes are longer than all of these, so that the mean is of the
-            short ones, and has no interval.
-    """
-
-    mean: float
-    ci95: float
-    num_episodes: int
-    step: int = 0
-    is_biased: bool = False
-
-    @classmethod
-    def of(
-        cls, mean: float, deviation: float, num_episodes: int, step: int = 0, unfinished: float = 0
-    ) -> MeanReward:
-        """From mean and standard deviation (of the episodes, not of a sample of them).
-
-        `unfinished` is that of `TrainProgress`.
-        """
-        is_biased = unfinished > MOST_UNFINISHED
-        ci95 = math.nan
-        if num_episodes > 1 and not is_biased:
-            sample = deviation * math.sqrt(num_episodes / (num_episodes - 1))
-            ci95 = mean_interval(mean, sample, num_episodes).half
-        return cls(mean, ci95, num_episodes, step, is_biased)
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}" + (f" ± {self.ci95:.3f}" if self.ci95 == self.ci95 else "")
-
-    @property
-    def words(self) -> str:
-        """The mean, and what it is of."""
-        if self.is_biased:
-            return f"{self} ({self.num_episodes} finished episodes only)"
-        interval = "95 %, " if self.ci95 == self.ci95 else ""
-        return f"{self} ({interval}{self.num_episodes} episodes)"
-
-
 @dataclass(frozen=True)
 class TrainingRun:
     """What the folder of a training run says about it.
@@ -437,6 +416,11 @@ class TrainingRun:
         return self._mean_reward("evaluation", "num_episodes", -last)
 
     @property
+    def random_play(self) -> RandomPlay | None:
+        """What random play gets; None if it was not measured."""
+        return RandomPlay.from_json(self.about.get(_RANDOM_PLAY))
+
+    @property
     def score(self) -> MeanReward | None:
         """What runs are compared by: the last evaluation, or `final_reward` if there was none."""
         return self.final_evaluation or self.final_reward
@@ -456,8 +440,7 @@ class TrainingRun:
         found = {
             name: each for name, each in self.settings().items() if name not in _WITHOUT_EFFECT
         }
-        options = self.about.get("options")
-        opponent = options.get("eval_opponent") if isinstance(options, dict) else None
+        opponent = _eval_opponent(self.about)
         others = [self.about.get(name) for name in ("entities", "opponents", "init_from")]
         return self.game, str([*others, opponent]), str(sorted(found.items()))
 

@@ -12,7 +12,8 @@ from entity_env.agents.intervals import (
     mean_of,
     probability_of_improvement,
 )
-from entity_env.agents.ppo.tracking.runs import MeanReward, TrainingRun
+from entity_env.agents.ppo.tracking.rewards import MeanReward
+from entity_env.agents.ppo.tracking.runs import TrainingRun
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,114 @@
+"""Mean rewards of a run, and of random play, which it is compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from entity_env.agents.intervals import mean_interval
+from entity_env.core.validation import is_number
+
+MOST_UNFINISHED: Final = 0.05
+"""Share of running episodes that are longer than all finished ones, from which means are biased.
+
+Where lengths do not change, it is about 1 / `window`.
+"""
+
+
+class MeanReward(NamedTuple):
+    """Mean reward of some episodes of a run.
+
+    Args:
+        mean: over these episodes.
+        ci95: half of the 95 % confidence interval of the mean, Student's; NaN if it is not known.
+        num_episodes: number of these episodes; 0 if it is not known.
+        step: decisions of training until then.
+        is_biased: many running episodes are longer than all of these, so that the mean is of the
+            short ones, and has no interval.
+    """
+
+    mean: float
+    ci95: float
+    num_episodes: int
+    step: int = 0
+    is_biased: bool = False
+
+    @classmethod
+    def of(
+        cls, mean: float, deviation: float, num_episodes: int, step: int = 0, unfinished: float = 0
+    ) -> MeanReward:
+        """From mean and standard deviation (of the episodes, not of a sample of them).
+
+        `unfinished` is that of `TrainProgress`.
+        """
+        is_biased = unfinished > MOST_UNFINISHED
+        ci95 = math.nan
+        if num_episodes > 1 and not is_biased:
+            sample = deviation * math.sqrt(num_episodes / (num_episodes - 1))
+            ci95 = mean_interval(mean, sample, num_episodes).half
+        return cls(mean, ci95, num_episodes, step, is_biased)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + (f" ± {self.ci95:.3f}" if self.ci95 == self.ci95 else "")
+
+    @property
+    def words(self) -> str:
+        """The mean, and what it is of."""
+        if self.is_biased:
+            return f"{self} ({self.num_episodes} finished episodes only)"
+        interval = "95 %, " if self.ci95 == self.ci95 else ""
+        return f"{self} ({interval}{self.num_episodes} episodes)"
+
+    def compared_to(self, other: MeanReward) -> float:
+        """1 if the mean is above the other one by more than their errors, -1 below, 0 neither.
+
+        The error of the difference is that of two independent means; NaN if one is not known.
+        """
+        difference, error = self.mean - other.mean, math.hypot(self.ci95, other.ci95)
+        if math.isnan(error):
+            return math.nan
+        return 0.0 if abs(difference) <= error else math.copysign(1.0, difference)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPlay:
+    """Episodes of uniformly random legal actions, which a run is compared with.
+
+    Args:
+        mean_reward, std_reward, mean_length: of these episodes; the deviation is that of the
+            episodes, not of a sample of them.
+        num_episodes: number of episodes.
+        is_like_training: the rewards of training are of the same conditions. They are not where an
+            agent plays against itself; evaluations are.
+    """
+
+    mean_reward: float
+    std_reward: float
+    mean_length: float
+    num_episodes: int
+    is_like_training: bool = True
+
+    @property
+    def reward(self) -> MeanReward:
+        """The mean reward with its interval."""
+        return MeanReward.of(self.mean_reward, self.std_reward, self.num_episodes)
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> RandomPlay | None:
+        """From JSON; None for what is not one, such as the file of an earlier release."""
+        found = data if isinstance(data, Mapping) else {}
+        figures: list[Any] = [
+            found.get(name) for name in ("mean_reward", "std_reward", "mean_length")
+        ]
+        count, is_like_training = found.get("num_episodes"), found.get("is_like_training")
+        numbers = [float(each) for each in figures if is_number(each) and math.isfinite(each)]
+        if len(numbers) < len(figures) or type(count) is not int or count < 1:
+            return None
+        reward, deviation, length = numbers
+        return cls(reward, deviation, length, count, is_like_training is True)

@@ -1,0 +1,195 @@
+"""`RandomBaseline`: what random play gets, measured before a network is trained."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.ppo.callbacks import Callback, TrainState
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
+from entity_env.agents.random import RandomAgent, random_actions
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.validation import checked_count, checked_seed
+from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
+from entity_env.errors import WorkerError
+from entity_env.vec.action_log import same_random_states
+from entity_env.vec.evaluation import (
+    EVALUATED_ENV,
+    Decide,
+    asks_one,
+    make_disabled,
+    play_starts,
+    seat_of,
+    seated,
+)
+from entity_env.vec.vec_env import VecEnv
+
+_logger = logging.getLogger(__name__)
+
+_FIRST_BATCH: Final = 4
+_BUDGET_S: Final = 1.0
+_MAX_S: Final = 2.0
+
+
+class RandomBaseline(Callback):
+    """Measures what uniformly random legal actions get, before the first step of a run.
+
+    A callback of `train`. It plays the episodes that an `Evaluator` of the same arguments plays
+    first, in environments of its own, which are closed again. What comes out is
+    `TrainProgress.random_play`, and `run.json` keeps it: a run that is resumed does not measure it
+    again. The network and all random states of training stay as they would be without this.
+
+    It takes about a second: four episodes, then more of them as time allows. Where the first four
+    take over two seconds, or never end, nothing is measured: the short ones alone would not say
+    what random play gets. Neither is it where the game fails, which a warning says.
+
+    In a game for several agents random play has one seat, another one in each episode, and the
+    opponent all others. Against a `RandomAgent` the reward of an episode is the mean over the
+    seats, since all are played alike: 0 in a zero-sum game.
+
+    Args:
+        source, opponent, seed: as for `Evaluator`, so that the figures compare.
+        episodes: number of episodes, at most.
+
+    Raises:
+        UsageError: as `Evaluator`.
+
+    Example:
+        >>> from entity_env.agents.ppo import PPOConfig, train
+        >>> from entity_env.games import snake
+        >>> from entity_env.vec import RandomBaseline, VecEnv
+        >>> with VecEnv(snake, 64) as vec:  # doctest: +SKIP
+        ...     result = train(vec, PPOConfig(), callbacks=[RandomBaseline(snake)])
+        >>> result.progress.random_play.mean_reward  # doctest: +SKIP
+        0.04
+    """
+
+    def __init__(
+        self,
+        source: Game | Callable[[int], VecEnv],
+        *,
+        episodes: int = 100,
+        opponent: Callable[[int], Agent] = RandomAgent,
+        seed: int = 0,
+    ) -> None:
+        self._source = source
+        self._episodes = checked_count("episodes", episodes)
+        self._opponent = opponent
+        self._seed = checked_seed(seed)
+
+    def on_start(self, state: TrainState) -> None:
+        if state.rank or state.progress.random_play is not None:
+            return
+        try:
+            with same_random_states():
+                found = self._measure(state.vec)
+        except WorkerError as error:
+            _logger.warning("random play cannot be measured: %s", error)
+            return
+        if found is None:
+            _logger.info("random play is not measured: its episodes take over %g s", _MAX_S)
+        else:
+            state.add_random_play(found)
+
+    def _measure(self, training: VecEnvironment) -> RandomPlay | None:
+        clock, batch = _Clock(), min(_FIRST_BATCH, self._episodes)
+        rewards: list[float] = []
+        lengths: list[float] = []
+        num_played, is_like_training = 0, False
+        # Whole batches: the episodes that have ended when the time is over are the short ones.
+        while batch:
+            begin_s, before_s = perf_counter(), clock.spent_s
+            with closing(make_disabled(self._source, batch)) as vec:
+                is_like_training = asks_one(vec) and _game_of(vec) == _game_of(training)
+                try:
+                    played = [*self._play(vec, range(num_played, num_played + batch), clock)]
+                except _TimeIsOver:
+                    break
+            rewards += [reward for reward, _ in played]
+            lengths += [length for _, length in played]
+            num_played += batch
+            batch_s = max(clock.spent_s - before_s, 1e-3)
+            affordable = int((_BUDGET_S - clock.spent_s) / batch_s * batch)
+            if (
+                perf_counter() - begin_s > _BUDGET_S
+            ):  # it compiled, and tells little of the next one
+                affordable = min(affordable, _FIRST_BATCH)
+            batch = max(0, min(self._episodes - num_played, affordable))
+        if not rewards:
+            return None
+        return RandomPlay(
+            statistics.fmean(rewards),
+            statistics.pstdev(rewards),
+            statistics.fmean(lengths),
+            len(rewards),
+            is_like_training,
+        )
+
+    def _play(self, vec: VecEnv, starts: range, clock: _Clock) -> Iterator[tuple[float, float]]:
+        """Reward and length of these episodes, without those in which the learner had no part."""
+        decide, has_one_seat = self._policy(vec, starts.start)
+        run_seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[1]
+        for episodes, _ in play_starts(vec, clock.timed(decide), starts, run_seed):
+            mine = [
+                each
+                for each in episodes
+                if not has_one_seat or each.agent_id == seat_of(each.number, vec.num_agents)
+            ]
+            if mine:
+                yield (
+                    statistics.fmean(each.reward for each in mine),
+                    statistics.fmean(each.length for each in mine),
+                )
+
+    def _policy(self, vec: VecEnv, start: int) -> tuple[Decide, bool]:
+        """Decides for all seats; whether the learner has one of several."""
+        rng, space = np.random.default_rng([self._seed, start]), vec.action_space()
+
+        def choose(obs: VecObs) -> VecActions:
+            return random_actions(obs, space, rng)
+
+        opponent = None if asks_one(vec) else self._opponent(self._seed)
+        if opponent is None or type(opponent) is RandomAgent:
+            return lambda obs, starts: choose(obs), False
+        return seated(vec, choose, opponent), True
+
+
+class _TimeIsOver(Exception):
+    """Ends episodes that take too long."""
+
+
+class _Clock:
+    """Seconds of play, without the first step, which may compile functions of the game."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+        self._num_calls = 0
+        self._before_s = 0.0
+
+    def timed(self, decide: Decide) -> Decide:
+        """Decides until the time is over."""
+
+        def decide_in_time(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
+            now_s, self._num_calls = perf_counter(), self._num_calls + 1
+            if self._num_calls > 2:
+                self.spent_s += now_s - self._before_s
+            self._before_s = now_s
+            if self.spent_s > _MAX_S:
+                raise _TimeIsOver
+            return decide(obs, starts)
+
+        return decide_in_time
+
+
+def _game_of(vec: VecEnvironment) -> str | None:
+    game = getattr(vec, "game", None)
+    return game.name if isinstance(game, Game) else None
