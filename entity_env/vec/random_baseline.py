@@ -35,7 +35,8 @@ from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)
 
-_FIRST_BATCH: Final = 4
+_BATCHES: Final = (4, 16, 80)
+"""Episodes that are played together, of which the draws of each one depend on the others."""
 _BUDGET_S: Final = 1.0
 _MAX_S: Final = 2.0
 
@@ -48,7 +49,7 @@ class RandomBaseline(Callback):
     `TrainProgress.random_play`, and `run.json` keeps it: a run that is resumed does not measure it
     again. The network and all random states of training stay as they would be without this.
 
-    It takes about a second: four episodes, then more of them as time allows. Where the first four
+    It takes about a second: 4 episodes, then 16 and 80 more if there is time. Where the first four
     take over two seconds, or never end, nothing is measured: the short ones alone would not say
     what random play gets. Neither is it where the game fails, which a warning says.
 
@@ -58,7 +59,7 @@ class RandomBaseline(Callback):
 
     Args:
         source, opponent, seed: as for `Evaluator`, so that the figures compare.
-        episodes: number of episodes, at most.
+        episodes: number of episodes, at most; there are never more than 100.
 
     Raises:
         UsageError: as `Evaluator`.
@@ -101,41 +102,39 @@ class RandomBaseline(Callback):
             state.add_random_play(found)
 
     def _measure(self, training: VecEnvironment) -> RandomPlay | None:
-        clock, batch = _Clock(), min(_FIRST_BATCH, self._episodes)
-        rewards: list[float] = []
-        lengths: list[float] = []
-        num_played, is_like_training = 0, False
+        clock = _Clock()
+        episodes: list[tuple[float, float]] = []
+        is_like_training, cost_s = False, 0.0
         # Whole batches: the episodes that have ended when the time is over are the short ones.
-        while batch:
-            begin_s, before_s = perf_counter(), clock.spent_s
-            with closing(make_disabled(self._source, batch)) as vec:
+        for size in _BATCHES:
+            starts = range(len(episodes), min(len(episodes) + size, self._episodes))
+            if not starts or cost_s * len(starts) > _BUDGET_S - clock.spent_s:
+                break
+            with closing(make_disabled(self._source, len(starts))) as vec:
                 is_like_training = asks_one(vec) and _game_of(vec) == _game_of(training)
                 try:
-                    played = [*self._play(vec, range(num_played, num_played + batch), clock)]
+                    begin_s, before_s = perf_counter(), clock.spent_s
+                    episodes += [*self._play(vec, starts, clock)]
+                    free_s = perf_counter() - begin_s - (clock.spent_s - before_s)
+                    if not starts.start and free_s > _BUDGET_S:  # it compiled, and is timed again
+                        before_s = clock.spent_s
+                        list(self._play(vec, starts, clock))
                 except _TimeIsOver:
                     break
-            rewards += [reward for reward, _ in played]
-            lengths += [length for _, length in played]
-            num_played += batch
-            batch_s = max(clock.spent_s - before_s, 1e-3)
-            affordable = int((_BUDGET_S - clock.spent_s) / batch_s * batch)
-            if (
-                perf_counter() - begin_s > _BUDGET_S
-            ):  # it compiled, and tells little of the next one
-                affordable = min(affordable, _FIRST_BATCH)
-            batch = max(0, min(self._episodes - num_played, affordable))
-        if not rewards:
+            cost_s = (clock.spent_s - before_s) / len(starts)
+        if not any(length for _, length in episodes):
             return None
+        rewards = [reward for reward, length in episodes if length]
         return RandomPlay(
             statistics.fmean(rewards),
             statistics.pstdev(rewards),
-            statistics.fmean(lengths),
+            statistics.fmean(length for _, length in episodes if length),
             len(rewards),
             is_like_training,
         )
 
     def _play(self, vec: VecEnv, starts: range, clock: _Clock) -> Iterator[tuple[float, float]]:
-        """Reward and length of these episodes, without those in which the learner had no part."""
+        """Reward and length of these episodes; length 0 where the learner had no part."""
         decide, has_one_seat = self._policy(vec, starts.start)
         run_seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[1]
         for episodes, _ in play_starts(vec, clock.timed(decide), starts, run_seed):
@@ -144,11 +143,10 @@ class RandomBaseline(Callback):
                 for each in episodes
                 if not has_one_seat or each.agent_id == seat_of(each.number, vec.num_agents)
             ]
-            if mine:
-                yield (
-                    statistics.fmean(each.reward for each in mine),
-                    statistics.fmean(each.length for each in mine),
-                )
+            yield (
+                statistics.fmean(each.reward for each in mine) if mine else 0.0,
+                statistics.fmean(each.length for each in mine) if mine else 0.0,
+            )
 
     def _policy(self, vec: VecEnv, start: int) -> tuple[Decide, bool]:
         """Decides for all seats; whether the learner has one of several."""

@@ -103,12 +103,12 @@ def test_short_episodes_alone_say_nothing(
 
 
 @pytest.mark.parametrize(
-    ("step_s", "episodes", "count"), [(0.0, 100, 100), (0.0, 3, 3), (0.22, 100, 8), (0.6, 100, 4)]
+    ("step_s", "episodes", "count"), [(0.0, 100, 100), (0.0, 3, 3), (0.08, 100, 20), (0.3, 100, 4)]
 )
 def test_slow_games_play_fewer_episodes(
     step_s: float, episodes: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock sees two of the first four steps; 4 episodes, and 4 more if half is left."""
+    """The clock sees two of the first four steps; 16 more episodes cost four times as much."""
     now = [0.0]
 
     def clock() -> float:
