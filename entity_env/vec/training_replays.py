@@ -93,7 +93,7 @@ class TrainingReplays(Callback):
         self._step = 0
         """Of training, at the last update."""
         self._last_moment = -1
-        """Step of the last evaluation episode."""
+        """Step of the schedules at the last evaluation episode."""
         self._began = 0.0
         self._spent_s = 0.0
         """In playing again."""
@@ -111,7 +111,8 @@ class TrainingReplays(Callback):
 
     def on_update(self, state: TrainState) -> None:
         self._step, total = state.progress.step, state.progress.total
-        if self._is_due(total) and self._may_play:
+        if self._is_due(state.progress.scheduled_step, total) and self._may_play:
+            self._last_moment = state.progress.scheduled_step
             self._evaluate(max(9, len(str(total))), state.make_agent)
         for extreme in self._extremes:
             if self._spent_s <= _TIME_SHARE * (monotonic() - self._began):
@@ -171,16 +172,15 @@ class TrainingReplays(Callback):
 
     # ------------------------------------------------------------------ moments
 
-    def _is_due(self, total: int) -> bool:
+    def _is_due(self, reached: int, total: int) -> bool:
         """Whether a moment has come since the last evaluation episode."""
         gaps = max(self._num_moments - 1, 1)
         moments = [total * i // gaps for i in range(self._num_moments)]
         if self._num_moments == 1:
             moments = [total]
-        return any(self._last_moment < moment <= self._step for moment in moments)
+        return any(self._last_moment < moment <= reached for moment in moments)
 
     def _evaluate(self, num_digits: int, make_agent: Callable[[int], Agent]) -> None:
-        self._last_moment = self._step
         writer = _Evaluation()
         try:
             with same_random_states():

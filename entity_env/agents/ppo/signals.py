@@ -33,6 +33,8 @@ class StoppedBySignal(SystemExit):
 class HeldInterrupt:
     """Context that defers the first signal until `check`; a second Ctrl-C raises at once.
 
+    While a run ends, `is_ending`, nothing checks any more: a Ctrl-C after a signal raises.
+
     Signals that were ignored before, as by `nohup`, stay ignored. Outside the main thread, where
     Python handles no signals, this does nothing.
     """
@@ -40,6 +42,8 @@ class HeldInterrupt:
     def __init__(self) -> None:
         self.signum: int | None = None
         """The first signal."""
+        self.is_ending = False
+        """Whether the program ends what it did: from then on every Ctrl-C but the first raises."""
         self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -88,7 +92,8 @@ class HeldInterrupt:
         signal.raise_signal(self.signum)
 
     def _hold(self, signum: int, frame: FrameType | None) -> None:
-        if self._is_pending and signum == signal.SIGINT:
+        is_second = self._is_pending or (self.is_ending and self.signum is not None)
+        if is_second and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self._is_pending = True
         self.signum = self.signum or signum

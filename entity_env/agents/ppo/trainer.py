@@ -49,6 +49,7 @@ from entity_env.agents.ppo.tracking.progress import (
 from entity_env.agents.ppo.tracking.provenance import about_training
 from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
 from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
+from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
@@ -144,7 +145,7 @@ def _train(
     resume_path = _resume_path(resume, run.out) if resume else None
     cause = None
     written = None if peers.rank else run.out
-    with run_folder(written), HeldInterrupt() as interrupt:
+    with run_folder(written), run.interrupt as interrupt:
         if resume_path is not None:
             run.resume(resume_path)
         elif written is not None:
@@ -231,9 +232,13 @@ class _Run(TrainState):
         """What `run.json` says."""
         self._recorded: dict[str, float] = {}
         """By callbacks, since the last point of the curves."""
+        self._facts: dict[str, object] = {}
+        """What `run.json` says besides, from the end on."""
         self._has_ended = False
         """Whether callbacks were called for the last time."""
-        self._started = self._saved = time.monotonic()
+        self.limit = TimeLimit(config.max_train_time_s)
+        self.interrupt = HeldInterrupt()
+        self._saved = time.monotonic()
         self._saved_update = 0
         self._begins_statistics = False
         """Whether the first observations are all that features are normalized by."""
@@ -256,9 +261,24 @@ class _Run(TrainState):
     def progress(self) -> TrainProgress:
         return self._progress
 
+    @property
+    def is_interrupted(self) -> bool:
+        return self.interrupt.signum is not None
+
     def stop(self, reason: str = "") -> None:
         self.stop_reason = reason
         self.is_stopping = True
+
+    def reserve_time(self, seconds: float) -> None:
+        self.limit.reserve(seconds)
+
+    def set_time_fraction(self, fraction: float) -> None:
+        self.limit.set_fraction(fraction)
+
+    def describe(self, **facts: object) -> None:
+        self._facts |= facts
+        if self._has_ended and not self.peers.rank:
+            end_run(self.out, self._described, self.learner.step, self._facts)
 
     def record(self, name: str, value: float) -> None:
         if problem := metric_problem(name, value):
@@ -310,9 +330,8 @@ class _Run(TrainState):
             return
         self._has_ended = True
         self.error = error
-        if not self.peers.rank:
-            compiled = {"compiled_from_step": self._compiled_from_step()}
-            end_run(self.out, self._described, self.learner.step, compiled)
+        self.interrupt.is_ending = True
+        self.describe(compiled_from_step=self._compiled_from_step())
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -335,8 +354,12 @@ class _Run(TrainState):
         """What `train` returns."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
         hints = self.history.hints(self._progress, self.config)
+        progress = self._progress
+        if progress.elapsed_s <= self._elapsed_before:  # no update has ended
+            elapsed_s = self._elapsed_before + self.limit.elapsed_s
+            progress = replace(progress, elapsed_s=elapsed_s)
         reason = self.stop_reason
-        return TrainResult(self.net, self._progress, is_interrupted, self.folder, hints, reason)
+        return TrainResult(self.net, progress, is_interrupted, self.folder, hints, reason)
 
     # ------------------------------------------------------------------ the loop
 
@@ -394,9 +417,10 @@ class _Run(TrainState):
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
         """Collects one rollout and learns from it."""
         config, learner = self.config, self.learner
-        collector.config = config.at(learner.step)
+        time_fraction = self.limit.start_update(self.peers)
+        collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
-        now = config.at(learner.step, num_decisions)
+        now = config.at(learner.step, num_decisions, time_fraction=time_fraction)
         group = learner.optimizer.param_groups[0]
         group["lr"], group["weight_decay"] = now.learning_rate, now.weight_decay
         learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
@@ -412,7 +436,7 @@ class _Run(TrainState):
 
         learner.step += num_decisions
         learner.update += 1
-        self._recorded |= {
+        self._recorded |= ({TIME_FRACTION: time_fraction} if self.limit.is_set else {}) | {
             f"charts/{name}": float(getattr(now, name))
             for name in SCHEDULED
             if isinstance(getattr(config, name), Schedule)
@@ -466,9 +490,8 @@ class _Run(TrainState):
         return rollout, sum(counts)
 
     def _stop_in_time(self) -> None:
-        most = self.config.max_train_time_s
-        if most is not None and time.monotonic() - self._started >= most and not self.is_stopping:
-            self.stop(f"max_train_time_s={most:g} is over")
+        if self.limit.is_over and not self.is_stopping:
+            self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""
@@ -522,7 +545,7 @@ class _Run(TrainState):
 
     def _figures(self, losses: Losses, now: CurrentConfig) -> TrainProgress:
         learner, episodes, is_compiling = self.learner, self.episodes, self.kernels.is_compiling
-        learner.elapsed_s = self._elapsed_before + time.monotonic() - self._started
+        learner.elapsed_s = self._elapsed_before + self.limit.elapsed_s
         learner.num_episodes = self._episodes_before + episodes.num_episodes
         steps_left = max(0, self.config.total_steps - learner.step)
         return TrainProgress(
@@ -537,7 +560,9 @@ class _Run(TrainState):
             learning_rate=now.learning_rate,
             ent_coef=now.ent_coef,
             elapsed_s=learner.elapsed_s,
-            eta_s=math.inf if is_compiling else self.speed.eta_s(steps_left),
+            eta_s=min(
+                math.inf if is_compiling else self.speed.eta_s(steps_left), self.limit.left_s
+            ),
             metrics={
                 **{name: metric.mean for name, metric in episodes.metrics.items()},
                 **self._recorded,
@@ -546,6 +571,7 @@ class _Run(TrainState):
             window=episodes.window,
             unfinished=episodes.unfinished,
             is_compiling=is_compiling,
+            time_fraction=self.limit.update_fraction,
         )
 
 

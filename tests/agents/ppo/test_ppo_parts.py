@@ -226,6 +226,16 @@ def test_the_first_interrupt_waits_and_the_second_strikes() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_while_a_run_ends_the_second_interrupt_strikes() -> None:
+    with HeldInterrupt() as held:
+        held.is_ending = True
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            held.check()  # the first one is over, as far as the run is concerned
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
 def test_the_handler_comes_back_after_an_error() -> None:
     before = signal.getsignal(signal.SIGINT)
 

@@ -55,13 +55,15 @@ class TrainProgress:
         losses: of the last update.
         learning_rate, ent_coef: as annealed for the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left at that speed; infinite until that says something, see `SpeedMeter`.
+        eta_s: seconds left at that speed, or until `max_train_time_s` is over, whichever is less;
+            infinite until that says something, see `SpeedMeter`.
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
         window: number of these rewards.
         unfinished: share of the running episodes that are longer already than all that these means
             are of. If it is large, the means are of the short episodes.
         is_compiling: kernels are compiled in the background, and all is computed in torch.
+        time_fraction: fraction of `max_train_time_s` that has passed; 0 without that limit.
     """
 
     step: int
@@ -81,6 +83,17 @@ class TrainProgress:
     window: int = 0
     unfinished: float = 0.0
     is_compiling: bool = False
+    time_fraction: float = 0.0
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is over, 0 to 1: that of the steps or of the time, the larger one."""
+        return min(1.0, max(self.step / self.total, self.time_fraction))
+
+    @property
+    def scheduled_step(self) -> int:
+        """The step that schedules are at: `step`, or a later one where the time is ahead."""
+        return max(self.step, int(self.time_fraction * self.total))
 
 
 MOST_UNFINISHED: Final = 0.05
