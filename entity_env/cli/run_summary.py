@@ -13,7 +13,7 @@ from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.runs import REWARD, MeanReward, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.cli.display.console import Console, echo
-from entity_env.cli.evaluation import best_words
+from entity_env.cli.evaluation import evaluation_lines
 from entity_env.errors import EntityEnvError
 from entity_env.views.chart import Series, text_chart
 
@@ -28,7 +28,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
         echo(f"saved at step {progress.step:,}; {resume}; {play}")
-        _tell_of_best(out)
+        _tell_of_evaluation(out, progress.step)
         return
     if console.is_terminal:  # a log has no use for drawings
         _show_curve(out, console)
@@ -48,7 +48,6 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     if result.hints:
         echo(f"more: {PAGE}")
     echo(play)
-    _tell_of_best(out)
     echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
     echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
 
@@ -69,16 +68,9 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
 
 
 def _tell_of_evaluation(out: Path, step: int) -> None:
-    """Prints the evaluation at the end of a run, if there was one."""
-    with suppress(EntityEnvError):  # `_show_curve` says that it cannot be read
-        evaluation = read_run(out).final_evaluation
-        if evaluation is not None and evaluation.step == step:
-            echo(f"evaluation: mean reward {evaluation.words}")
-
-
-def _tell_of_best(out: Path) -> None:
-    if best := best_words(out):
-        echo(best)
+    """Prints what the evaluations at the end of a run say."""
+    for line in evaluation_lines(out, step):
+        echo(line)
 
 
 def _show_curve(out: Path, console: Console) -> None:

@@ -362,7 +362,7 @@ class PlannedRun(NamedTuple):
 
     def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
         """What sees the run of a rank."""
-        found = [_RememberRun(), *map(_made, self.own_callbacks)]
+        found = list(map(_made, self.own_callbacks))
         if self.end.until is not None:
             found.append(_StopAtStep(self.end.until))
         if self.end.time_of is not None:
@@ -374,12 +374,14 @@ class PlannedRun(NamedTuple):
             found.append(
                 TrainingReplays(self.game, folder, of, keep=kinds, moments=moments, seed=seed)
             )
-        return found + self.evaluation.callbacks(
+        found += self.evaluation.callbacks(
             self.game,
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
+            has_replays=bool(kinds),
         )
+        return [*found, _RememberRun()]  # as the others have left it
 
 
 def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:

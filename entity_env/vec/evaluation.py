@@ -1,146 +1,55 @@
-"""Episodes from fixed starts, and `Evaluator`, which plays them while a network is trained."""
+"""`Evaluator`, which evaluates a network while it is trained and keeps the best one."""
 
 from __future__ import annotations
 
 import logging
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from entity_env.agents.against import METRIC, has_bots
-from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
 from entity_env.agents.random import RandomAgent
-from entity_env.agents.ratings import Result
-from entity_env.agents.rogue_net.checkpoints.folder import (
-    CONFIG,
-    read_header,
-    require_place,
-)
-from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header, require_place
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
-from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.core.episode import Episode
-from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import EpisodeSeeds, env_seeds
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import UsageError, shown
 from entity_env.vec.action_log import same_random_states
-from entity_env.vec.batch_env.vec_env import BatchVecEnv
-from entity_env.vec.in_process.base import ERROR_METRIC
+from entity_env.vec.evaluation_games import EvaluationGames, Played, quick
+from entity_env.vec.evaluation_pace import Pace
+from entity_env.vec.final_evaluation import (
+    BEST as BEST,
+    LAST,
+    MATCH,
+    OTHER_POLICY,
+    Deadline,
+    figures,
+    is_clearly_better,
+    is_much_worse,
+    last_wins,
+    play_rounds,
+    players_of,
+)
+from entity_env.vec.training_replays import keep_episode
 from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)
 
-Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
-"""Actions of a batch; the second argument is the start of each environment."""
-
-EVALUATED_ENV: Final = 2**31 - 1
-"""No environment has this index, so that no episode of training has the seed."""
-BEST: Final = "best"
-"""Folder of the best checkpoint, in the folder of the run."""
-_MAX_COPIES: Final = 64
-_NUM_MOMENTS: Final = 20
-_TIME_SHARE: Final = 0.015
-"""Of the run, without an interval; the first and the last evaluation add to it."""
-_OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes")
-_LEAST_LENGTH: Final = 1000
+GREEDY: Final = "greedy"
+SAMPLED: Final = "sampled"
+_LEAST_LENGTH: Final = 300
 _TIMES_AS_LONG: Final = 10
 """As training episodes: episodes of a greedy agent may never end."""
-
-
-def play_starts(
-    vec: VecEnv, decide: Decide, starts: range, seed: int, *, max_length: int | None = None
-) -> Iterator[tuple[list[Episode], bool]]:
-    """Plays the episodes with these numbers of a run, each to its end.
-
-    Which environment plays an episode changes nothing: it depends on its number alone.
-
-    Args:
-        vec: environments, with autoreset "disabled".
-        decide: chooses the actions.
-        starts: numbers of the episodes; see `starts` of `VecEnv.reset_envs`.
-        seed: of the run.
-        max_length: steps after which an episode is cut; None = never.
-
-    Yields:
-        The episodes of all agents of one start, with its number, and whether it was cut here: then
-        they are truncated, with the reward until then. In the order in which they end.
-
-    Raises:
-        WorkerError: a game raised.
-    """
-    # Every episode is played to its end: taking the first ones that end would favour short ones.
-    shape = vec.num_envs, vec.num_agents
-    number = starts.start + np.arange(vec.num_envs)
-    rewards, lengths, is_done = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool)
-    age = np.zeros(vec.num_envs, np.int64)
-    ended: dict[int, list[Episode]] = {}
-    num_left = len(starts)
-    obs = vec.reset(seed, starts=number)
-    while True:
-        is_ready = obs.is_ready.reshape(shape)
-        rewards += obs.reward.reshape(shape)
-        is_done |= obs.done.reshape(shape)
-        for episode in obs.episodes:
-            ended.setdefault(episode.env_id, []).append(episode)
-        # An agent without a part in an episode does not end.
-        is_over = is_done.all(axis=1) | (is_done.any(axis=1) & ~is_ready.any(axis=1))
-        is_cut = ~is_over & (age >= np.inf if max_length is None else age >= max_length)
-        for env_id in np.flatnonzero(is_over | is_cut).tolist():
-            found, start = ended.pop(env_id, []), int(number[env_id])
-            if start not in starts:
-                continue  # it only kept a copy busy until the others end
-            if is_cut[env_id]:
-                parts = (rewards[env_id], lengths[env_id], ~is_done[env_id])
-                found += _cut_episodes(*parts, _episode_seed(vec, seed, start))
-            yield [replace(each, number=start, env_id=0) for each in found], bool(is_cut[env_id])
-            num_left -= 1
-        if not num_left:
-            return
-        again = is_over | is_cut
-        if again.any():
-            number[again] = number.max() + 1 + np.arange(np.count_nonzero(again))
-            rewards[again], lengths[again], is_done[again], age[again] = 0, 0, False, 0
-            obs = vec.reset_envs(again, seed, starts=number)
-        else:
-            lengths += is_ready
-            age += 1
-            obs = vec.act(decide(obs, number))
-
-
-def _cut_episodes(
-    rewards: NDArray[np.float64],
-    lengths: NDArray[np.int64],
-    is_running: NDArray[np.bool_],
-    seed: int,
-) -> list[Episode]:
-    """The episodes of the agents of one environment that have not ended."""
-    return [
-        Episode(float(rewards[i]), int(lengths[i]), False, True, seed, agent_id=i)
-        for i in np.flatnonzero(is_running).tolist()
-    ]
-
-
-def _episode_seed(vec: VecEnv, seed: int, start: int) -> int:
-    if isinstance(vec, BatchVecEnv):
-        return int(env_seeds(seed, np.array([start]))[0])
-    return EpisodeSeeds(seed)[start]
 
 
 class Evaluator(Callback):
     """Evaluates a network while it is trained, and keeps the best one; a callback of `train`.
 
-    At an interval the network plays a number of episodes, always from the same starts, which
+    From time to time the network plays a number of episodes, always from the same starts, which
     training does not have, in environments of its own. What comes out is given to `on_evaluation`
     of all callbacks, and to the curves: `evaluation/mean_reward`, `std_reward`, `mean_length`,
     `num_episodes`, means of the game's own numbers at the end of an episode, and the shares `cut`
@@ -148,6 +57,14 @@ class Evaluator(Callback):
     the last one, which has learnt for longest, is kept in a folder that `load_agent` takes, without
     the optimizer. A run that is resumed goes on with the best one there; otherwise the first
     evaluation replaces it.
+
+    At the end the best network and the last one play up to five times as many episodes, from starts
+    that neither was chosen by, and the better one is kept; where a game for several agents has
+    random opponents, they play each other for that. Without time for it the best one is kept if its
+    evaluation is clearly better than the last one. The last one also plays with the other policy,
+    greedy or drawn. This takes a tenth of the time of the run, 0.25 to 20 s, and 1.5 s after a
+    signal. The scores are "evaluated" in `run.json`. Where greedy play is much worse, its worst
+    episode is kept in `replays/greedy.replay`.
 
     In a game for several agents the network has one seat, another one in each episode, and an
     opponent all others, unless they are those of the bots of `against`. Figures are those of the
@@ -164,8 +81,9 @@ class Evaluator(Callback):
         episodes: number of episodes of an evaluation.
         interval: decisions of training between evaluations; the last update is always evaluated,
             also where `stop` ends the run, but not after a signal or an error.
-            None = a twentieth of the run, and later if evaluations take over 1.5 % of its time,
-            so that when they take place is not the same on every machine.
+            None = a twentieth of the run if evaluations take 5 % of its time at most, otherwise a
+            tenth, with as many episodes as 10 % allow, 4 at least. When they take place, and how
+            many episodes they have, is not the same on every machine then.
         greedy: whether the network takes its most probable actions; otherwise it draws them, with
             the same seed each time.
         opponent: makes an agent, which decides for batches (`BatchPolicy`), from a seed.
@@ -173,8 +91,10 @@ class Evaluator(Callback):
             evaluated on the same episodes.
         max_length: steps after which an episode is cut, since a greedy agent may go round in
             circles; it counts with the reward until then. None = ten times the mean of training,
-            1000 at least.
+            300 at least.
         folder: of the best checkpoint; None = `best` in the folder of the run, if it has one.
+        replays: the game, if replays of it can be kept in the folder of the run; None = it has
+            none, or they cannot.
 
     Raises:
         UsageError: a number that cannot be. When the run starts: `folder` holds something else.
@@ -200,127 +120,187 @@ class Evaluator(Callback):
         seed: int = 0,
         max_length: int | None = None,
         folder: str | Path | None = None,
+        replays: Game | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._source = source
-        self._episodes = checked_count("episodes", episodes)
-        self._interval = None if interval is None else checked_count("interval", interval)
         self._max_length = None if max_length is None else checked_count("max_length", max_length)
         self._greedy = greedy
         self._opponent = opponent
         self._seed = checked_seed(seed)
         self._folder = None if folder is None else Path(folder)
-        self._vec: VecEnv | None = None
+        self._replays = replays
+        interval = None if interval is None else checked_count("interval", interval)
+        self._pace = Pace(checked_count("episodes", episodes), interval, clock)
+        self._games: EvaluationGames | None = None
         self._best = -np.inf
-        self._step = 0
-        """Of training, when it was last seen."""
-        self._evaluated_step = 0
-        self._began = self._spent_s = self._last_s = 0.0
-        """Times in evaluations: all, and the last one."""
+        self._best_step: int | None = None
+        """Of the network that is kept."""
+        self._best_result: EvaluationResult | None = None
+        self._last_result: EvaluationResult | None = None
+        self._start_step = self._evaluated_step = 0
         self._told = False
-        self._is_alone = True
-        """Whether the network decides for all rows that are ready."""
 
     def on_start(self, state: TrainState) -> None:
         if state.rank:
             return
-        self._began, self._step = perf_counter(), state.progress.step
+        self._pace.start(state.progress)
+        self._start_step = self._evaluated_step = state.progress.step
         if self._folder is None and state.out is not None:
             self._folder = state.out / BEST
         if self._folder is not None:
             require_place(self._folder)
             if state.is_resumed and (self._folder / CONFIG).is_file():
                 self._best = best_reward(self._folder)
+                step = read_header(self._folder).training.get("step")
+                self._best_step = step if isinstance(step, int) else -1
+        state.reserve_time(np.inf)
 
     def on_update(self, state: TrainState) -> None:
-        if not state.rank and self._is_due(state.progress.step, state.progress.total):
-            begin = perf_counter()
+        if state.rank:
+            return
+        if num_episodes := self._pace.num_due(state.progress):
             with same_random_states():
-                self._evaluate(state)
-            self._last_s = perf_counter() - begin
-            self._spent_s += self._last_s
+                self._evaluate(state, num_episodes, lambda: state.is_interrupted)
+            state.reserve_time(self._pace.reserve_s(state.progress))
 
     def on_end(self, state: TrainState) -> None:
-        was_stopped = state.stop_reason is not None and state.error is None
-        if was_stopped and not state.rank and 0 < state.progress.step != self._evaluated_step:
-            with same_random_states():
-                self._evaluate(state)
-        vec, self._vec = self._vec, None
-        if vec is not None:
-            with same_random_states():
-                vec.close()
-
-    def _is_due(self, step: int, total: int) -> bool:
-        interval = self._interval or max(1, total // _NUM_MOMENTS)
-        before, self._step = self._step, step
-        if step >= total:
-            return True
-        if step // interval == before // interval:
-            return False
-        elapsed_s = perf_counter() - self._began
-        is_cheap = self._spent_s + self._last_s <= _TIME_SHARE * elapsed_s
-        return self._interval is not None or is_cheap or not self._spent_s
-
-    def _evaluate(self, state: TrainState) -> None:
-        step, mean_length = state.progress.step, state.progress.mean_length
-        length = self._max_length or _LEAST_LENGTH
-        if self._max_length is None and np.isfinite(mean_length):
-            length = max(length, int(_TIMES_AS_LONG * mean_length))
-        seeds = EpisodeSeeds(self._seed, EVALUATED_ENV)
-        run_seed = seeds[1]
+        has_learned = state.progress.step > self._start_step
         try:
-            if self._vec is None:
-                self._vec = self._make()
-            decide = self._policy(self._vec, state)
-            starts = range(self._episodes)
-            played = list(play_starts(self._vec, decide, starts, run_seed, max_length=length))
+            if has_learned and not state.rank and state.error is None:
+                with same_random_states():
+                    self._finish(state)
+        finally:
+            games, self._games = self._games, None
+            if games is not None:
+                with same_random_states():
+                    games.close()
+
+    def _require_games(self) -> EvaluationGames:
+        if self._games is None:
+            episodes = self._pace.episodes
+            self._games = EvaluationGames(self._source, episodes, self._opponent, self._seed)
+        return self._games
+
+    def _evaluate(self, state: TrainState, num_episodes: int, is_over: Callable[[], bool]) -> None:
+        """Plays episodes from the same starts as ever; a signal ends that without a result."""
+        begin, step, length = self._pace.clock(), state.progress.step, self._length(state)
+        try:
+            games = self._require_games()
+            agent = self._agent(state, self._greedy)
+            played = games.play(agent, range(num_episodes), max_length=length, is_over=is_over)
         except Exception as error:
             error.add_note(f"in an evaluation, after {step:,} decisions of training")
             raise
-        found = _summary(played, step, 1 if self._is_alone else self._vec.num_agents)
+        if state.is_interrupted:
+            return
+        found = games.summary(played, step, greedy=self._greedy)
         self._warn_of_cut(found, length)
-        self._evaluated_step = step
+        self._evaluated_step, self._last_result = step, found
         state.add_evaluation(found)
+        num_decisions = sum(one.length for one in played.mine)
+        seconds = self._pace.clock() - begin
+        self._pace.add(state.progress, num_episodes, num_decisions, seconds)
         if found.mean_reward >= self._best:
-            self._best = found.mean_reward
-            if self._folder is not None:
-                notes = {"mean_reward": found.mean_reward, "num_episodes": found.num_episodes}
-                state.save_copy(self._folder, resumable=False, notes={"evaluation": notes})
+            self._best_result = found
+            self._keep(state, found.mean_reward, found.num_episodes)
 
-    def _make(self) -> VecEnv:
-        copies = min(self._episodes, _MAX_COPIES)
-        source = self._source
-        if isinstance(source, Game):
-            return VecEnv(source, copies, autoreset="disabled")
-        vec: object = source(copies)
-        if not isinstance(vec, VecEnv) or vec.autoreset != "disabled":
-            got = f"autoreset={vec.autoreset!r}" if isinstance(vec, VecEnv) else shown(vec)
-            raise UsageError(f'an Evaluator needs a VecEnv with autoreset="disabled", got {got}')
-        return vec
+    def _finish(self, state: TrainState) -> None:
+        """Evaluates the last network, and keeps it if it is better than the best one so far."""
+        deadline = Deadline(state, self._pace)
+        step = state.progress.step
+        if step != self._evaluated_step and not state.is_interrupted:
+            self._evaluate(state, self._pace.num_last(state.progress), deadline)
+        try:
+            found = self._final_rounds(state, deadline)
+        except Exception as error:
+            error.add_note(f"in the evaluation at the end, after {step:,} decisions of training")
+            raise
+        if LAST not in found:  # there was no time
+            best, last = self._best_result, self._last_result
+            if best and last and last.step == step and not is_clearly_better(best, last):
+                self._keep(state, last.mean_reward, last.num_episodes)
+            return
+        facts: dict[str, object] = {"policy": GREEDY if self._greedy else SAMPLED}
+        facts[LAST] = figures(found[LAST], step)
+        if BEST in found:
+            facts[BEST] = figures(found[BEST], self._best_step or 0)
+        if MATCH in found:
+            wins = found[MATCH].wins
+            facts[MATCH] = {"win_rate": float(np.mean(wins)), "num_episodes": len(wins)}
+        if BEST in found and not last_wins(found, self._require_games().vec.num_agents):
+            facts["kept"] = self._best_step
+        elif BEST in found or self._best_step is None:
+            rewards = found[LAST].rewards
+            self._keep(state, float(np.mean(rewards)), len(rewards))
+        facts.setdefault("kept", self._best_step)
+        if OTHER_POLICY in found:
+            facts |= self._compare_policies(state, found)
+        state.describe(evaluated=facts)
 
-    def _policy(self, vec: VecEnv, state: TrainState) -> Decide:
-        self._is_alone = vec.num_agents == 1 or (vec.game is not None and has_bots(vec.game))
-        learner: TrainedAgent = state.make_agent(self._seed, greedy=self._greedy)
-        if isinstance(state.net.net_config, MLPConfig):  # in numpy three times as fast as in torch
-            learner = NumpyAgent(state.net.weights(), greedy=self._greedy, seed=self._seed)
-        if self._is_alone:
-            return lambda obs, starts: learner.choose_batch(obs)
-        opponent = self._opponent(self._seed)
-        if not isinstance(opponent, BatchPolicy) or vec.game is None:
-            raise UsageError(
-                "an opponent must decide for batches (decide_batch), as random and trained agents "
-                f"do, and play a Game: got {shown(opponent)}"
-            )
-        policy, schema = opponent, vec.game.schema
+    def _final_rounds(self, state: TrainState, deadline: Deadline) -> dict[str, Played]:
+        """Episodes of the networks that are compared at the end; empty if there is no time."""
+        games, step = self._require_games(), state.progress.step
+        best = None
+        if self._folder is not None and self._best_step not in (None, step):
+            best = partial(self._kept_agent, state, self._folder)
+        last = partial(self._agent, state)
+        has_match = not games.is_alone and self._opponent is RandomAgent
+        players = players_of(last, best, greedy=self._greedy, has_match=has_match)
+        num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
+        if not num:  # what counts is which network is kept
+            del players[OTHER_POLICY]
+            num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
+        if not num:
+            return {}
+        length = self._length(state)
+        return play_rounds(games, players, num, max_length=length, deadline=deadline)
 
-        def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
-            is_mine = obs.agent_id == _seat(starts[obs.env_id], vec.num_agents)
-            mine, theirs = learner.choose_batch(obs), policy.decide_batch(obs, schema)
-            return {
-                name: _chosen(is_mine[mask.actors.row_index], mine[name], theirs[name])
-                for name, mask in obs.action_masks.items()
+    def _compare_policies(self, state: TrainState, found: dict[str, Played]) -> dict[str, object]:
+        """Figures of the other policy, and a replay of greedy play if that is much worse."""
+        other = figures(found[OTHER_POLICY], state.progress.step)
+        facts: dict[str, object] = {OTHER_POLICY: other}
+        greedy, drawn = found[LAST], found[OTHER_POLICY]
+        if not self._greedy:
+            greedy, drawn = drawn, greedy
+        if not is_much_worse(greedy, drawn):
+            return facts
+        facts["greedy_is_worse"] = True
+        if self._replays is not None and state.out is not None and self._replays.num_agents == 1:
+            worst = min(greedy.mine, key=lambda one: one.reward)
+            path = state.out / "replays" / "greedy.replay"
+            agent = state.make_agent(self._seed, greedy=True)
+            if keep_episode(self._replays, agent, worst.seed, path, self._length(state)):
+                facts["replay"] = str(path.relative_to(state.out))
+        return facts
+
+    def _keep(self, state: TrainState, mean_reward: float, num_episodes: int) -> None:
+        """Keeps the present network as the best one."""
+        self._best, self._best_step = mean_reward, state.progress.step
+        if self._folder is not None:
+            notes = {
+                "mean_reward": mean_reward,
+                "num_episodes": num_episodes,
+                "policy": GREEDY if self._greedy else SAMPLED,
             }
+            state.save_copy(self._folder, resumable=False, notes={"evaluation": notes})
 
-        return decide
+    def _length(self, state: TrainState) -> int:
+        """Steps after which an episode is cut."""
+        mean_length = state.progress.mean_length
+        if self._max_length is not None:
+            return self._max_length
+        times = int(_TIMES_AS_LONG * mean_length) if np.isfinite(mean_length) else 0
+        return max(_LEAST_LENGTH, times)
+
+    def _agent(self, state: TrainState, greedy: bool) -> TrainedAgent:
+        """What plays the present network."""
+        return quick(state.make_agent(self._seed, greedy=greedy), self._seed, greedy=greedy)
+
+    def _kept_agent(self, state: TrainState, folder: Path, greedy: bool) -> TrainedAgent:
+        """What plays the best network."""
+        agent = state.load_agent(folder, self._seed, greedy=greedy)
+        return quick(agent, self._seed, greedy=greedy)
 
     def _warn_of_cut(self, found: EvaluationResult, length: int) -> None:
         if "cut" in found.metrics and not self._told:
@@ -343,57 +323,3 @@ def best_reward(folder: Path) -> float:
     found = notes.get("evaluation") if isinstance(notes, dict) else None
     reward = found.get("mean_reward") if isinstance(found, dict) else None
     return float(reward) if isinstance(reward, int | float) else -np.inf
-
-
-def _summary(
-    played: Sequence[tuple[Sequence[Episode], bool]], step: int, num_agents: int
-) -> EvaluationResult:
-    """The figures of the learner: of one agent in a game for several, else of all episodes."""
-    mine: list[Episode] = []
-    wins: list[float] = []
-    for episodes, _ in played:
-        for i, one in enumerate(episodes):
-            if num_agents == 1 or one.agent_id == _seat(one.number, num_agents):
-                mine.append(one)
-                rewards = tuple(each.reward for each in episodes)
-                wins.append(Result(("",) * len(rewards), rewards).shares[i])
-    if not mine:
-        raise UsageError("the network had no part in any of the evaluation episodes")
-    values: dict[str, list[float]] = {}
-    for one in mine:
-        for name, value in one.metrics.items():
-            values.setdefault(name, []).append(value)
-    num_failed = len(values.pop(ERROR_METRIC, ()))
-    metrics = {name: statistics.fmean(each) for name, each in values.items()}
-    against = [each for name, each in metrics.items() if name.startswith(f"{METRIC}/")]
-    if against:
-        metrics["win_rate"] = statistics.fmean(against)
-    if num_agents > 1:
-        metrics["win_rate"] = statistics.fmean(wins)
-    for name, count in (("cut", sum(is_cut for _, is_cut in played)), ("failed", num_failed)):
-        if count:
-            metrics[name] = count / len(mine)
-    own = [one.reward for one in mine]
-    return EvaluationResult(
-        step,
-        mean_reward=statistics.fmean(own),
-        std_reward=statistics.pstdev(own),
-        mean_length=statistics.fmean(one.length for one in mine),
-        num_episodes=len(mine),
-        metrics={name: each for name, each in metrics.items() if name not in _OWN_FIGURES},
-    )
-
-
-def _seat(start: Any, num_agents: int) -> Any:  # noqa: ANN401 - an integer, or an array of them
-    """The learner's seat in the episode with this number."""
-    return start % num_agents
-
-
-def _chosen(
-    is_mine: NDArray[np.bool_],
-    mine: NDArray[Any] | RaggedArray[Any],
-    theirs: NDArray[Any] | RaggedArray[Any],
-) -> NDArray[Any]:
-    """The actions of the learner's actors and of the opponent's."""
-    parts = [each.values if isinstance(each, RaggedArray) else each for each in (mine, theirs)]
-    return np.where(is_mine.reshape(-1, *[1] * (parts[0].ndim - 1)), *parts)

@@ -31,6 +31,7 @@ class EvaluationResult:
             episodes, not of a sample of them.
         num_episodes: how many there were.
         metrics: further figures by name, such as a rate of wins.
+        greedy: whether the network took its most probable actions; otherwise it drew them.
     """
 
     step: int
@@ -39,6 +40,7 @@ class EvaluationResult:
     mean_length: float
     num_episodes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    greedy: bool = True
 
 
 class TrainState(ABC):
@@ -140,6 +142,14 @@ class TrainState(ABC):
         """An agent that plays the present network, with a seed of its draws.
 
         It decides for batches, too, as a `BatchPolicy`. It changes as the network learns.
+        """
+
+    @abstractmethod
+    def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> TrainedAgent:
+        """An agent that plays the network which `save_copy` has written to a folder.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
         """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -302,6 +303,10 @@ class _Run(TrainState):
 
     def make_agent(self, seed: int, *, greedy: bool = False) -> NeuralAgent:
         return NeuralAgent(self.learner.net, greedy=greedy, seed=seed)
+
+    def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> NeuralAgent:
+        net = load_checkpoint(folder, copy.deepcopy(self.learner.net)).net
+        return NeuralAgent(net.eval(), greedy=greedy, seed=seed)
 
     def call(self, name: str, *args: object) -> None:
         """Calls a method of all callbacks."""

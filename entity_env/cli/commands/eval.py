@@ -57,9 +57,9 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
 from entity_env.vec.action_log import FailureWriter
-from entity_env.vec.evaluation import play_starts
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
+from entity_env.vec.starts import play_starts
 
 T = TypeVar("T")
 _MAX_COPIES: Final = 64

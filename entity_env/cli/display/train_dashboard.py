@@ -83,7 +83,7 @@ class TrainDisplay:
         if not self._evaluated:
             return []
         best, last = map(_number, self._evaluated)
-        return [f"evaluation {last}" + (f" (best {best})" if best != last else "")]
+        return [f"greedy evaluation {last}" + (f" (best {best})" if best != last else "")]
 
     def _frame(self, progress: TrainProgress) -> RenderableType:
         done = progress.fraction
