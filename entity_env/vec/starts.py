@@ -30,9 +30,7 @@ def play_starts(
     max_length: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[list[Episode], bool]]:
-    """Plays the episodes with these numbers of a run, each to its end.
-
-    Which environment plays an episode changes nothing: it depends on its number alone.
+    """Plays the episodes with these numbers of a run, on which alone they depend, to their ends.
 
     Args:
         vec: environments, with autoreset "disabled".

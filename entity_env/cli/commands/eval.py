@@ -22,6 +22,7 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.intervals import mean_of
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.ratings import Match, Result, Standing, match_groups, seatings
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
@@ -231,8 +232,9 @@ def evaluate(
     """Measure the rewards of an agent over many episodes.
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
-    the mean length. --json also has the reward and the seed of every episode; in a game for several
-    agents, it reports the first agent, and all of them under `agents`.
+    the mean length, and whether trained agents sampled their actions. --json also has the reward
+    and the seed of every episode; in a game for several agents, it reports the first agent, and all
+    of them under `agents`.
 
     With --agents, the agents play matches against each other: prints win rates with 95 %
     confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
@@ -271,6 +273,9 @@ def evaluate(
     play = partial(_played, chosen, players, load, episodes, size, seed, step_timeout_s, on_error)
     played = _play_all(partial(play, failures), episodes, num_workers, address, size)
     _report_episodes(players, played, as_json)
+    if not as_json and any(isinstance(each, TrainedAgent) for each in loaded):
+        words = "their most probable actions" if load.greedy else "sampled actions (see --greedy)"
+        echo(f"trained agents played {words}")
 
 
 def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json: bool) -> None:

@@ -53,8 +53,9 @@ class Comparison:
 
 
 def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
-    """Compares the curves and the networks of two runs; of evaluations those that both have,
-    with as many episodes.
+    """Compares the curves and the networks of two runs.
+
+    Of evaluations those are compared that both have, with as many episodes.
 
     Args:
         before: the run.
@@ -89,7 +90,7 @@ def _has_same_episodes(
     second: Mapping[tuple[int, str], float],
     key: tuple[int, str],
 ) -> bool:
-    """Whether a point is of an evaluation with as many episodes in both runs, or of no evaluation."""
+    """Whether a point is of no evaluation, or of one with as many episodes in both runs."""
     count = key[0], f"{_EVALUATED}num_episodes"
     return not key[1].startswith(_EVALUATED) or first.get(count) == second.get(count)
 
