@@ -35,12 +35,24 @@ one = Game(play_one, entities=(), actions=(Scores,))
 two = Game(play_two, entities=(), actions=(Scores,), num_agents=2)
 
 
-def finished(game: Game, run: Run, evaluator: Evaluator, last: object, **end: bool) -> None:
+def finished(run: Run, evaluator: Evaluator, last: object, *, is_interrupted: bool = False) -> None:
     """A run whose best network is that of step 25, which is evaluated with `run.agent`."""
     evaluator.on_start(run.at(0))
     evaluator.on_update(run.at(25))
     run.agent = run.sampled = last
-    evaluator.on_end(run.at(80, **end))
+    evaluator.on_end(run.at(80, is_interrupted=is_interrupted))
+
+
+class Ticking(Clock):
+    """Passes by itself, each time that it is read."""
+
+    def __init__(self, tick_s: float) -> None:
+        super().__init__()
+        self.tick_s = tick_s
+
+    def __call__(self) -> float:
+        self.now += self.tick_s
+        return self.now
 
 
 @pytest.mark.parametrize(("value", "kept"), [(0, 80), (1, 80), (2, 25)])
@@ -49,7 +61,7 @@ def test_fresh_episodes_decide_which_network_is_kept(tmp_path: Path, value: int,
     run = Run(Always(2), tmp_path)
     run.kept = Always(value)
     evaluator = Evaluator(one, episodes=4, interval=25, clock=Clock())
-    finished(one, run, evaluator, Always(1))
+    finished(run, evaluator, Always(1))
     facts = run.facts["evaluated"]
     assert (facts["kept"], len(run.saved)) == (kept, 1 + (kept == 80))
     assert (facts["policy"], facts["last"]["step"], facts["best"]["step"]) == ("greedy", 80, 25)
@@ -62,7 +74,7 @@ def test_fresh_episodes_decide_which_network_is_kept(tmp_path: Path, value: int,
 def test_networks_of_a_game_for_two_play_each_other(tmp_path: Path, value: int, kept: int) -> None:
     run = Run(Always(2), tmp_path)
     run.kept = Always(value)
-    finished(two, run, Evaluator(two, episodes=4, interval=25, clock=Clock()), Always(1))
+    finished(run, Evaluator(two, episodes=4, interval=25, clock=Clock()), Always(1))
     facts = run.facts["evaluated"]
     wins = {0: 1.0, 1: 0.5, 2: 0.0}[value]
     assert facts["kept"] == kept
@@ -74,10 +86,8 @@ def test_after_a_signal_there_is_little_time(tmp_path: Path) -> None:
     for seconds, num_saved in ((0.0, 2), (1.0, 1)):
         run = Run(Always(2), tmp_path)
         run.kept = Always(0)
-        clock = Clock()
-        ticking = lambda clock=clock, by=seconds: setattr(clock, "now", clock.now + by) or clock()  # noqa: E731
-        evaluator = Evaluator(one, episodes=4, interval=25, clock=ticking)
-        finished(one, run, evaluator, Always(1), is_interrupted=True)
+        evaluator = Evaluator(one, episodes=4, interval=25, clock=Ticking(seconds))
+        finished(run, evaluator, Always(1), is_interrupted=True)
         assert [each.step for each in run.results] == [25]
         assert len(run.saved) == num_saved
         assert bool(run.facts) == (num_saved == 2)

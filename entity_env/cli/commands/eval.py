@@ -232,9 +232,8 @@ def evaluate(
     """Measure the rewards of an agent over many episodes.
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
-    the mean length, and whether trained agents sampled their actions. --json also has the reward
-    and the seed of every episode; in a game for several agents, it reports the first agent, and all
-    of them under `agents`.
+    the mean length. --json also has the reward and the seed of every episode; in a game for several
+    agents, it reports the first agent, and all of them under `agents`.
 
     With --agents, the agents play matches against each other: prints win rates with 95 %
     confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
@@ -273,8 +272,13 @@ def evaluate(
     play = partial(_played, chosen, players, load, episodes, size, seed, step_timeout_s, on_error)
     played = _play_all(partial(play, failures), episodes, num_workers, address, size)
     _report_episodes(players, played, as_json)
-    if not as_json and any(isinstance(each, TrainedAgent) for each in loaded):
-        words = "their most probable actions" if load.greedy else "sampled actions (see --greedy)"
+    _tell_policy(loaded, load.greedy, as_json)
+
+
+def _tell_policy(agents: Sequence[Agent], greedy: bool, as_json: bool) -> None:
+    """Prints how trained agents chose their actions, if there are any."""
+    if not as_json and any(isinstance(each, TrainedAgent) for each in agents):
+        words = "their most probable actions" if greedy else "sampled actions (see --greedy)"
         echo(f"trained agents played {words}")
 
 

@@ -91,7 +91,7 @@ def test_evaluations_of_other_numbers_of_episodes_do_not_count(tmp_path: Path) -
     for name, reward, count in (("a", 1, 20), ("b", 2, 9)):
         figures = f'"evaluation/mean_reward": {reward}, "evaluation/num_episodes": {count}, "losses'
         runs.append(run_of(tmp_path / name, *(line.replace('"losses', figures) for line in LINES)))
-    assert compare_runs(*runs).is_equal
+    assert compare_runs(runs[0], runs[1]).is_equal
 
 
 @pytest.mark.parametrize("network", [b"y", None])
