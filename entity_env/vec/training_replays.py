@@ -266,9 +266,9 @@ class _Enough(BaseException):
 class _Evaluation(ReplayWriter):
     """Writes an episode, and leaves it after a time."""
 
-    def __init__(self, max_decisions: int = _MAX_DECISIONS) -> None:
+    def __init__(self, max_decisions: int | None = None) -> None:
         super().__init__(think=True)
-        self._max_decisions = max_decisions
+        self._max_decisions = max_decisions or _MAX_DECISIONS
         self._until = monotonic() + _MAX_SECONDS
         self._num_turns = 0
 

@@ -48,8 +48,9 @@ def test_a_run_is_evaluated_and_keeps_its_best_and_others(trained: tuple[Path, R
     assert re.search(r"^step 512 of 512 .*  greedy evaluation [\d.]+", result.stdout, re.M)
     steps = [f"checkpoints/step-{step:09}" for step in (256, 512)]
     for name in ("best", *steps):
-        played = run("eval", "snake", "--set=board_size=4", "--agent", str(out / name))
+        played = run("eval", "snake", "--set=board_size=4", "--agent", str(out / name), "--greedy")
         assert played.exit_code == 0
+        assert "trained agents played their most probable actions\n" in played.stdout
 
 
 def test_the_end_of_a_run_says_what_each_network_scored(trained: tuple[Path, Result]) -> None:

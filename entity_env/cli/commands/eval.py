@@ -271,18 +271,17 @@ def evaluate(
     size = _BATCHED if is_batched else _ONE_BY_ONE
     play = partial(_played, chosen, players, load, episodes, size, seed, step_timeout_s, on_error)
     played = _play_all(partial(play, failures), episodes, num_workers, address, size)
-    _report_episodes(players, played, as_json)
-    _tell_policy(loaded, load.greedy, as_json)
+    _report_episodes(players, played, loaded, load.greedy, as_json)
 
 
-def _tell_policy(agents: Sequence[Agent], greedy: bool, as_json: bool) -> None:
-    """Prints how trained agents chose their actions, if there are any."""
-    if not as_json and any(isinstance(each, TrainedAgent) for each in agents):
-        words = "their most probable actions" if greedy else "sampled actions (see --greedy)"
-        echo(f"trained agents played {words}")
-
-
-def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json: bool) -> None:
+def _report_episodes(
+    players: Sequence[str],
+    played: Sequence[Episode],
+    agents: Sequence[Agent],
+    greedy: bool,
+    as_json: bool,
+) -> None:
+    """Prints the figures of each player, and how trained agents chose their actions."""
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         failed = f"{num_failed} of {len(played)} episodes failed"
@@ -292,6 +291,9 @@ def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json:
         for agent_id in range(len(players))
     ]
     _report(_as_json(figures), _table(players, figures), as_json)
+    if not as_json and any(isinstance(each, TrainedAgent) for each in agents):
+        words = "their most probable actions" if greedy else "sampled actions (see --greedy)"
+        echo(f"trained agents played {words}")
 
 
 def _play_all(
