@@ -153,7 +153,12 @@ def preset_of(game: Game) -> Preset:
     "the run, such as the step size, follows the time where that is ahead of --steps, so a seed "
     "does not repeat such a run; entity-env reproduce does. A resumed run has the time anew.",
 )
-@click.option("--time-of", type=click.Path(path_type=Path), hidden=True)
+@click.option(
+    "--time-of",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Follow the time that a run with --max-time took, update by update, as reproduce does.",
+)
 @click.option(
     "--record",
     multiple=True,
