@@ -422,7 +422,7 @@ class _Run(TrainState):
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
         """Collects one rollout and learns from it."""
         config, learner = self.config, self.learner
-        time_fraction = self.limit.start_update(self.peers)
+        time_fraction = self.limit.start_update(lambda own: gather_reports(self.peers, own))
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = config.at(learner.step, num_decisions, time_fraction=time_fraction)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from entity_env.agents.ppo.peers import Peers, gather_reports
 from entity_env.errors import UsageError, shown
 
 TIME_FRACTION: Final = "charts/time_fraction"
@@ -75,9 +74,12 @@ class TimeLimit:
             raise UsageError(f"a fraction of the time must be from 0 to 1, got {shown(fraction)}")
         self._given = fraction
 
-    def start_update(self, peers: Peers) -> float:
-        """The fraction that an update follows, that of rank 0 on all ranks."""
+    def start_update(self, gather: Callable[[float], Sequence[float]]) -> float:
+        """The fraction that an update follows, that of rank 0 on all ranks.
+
+        `gather` returns that of every rank.
+        """
         if self.is_set:
             own = self.fraction if self._given is None else self._given
-            self.update_fraction = gather_reports(peers, own)[0]
+            self.update_fraction = gather(own)[0]
         return self.update_fraction

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
-from entity_env.agents.ppo.peers import ALONE, Peers
+from entity_env.agents.ppo.peers import Peers, gather_reports
 from entity_env.agents.ppo.tracking.progress import TrainProgress
 from entity_env.agents.ppo.tracking.time_limit import TimeLimit
 from entity_env.errors import UsageError
@@ -40,7 +41,7 @@ def test_without_a_limit_nothing_follows_the_time() -> None:
     limit.reserve(5)
     clock.now += 1e9
     assert (limit.fraction, limit.left_s, limit.is_set) == (0, math.inf, False)
-    assert limit.start_update(ALONE) == 0
+    assert limit.start_update(lambda own: [own]) == 0
     assert TimeLimit(0.0).fraction == 1
 
 
@@ -48,7 +49,7 @@ def test_a_given_fraction_takes_the_place_of_the_clock() -> None:
     limit = TimeLimit(None)
     limit.set_fraction(0.5)
     assert limit.is_set
-    assert limit.start_update(ALONE) == limit.update_fraction == 0.5
+    assert limit.start_update(lambda own: [own]) == limit.update_fraction == 0.5
     with pytest.raises(UsageError, match=r"from 0 to 1, got 1\.5"):
         limit.set_fraction(1.5)
 
@@ -58,7 +59,7 @@ def test_all_ranks_follow_the_first_one() -> None:
         clock = Clock()
         limit = TimeLimit(10.0, clock)
         clock.now += 3 + peers.rank
-        return limit.start_update(peers)
+        return limit.start_update(partial(gather_reports, peers))
 
     assert on_ranks(2, work) == [0.3, 0.3]
 
