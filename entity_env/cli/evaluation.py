@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,7 +12,8 @@ import click
 
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
 from entity_env.agents.against import has_bots
-from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
+from entity_env.agents.ppo.tracking.rewards import MeanReward
+from entity_env.agents.ppo.tracking.runs import TrainingRun, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
 from entity_env.authoring.game import Game
 from entity_env.cli.load_game import (
@@ -25,14 +26,17 @@ from entity_env.cli.load_game import (
 from entity_env.cli.options import COUNT, FiniteFloat, WholeRange
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.vec import VecEnv
-from entity_env.vec.evaluation import BEST, Evaluator, best_reward
+from entity_env.vec.evaluation.evaluator import GREEDY, Evaluator
+from entity_env.vec.evaluation.final import BEST, LAST, MATCH, OTHER_POLICY
+from entity_env.vec.evaluation.random_baseline import RandomBaseline
 from entity_env.vec.options import OnError
-from entity_env.vec.random_baseline import RandomBaseline
 
 if TYPE_CHECKING:
     from entity_env.agents.ppo.callbacks import Callback
 
 _EPISODES: Final = 20
+_MANY_CUT: Final = 0.5
+"""Share of episodes that are cut, from which play goes round in circles."""
 _STEPS: Final = WholeRange(min=0, max=10**15)
 
 
@@ -82,6 +86,7 @@ class EvaluationPlan(NamedTuple):
         step_timeout_s: float | None,
         on_error: OnError,
         num_workers: int,
+        has_replays: bool,
         at_start: bool = False,
     ) -> list[Callback]:
         """What evaluates a run, ends it and keeps checkpoints; `at_start` is `Evaluator`'s."""
@@ -103,6 +108,7 @@ class EvaluationPlan(NamedTuple):
                     interval=self.eval_interval,
                     opponent=opponent,
                     at_start=at_start,
+                    replays=game if has_replays else None,
                 )
             )
         if self.stop_at is not None:
@@ -134,7 +140,7 @@ _OPTIONS: Final = (
         type=_STEPS,
         metavar="STEPS",
         help="Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none.  "
-        "[default: 20 times in a run, less often if that took over 1.5 % of its time]",
+        "[default: 20 times in a run; 10 times, with fewer episodes, if that took over 5 % of it]",
     ),
     click.option(
         "--eval-opponent",
@@ -164,19 +170,101 @@ def evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 
-def best_words(out: Path) -> str:
-    """A line about the best checkpoint of a run; "" if the last evaluation is as good."""
+def evaluation_lines(out: Path, step: int) -> list[str]:
+    """What the evaluations at the end of a run say, in lines.
+
+    Args:
+        out: folder of the run.
+        step: its last one.
+    """
     folder = out / BEST
     try:
-        rewards = read_run(out).curves.get(EVALUATED)
-        if rewards is None or not (folder / CONFIG).is_file():
-            return ""
-        last, best = float(rewards.values[-1]), best_reward(folder)
-        if best <= last:
-            return ""
-        step = read_header(folder).training.get("step")
+        run = read_run(out)
+        kept = read_header(folder).training.get("step") if (folder / CONFIG).is_file() else None
     except EntityEnvError as error:
-        return f"no best checkpoint: {error}"
-    at = f" at step {step:,}" if isinstance(step, int) else ""
-    place = shlex.quote(str(folder))
-    return f"best: {place}, evaluation reward {best:.3f}{at}, where the last one is {last:.3f}"
+        return [f"no evaluation: {error}"]
+    facts, last = _evaluated(run), last_evaluation(out, step)
+    policy, best = facts.get("policy", GREEDY), _mean(facts, BEST)
+    lines = [] if last is None else [f"evaluation: mean reward {last.words}, {policy}"]
+    if kept is not None:
+        place = shlex.quote(str(folder))
+        lines.append(f"best: {place}, {_best_words(facts, last, best, kept, step)}")
+    return lines + _policy_lines(facts, out)
+
+
+def last_evaluation(out: Path, step: int) -> MeanReward | None:
+    """The mean reward of the network at the end of a run, at that step; None if it is not known."""
+    try:
+        run = read_run(out)
+    except EntityEnvError:
+        return None
+    last, evaluation = _mean(_evaluated(run), LAST), run.final_evaluation
+    if last is None and evaluation is not None and evaluation.step == step:
+        return evaluation
+    return last
+
+
+def _evaluated(run: TrainingRun) -> Mapping[str, object]:
+    """What the evaluations at the end of a run have noted."""
+    found = run.about.get("evaluated")
+    return found if isinstance(found, dict) else {}
+
+
+def _best_words(
+    facts: Mapping[str, object],
+    last: MeanReward | None,
+    best: MeanReward | None,
+    kept: object,
+    step: int,
+) -> str:
+    """Which network was kept, and why."""
+    if best is None:
+        if kept == step:
+            return "which is the last network"
+        return f"of step {_number(kept)}" + ", not compared with the last one" * (last is None)
+    games = facts.get(MATCH)
+    share = games.get("win_rate") if isinstance(games, dict) else None
+    match = ""
+    if isinstance(games, dict) and isinstance(share, int | float):
+        match = f"; of {games.get('num_episodes')} games of the two the last one won {share:.0%}"
+    if kept == step:
+        return f"which is the last network now: step {best.step:,} had {best.words}{match}"
+    return f"of step {best.step:,}: mean reward {best.words}{match}"
+
+
+def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
+    """That greedy play is much worse than drawing actions, if it is."""
+    other, last = _mean(facts, OTHER_POLICY), _mean(facts, LAST)
+    if not facts.get("greedy_is_worse") or other is None or last is None:
+        return []
+    greedy, drawn = (last, other) if facts.get("policy") == GREEDY else (other, last)
+    words = f"greedy play earns {greedy}, sampled play {drawn}"
+    if _share_cut(facts, LAST if greedy is last else OTHER_POLICY) >= _MANY_CUT:
+        words = f"the greedy policy does not get to an end, as if in a loop: {words}"
+    replay = facts.get("replay")
+    if isinstance(replay, str):
+        words += f"; watch it: entity-env replay {shlex.quote(str(out / replay))}"
+    return [f"{words}; play and eval sample unless --greedy is given"]
+
+
+def _mean(facts: Mapping[str, object], name: str) -> MeanReward | None:
+    """The mean reward of the network or policy of that name; None if there is none."""
+    found = facts.get(name)
+    if not isinstance(found, dict):
+        return None
+    names = ("mean_reward", "std_reward", "num_episodes", "step")
+    numbers = [each for each in map(found.get, names) if isinstance(each, int | float)]
+    if len(numbers) < len(names):
+        return None
+    mean, deviation, num_episodes, step = numbers
+    return MeanReward.of(mean, deviation, int(num_episodes), int(step))
+
+
+def _share_cut(facts: Mapping[str, object], name: str) -> float:
+    found = facts.get(name)
+    share = found.get("cut") if isinstance(found, dict) else None
+    return float(share) if isinstance(share, int | float) else 0.0
+
+
+def _number(step: object) -> str:
+    return f"{step:,}" if isinstance(step, int) else str(step)

@@ -34,7 +34,9 @@ _TRAINER: Final = {"steps", *(each.name for each in fields(PPOConfig))}
 _NET: Final = {each.name for each in fields(RogueNetConfig)}
 _BEGINS: Final = {"init_from", "adapt"}
 """Options of the begin of a run: one that goes on has its network."""
-_OF_THE_CALL: Final = {"config", "set_train", "resume", "out", "until", "help", "seeds", "jobs"}
+_OF_THE_CALL: Final = {
+    *("config", "set_train", "resume", "out", "until", "time_of", "help", "seeds", "jobs")
+}
 """Options that a run does not go on with."""
 _SET: Final = "set"
 _TYPED: Final = "entity_env.typed"

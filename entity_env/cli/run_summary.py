@@ -16,7 +16,7 @@ from entity_env.agents.ppo.tracking.rewards import MeanReward, RandomPlay
 from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.cli.display.console import Console, echo
-from entity_env.cli.evaluation import best_words
+from entity_env.cli.evaluation import evaluation_lines, last_evaluation
 from entity_env.errors import EntityEnvError
 from entity_env.views.chart import Series, text_chart
 
@@ -31,7 +31,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
         echo(f"saved at step {progress.step:,}; {resume}; {play}")
-        _tell_of_best(out)
+        _tell_of_evaluation(out, progress.step)
         return
     if console.is_terminal:  # a log has no use for drawings
         _show_curve(out, console)
@@ -41,11 +41,10 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
         training = MeanReward.of(*figures, unfinished=progress.unfinished)
         learnt = f"mean episode reward {training.words}"
     echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
-    evaluation = _evaluation(out, progress.step)
-    if evaluation is not None:
-        echo(f"evaluation: mean reward {evaluation.words}")
-        _tell_of_start(out, evaluation)
+    _tell_of_evaluation(out, progress.step)
+    _tell_of_start(out)
     if progress.random_play is not None:
+        evaluation = last_evaluation(out, progress.step)
         echo(random_words(progress.random_play, evaluation, training))
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
@@ -57,7 +56,6 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
         _tell_what_to_try(out)
         echo(f"more: {PAGE}")
     echo(play)
-    _tell_of_best(out)
     echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
     echo(f"ship: entity-env export {place} {shlex.quote(out.name + SUFFIX)}")
 
@@ -75,16 +73,6 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
         f"makes runs repeat bit by bit, and entity-env reproduce {shlex.quote(str(out))} repeats "
         "this one"
     )
-
-
-def _evaluation(out: Path, step: int) -> MeanReward | None:
-    """The evaluation at the end of a run; None if there was none."""
-    with suppress(EntityEnvError):  # `_show_curve` says that it cannot be read
-        run = read_run(out)
-        evaluation = run.final_evaluation
-        if evaluation is not None and evaluation.step == step:
-            return evaluation
-    return None
 
 
 def random_words(
@@ -110,12 +98,18 @@ def random_words(
     return f"{told} ({score.mean:.3f} played greedily vs {found.reward}{drawn})"
 
 
-def _tell_of_start(out: Path, end: MeanReward) -> None:
+def _tell_of_evaluation(out: Path, step: int) -> None:
+    """Prints what the evaluations at the end of a run say."""
+    for line in evaluation_lines(out, step):
+        echo(line)
+
+
+def _tell_of_start(out: Path) -> None:
     """Prints how the evaluation changed, if the agent that the run began with was evaluated."""
     with suppress(EntityEnvError):
-        curve = read_run(out).curves[EVALUATED]
-        if curve.steps[0] == 0:
-            echo(f"start {curve.values[0]:.3f} -> end {end.mean:.3f}")
+        curve = read_run(out).curves.get(EVALUATED)
+        if curve is not None and curve.steps[0] == 0:
+            echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
 
 
 def _tell_what_to_try(out: Path) -> None:
@@ -125,11 +119,6 @@ def _tell_what_to_try(out: Path) -> None:
         about = read_about(out)
     if command := command_to_try(out, about, hints_of(about)):
         echo(f"try: {command}")
-
-
-def _tell_of_best(out: Path) -> None:
-    if best := best_words(out):
-        echo(best)
 
 
 def _show_curve(out: Path, console: Console) -> None:

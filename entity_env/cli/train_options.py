@@ -13,7 +13,7 @@ from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.config import COMPILE_MODES
 from entity_env.agents.rogue_net.config import POOLINGS, RelposEncodingConfig
 from entity_env.cli.options import SEED, FiniteFloat, WholeRange
-from entity_env.cli.training import KEPT, RayOptions, ReplayOptions
+from entity_env.cli.training import KEPT, RayOptions, ReplayOptions, RunEnd
 
 
 class _Relpos(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
@@ -157,7 +157,7 @@ CONFIG_HELP: Final = """\b
 
 
 def packed(
-    name: str, kind: type[RayOptions] | type[ReplayOptions]
+    name: str, kind: type[RayOptions] | type[ReplayOptions] | type[RunEnd]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Hands the options that are fields of a tuple to a command as one argument."""
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.ppo.config import RESTARTS, values_of
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
-from entity_env.agents.ppo.tracking.runs import RUN_FILE
+from entity_env.agents.ppo.tracking.runs import RUN_FILE, read_run
+from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
 from entity_env.agents.rogue_net import RogueNetConfig, read_network
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
 from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
@@ -89,6 +90,22 @@ class _StopAtStep(Callback):
             state.stop(f"step {self._step:,} is reached")
 
 
+class _TimeOf(Callback):
+    """Lets a run follow the time that another one took, update by update."""
+
+    def __init__(self, path: Path) -> None:
+        curve = read_run(path).curves.get(TIME_FRACTION)
+        self._left = iter([] if curve is None else curve.values.tolist())
+
+    def on_start(self, state: TrainState) -> None:
+        self.on_update(state)
+
+    def on_update(self, state: TrainState) -> None:
+        fraction = next(self._left, None)
+        if fraction is not None:
+            state.set_time_fraction(fraction)
+
+
 def _made(callback: type[Callback]) -> Callback:
     try:
         return callback()
@@ -141,6 +158,18 @@ class ReplayOptions(NamedTuple):
     keep: tuple[str, ...] | None
     failures: Path | None
     moments: int
+
+
+class RunEnd(NamedTuple):
+    """Where a run ends, if that is before the last step of its schedules.
+
+    Args:
+        until: the step after which it ends.
+        time_of: another run, which had `max_train_time_s`: its schedules are followed.
+    """
+
+    until: int | None = None
+    time_of: Path | None = None
 
 
 class RayOptions(NamedTuple):
@@ -294,8 +323,7 @@ class PlannedRun(NamedTuple):
     """Shares of the environments, see `OpponentPool`."""
     origin: Origin = Origin()
     evaluation: EvaluationPlan = EvaluationPlan()
-    until: int | None = None
-    """Step at which the run ends, if that is before the last one of its schedules."""
+    end: RunEnd = RunEnd()
 
     def train(
         self,
@@ -344,9 +372,11 @@ class PlannedRun(NamedTuple):
 
     def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
         """What sees the run of a rank."""
-        found = [*map(_made, self.own_callbacks)]
-        if self.until is not None:
-            found.append(_StopAtStep(self.until))
+        found = list(map(_made, self.own_callbacks))
+        if self.end.until is not None:
+            found.append(_StopAtStep(self.end.until))
+        if self.end.time_of is not None:
+            found.append(_TimeOf(self.end.time_of))
         kinds, moments = self.kept.kinds, self.kept.moments
         if not launched.rank and (kinds or moments):
             of = vec if isinstance(vec, VecEnv) and kinds else None
@@ -359,6 +389,7 @@ class PlannedRun(NamedTuple):
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
+            has_replays=bool(kinds),
             at_start=self.origin.path is not None,
         )
         return [*found, _RememberRun()]  # last: others add to run.json as they start
@@ -371,7 +402,7 @@ def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
         # Here, inside the display: importing torch takes seconds.
         from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
         from entity_env.agents.ppo.peers import launched_group
-        from entity_env.agents.ppo.signals import StoppedBySignal
+        from entity_env.agents.ppo.process import StoppedBySignal
 
         group = launched_group(launched.size, config)
         with game_errors(run.game, run.own_callbacks), group, run.make_env(launched) as vec:
@@ -389,7 +420,7 @@ def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
     num_learners = ray.num_learners or 1
     Launched(size=num_learners).share(run.num_envs)  # refuses too few, before anything starts
     with TrainDisplay(f"training {run.game.name}", Console()) as display:
-        from entity_env.agents.ppo.signals import StoppedBySignal
+        from entity_env.agents.ppo.process import StoppedBySignal
         from entity_env.cluster.learners import run_learners
 
         run = run._replace(

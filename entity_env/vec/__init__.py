@@ -26,13 +26,13 @@ from entity_env.vec.statistics import (
 from entity_env.vec.vec_env import VecEnv as VecEnv
 
 if TYPE_CHECKING:
-    from entity_env.vec.evaluation import Evaluator as Evaluator
-    from entity_env.vec.random_baseline import RandomBaseline as RandomBaseline
+    from entity_env.vec.evaluation.evaluator import Evaluator as Evaluator
+    from entity_env.vec.evaluation.random_baseline import RandomBaseline as RandomBaseline
     from entity_env.vec.training_replays import TrainingReplays as TrainingReplays
 
 _LATE = {
-    "Evaluator": "evaluation",
-    "RandomBaseline": "random_baseline",
+    "Evaluator": "evaluation.evaluator",
+    "RandomBaseline": "evaluation.random_baseline",
     "TrainingReplays": "training_replays",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -23,7 +24,7 @@ from entity_env.replay.file import SUFFIX
 from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
 from entity_env.vec.action_log import played_again, same_random_states
-from entity_env.vec.evaluation import EVALUATED_ENV
+from entity_env.vec.evaluation.starts import EVALUATED_ENV
 from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ class TrainingReplays(Callback):
         self._step = 0
         """Of training, at the last update."""
         self._last_moment = -1
-        """Step of the last evaluation episode."""
+        """Step of the schedules at the last evaluation episode."""
         self._began = 0.0
         self._spent_s = 0.0
         """In playing again."""
@@ -111,7 +112,8 @@ class TrainingReplays(Callback):
 
     def on_update(self, state: TrainState) -> None:
         self._step, total = state.progress.step, state.progress.total
-        if self._is_due(total) and self._may_play:
+        if self._is_due(state.progress.scheduled_step, total) and self._may_play:
+            self._last_moment = state.progress.scheduled_step
             self._evaluate(max(9, len(str(total))), state.make_agent)
         for extreme in self._extremes:
             if self._spent_s <= _TIME_SHARE * (monotonic() - self._began):
@@ -171,29 +173,21 @@ class TrainingReplays(Callback):
 
     # ------------------------------------------------------------------ moments
 
-    def _is_due(self, total: int) -> bool:
+    def _is_due(self, reached: int, total: int) -> bool:
         """Whether a moment has come since the last evaluation episode."""
         gaps = max(self._num_moments - 1, 1)
         moments = [total * i // gaps for i in range(self._num_moments)]
         if self._num_moments == 1:
             moments = [total]
-        return any(self._last_moment < moment <= self._step for moment in moments)
+        return any(self._last_moment < moment <= reached for moment in moments)
 
     def _evaluate(self, num_digits: int, make_agent: Callable[[int], Agent]) -> None:
-        self._last_moment = self._step
         writer = _Evaluation()
         try:
             with same_random_states():
                 agents = [make_agent(self._seed + i) for i in range(self._game.num_agents)]
                 try:
-                    self._game.play_episode(
-                        *agents,
-                        seed=self._episode_seed,
-                        watch=writer,
-                        step_timeout_s=_STEP_TIMEOUT_S,
-                    )
-                except _Enough:
-                    pass
+                    _play(self._game, agents, self._episode_seed, writer)
                 except Exception as error:
                     self._tell(f"an evaluation episode failed: {failure_of(error)}")
             if writer.replays:
@@ -213,6 +207,37 @@ class TrainingReplays(Callback):
         if kind not in self._told:
             self._told.add(kind)
             _logger.warning("%s", warning)
+
+
+def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions: int) -> bool:
+    """Writes a replay of an episode of one agent, which may be cut; warns if that is impossible.
+
+    Args:
+        game: for one agent.
+        agent: who plays.
+        seed: of the episode.
+        path: of the replay.
+        max_decisions: after which it is cut.
+
+    Returns:
+        Whether there is a replay.
+    """
+    writer = _Evaluation(max_decisions)
+    try:
+        _play(game, [agent], seed, writer)
+        if not writer.replays:
+            return False
+        writer.replays[0].save(path)
+    except Exception as error:
+        _logger.warning("no replay of an evaluation episode could be kept: %s", failure_of(error))
+        return False
+    return True
+
+
+def _play(game: Game, agents: Sequence[Agent], seed: int, writer: _Evaluation) -> None:
+    """Plays an episode until its end, or until the writer has enough."""
+    with suppress(_Enough):
+        game.play_episode(*agents, seed=seed, watch=writer, step_timeout_s=_STEP_TIMEOUT_S)
 
 
 class _Extreme:
@@ -241,8 +266,9 @@ class _Enough(BaseException):
 class _Evaluation(ReplayWriter):
     """Writes an episode, and leaves it after a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_decisions: int | None = None) -> None:
         super().__init__(think=True)
+        self._max_decisions = max_decisions or _MAX_DECISIONS
         self._until = monotonic() + _MAX_SECONDS
         self._num_turns = 0
 
@@ -250,6 +276,6 @@ class _Evaluation(ReplayWriter):
         super().__call__(turn)
         self._num_turns += turn.episode is None
         if turn.episode is None and (
-            self._num_turns >= _MAX_DECISIONS or monotonic() > self._until
+            self._num_turns >= self._max_decisions or monotonic() > self._until
         ):
             raise _Enough

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -13,9 +14,12 @@ from rich.console import Console
 
 from entity_env.agents.ppo import TrainProgress
 from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
+from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay
-from entity_env.cli.evaluation import best_words
+from entity_env.cli.evaluation import evaluation_lines
+from entity_env.core.spaces import Entity, ObsSpace
 
 SMALL = ("--num-envs=8", "--num-workers=0", "--num-threads=1", "--d-model=8", "--n-layer=1")
 
@@ -41,32 +45,94 @@ def test_a_run_is_evaluated_and_keeps_its_best_and_others(trained: tuple[Path, R
     curves = read_run(out).curves
     assert curves[EVALUATED].steps.tolist() == [128, 256, 384, 512]
     assert set(curves["evaluation/num_episodes"].values) == {20}
-    assert re.search(r"^step 512 of 512 .*  evaluation [\d.]+", result.stdout, re.M)
+    assert re.search(
+        r"^step 512 of 512 .*  evaluation [\d.]+ \(greedy, at 100%", result.stdout, re.M
+    )
     steps = [f"checkpoints/step-{step:09}" for step in (256, 512)]
     for name in ("best", *steps):
-        played = run("eval", "snake", "--set=board_size=4", "--agent", str(out / name))
+        played = run("eval", "snake", "--set=board_size=4", "--agent", str(out / name), "--greedy")
         assert played.exit_code == 0
+        assert "trained agents played their most probable actions\n" in played.stdout
 
 
-def test_the_best_is_named_only_if_it_is_better_than_the_last(
-    trained: tuple[Path, Result], tmp_path: Path
-) -> None:
+def test_the_end_of_a_run_says_what_each_network_scored(trained: tuple[Path, Result]) -> None:
     out, result = trained
-    values = read_run(out).curves[EVALUATED].values
-    words = best_words(out)
-    assert (words == "") == (values.max() == values[-1])
-    assert words in result.stdout
-    lines = (out / "curves.jsonl").read_text().splitlines()
-    (tmp_path / "best").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / "best" / name).write_bytes((out / "best" / name).read_bytes())
-    (tmp_path / "curves.jsonl").write_text(
-        "\n".join((*lines, f'{{"step": 600, "{EVALUATED}": {values.max() - 1}}}', ""))
-    )
-    found = best_words(tmp_path)
-    best = re.escape(f"best: {tmp_path / 'best'}, evaluation reward {values.max():.3f} at step ")
-    last = re.escape(f", where the last one is {values.max() - 1:.3f}")
-    assert re.fullmatch(rf"{best}\d+{last}", found)
+    score = r"-?[\d.]+ ± [\d.]+ \(95 %, \d+ episodes\)"
+    assert re.search(rf"^evaluation: mean reward {score}, greedy$", result.stdout, re.M)
+    best = re.search(r"^best: (\S+), (of step|which is the last network).*$", result.stdout, re.M)
+    assert best
+    assert best[1] == str(out / "best")
+
+
+def figure(step: int, mean: float, cut: float = 0.0) -> dict[str, float]:
+    figures = {"step": step, "mean_reward": mean, "std_reward": 2.0, "num_episodes": 100}
+    return {**figures, "cut": cut}
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept", "lines"),
+    [
+        ({}, None, []),
+        ({}, 300, ["best: {out}/best, of step 300, not compared with the last one"]),
+        (
+            {"policy": "greedy", "last": figure(500, 7.0), "kept": 500},
+            500,
+            [
+                "evaluation: mean reward 7.000 ± 0.399 (95 %, 100 episodes), greedy",
+                "best: {out}/best, which is the last network",
+            ],
+        ),
+        (
+            {"policy": "greedy", "last": figure(500, 7.0), "best": figure(300, 9.0)},
+            300,
+            [
+                "evaluation: mean reward 7.000 ± 0.399 (95 %, 100 episodes), greedy",
+                "best: {out}/best, of step 300: mean reward 9.000 ± 0.399 (95 %, 100 episodes)",
+            ],
+        ),
+        (
+            {
+                "policy": "greedy",
+                "last": figure(500, 7.0),
+                "best": figure(300, 7.0),
+                "match": {"win_rate": 0.62, "num_episodes": 100},
+            },
+            500,
+            [
+                "evaluation: mean reward 7.000 ± 0.399 (95 %, 100 episodes), greedy",
+                "best: {out}/best, which is the last network now: step 300 had 7.000 ± 0.399 "
+                "(95 %, 100 episodes); of 100 games of the two the last one won 62%",
+            ],
+        ),
+        (
+            {
+                "policy": "greedy",
+                "last": figure(500, -300.0, cut=1.0),
+                "other_policy": figure(500, -15.0),
+                "greedy_is_worse": True,
+                "replay": "replays/greedy.replay",
+            },
+            None,
+            [
+                "evaluation: mean reward -300.000 ± 0.399 (95 %, 100 episodes), greedy",
+                "the greedy policy does not get to an end, as if in a loop: greedy play earns "
+                "-300.000 ± 0.399, sampled play -15.000 ± 0.399; watch it: entity-env replay "
+                "{out}/replays/greedy.replay; play and eval sample unless --greedy is given",
+            ],
+        ),
+        ({"policy": "greedy", "last": {"step": "x"}, "match": 3, "best": []}, None, []),
+    ],
+)
+def test_what_is_said_of_networks_and_policies(
+    tmp_path: Path, facts: dict[str, object], kept: int | None, lines: list[str]
+) -> None:
+    about = {"format": RUN_FORMAT, "evaluated": facts}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    if kept is not None:
+        net = RogueNet(ObsSpace([], {"A": Entity(["x"])}), {}, RogueNetConfig(d_model=4, n_head=1))
+        save_checkpoint(tmp_path / "best", net, training={"step": kept})
+    expected = [line.format(out=tmp_path) for line in lines]
+    assert evaluation_lines(tmp_path, 500) == expected
 
 
 def test_a_reward_ends_a_run_which_can_go_on(tmp_path: Path) -> None:

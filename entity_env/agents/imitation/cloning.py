@@ -19,8 +19,8 @@ from entity_env.agents.imitation.dataset import Dataset
 from entity_env.agents.ppo.checkpoint import run_folder
 from entity_env.agents.ppo.learner import MakePolicy, new_policy, torch_device, torch_threads
 from entity_env.agents.ppo.presets import preset_for
+from entity_env.agents.ppo.process import HeldInterrupt
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.tracking.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER

@@ -32,6 +32,7 @@ class EvaluationResult:
             episodes, not of a sample of them.
         num_episodes: how many there were.
         metrics: further figures by name, such as a rate of wins.
+        greedy: whether the network took its most probable actions; otherwise it drew them.
     """
 
     step: int
@@ -40,6 +41,7 @@ class EvaluationResult:
     mean_length: float
     num_episodes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    greedy: bool = True
 
 
 class TrainState(ABC):
@@ -55,6 +57,7 @@ class TrainState(ABC):
         is_resumed: the run goes on with an earlier one.
         error: what ends the run; None until then, and if nothing is wrong.
         stop_reason: what was given to `stop`; None until then, and where a signal ends the run.
+        is_interrupted: a signal has come, as by Ctrl-C: return soon.
     """
 
     vec: VecEnvironment
@@ -77,6 +80,10 @@ class TrainState(ABC):
 
     @property
     @abstractmethod
+    def is_interrupted(self) -> bool: ...
+
+    @property
+    @abstractmethod
     def progress(self) -> TrainProgress:
         """Figures after the last update."""
 
@@ -86,6 +93,21 @@ class TrainState(ABC):
 
         The rollout that is being collected is not learnt from. In a process group all ranks end.
         """
+
+    @abstractmethod
+    def reserve_time(self, seconds: float) -> None:
+        """Keeps so much of `max_train_time_s` for `on_end`, a tenth of it at most."""
+
+    @abstractmethod
+    def set_time_fraction(self, fraction: float) -> None:
+        """Sets the fraction of the time, 0 to 1, that schedules follow from the next update on.
+
+        It takes the place of that of the clock. In a process group that of rank 0 counts.
+        """
+
+    @abstractmethod
+    def describe(self, **facts: object) -> None:
+        """Adds facts, which are JSON, to the end of the run in `run.json`."""
 
     @abstractmethod
     def record(self, name: str, value: float) -> None:
@@ -125,6 +147,14 @@ class TrainState(ABC):
         """An agent that plays the present network, with a seed of its draws.
 
         It decides for batches, too, as a `BatchPolicy`. It changes as the network learns.
+        """
+
+    @abstractmethod
+    def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> TrainedAgent:
+        """An agent that plays the network which `save_copy` has written to a folder.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
         """
 
 
@@ -192,7 +222,8 @@ class CheckpointHistory(Callback):
     nothing else is removed.
 
     Args:
-        num: how many, spread evenly over the run, the last one at its end.
+        num: how many, spread evenly over the run, the last one at its end; where
+            `max_train_time_s` ends the run, over its time.
         every: decisions between them, in place of a number.
         folder: for them; None = `checkpoints` in the folder of the run.
 
@@ -233,4 +264,4 @@ class CheckpointHistory(Callback):
     def _num_due(self, progress: TrainProgress) -> int:
         if self._every is not None:
             return progress.step // self._every
-        return min(progress.step * (self._num or 1) // progress.total, self._num or 1)
+        return min(progress.scheduled_step * (self._num or 1) // progress.total, self._num or 1)

@@ -82,7 +82,8 @@ class Schedule:
     points at one place are a jump.
 
     Args:
-        points: places, fractions of `total_steps` from 0 to 1 in rising order, each with a value.
+        points: places, fractions of the run from 0 to 1 in rising order, each with a value. The
+            fraction is that of `total_steps`, or that of `max_train_time_s` if it is larger.
         kind: "linear"; "cosine", half a cosine wave, level at both points (Loshchilov and Hutter
             2017, equation 5, without restarts); "steps", each value holds until the next point.
 
@@ -192,7 +193,7 @@ class PPOConfig:
     learning_rate: float | Schedule = 0.003
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
-    """Whether the step size falls linearly to 0 over `total_steps`. Without effect if it is a
+    """Whether the step size falls linearly to 0 over the run. Without effect if it is a
     `Schedule`."""
     warmup_steps: int = 0
     """Decisions during which the step size first rises linearly to `learning_rate`, which then is
@@ -215,7 +216,7 @@ class PPOConfig:
     ent_coef: float | Schedule = 0.02
     """Reward for entropy, in nats a decision, at the start."""
     anneal_entropy: bool = True
-    """Whether that reward falls linearly to 0 over `total_steps`. Without effect if it is a
+    """Whether that reward falls linearly to 0 over the run. Without effect if it is a
     `Schedule`."""
     weight_decay: float | Schedule = 0.0
     """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
@@ -236,8 +237,10 @@ class PPOConfig:
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints; one more is written at the end."""
     max_train_time_s: float | None = None
-    """Seconds after which a run ends, with a checkpoint; None = never. A resumed run has them anew,
-    and schedules follow `total_steps`."""
+    """Seconds after which a run ends, with a checkpoint; None = never. Up to a tenth of them is for
+    evaluations at the end. Where they pass faster than `total_steps`, all that changes over
+    the run follows them: such a run does not repeat bit by bit from its seed. A resumed run has
+    them anew, and its schedules begin again at the fraction of its steps."""
     episode_window: int = 200
     """Most episodes that the reported mean reward and length go over: the last ones of every
     environment, as many of each, a tenth of all so far, but 20 at least and one of each."""
@@ -298,33 +301,36 @@ class PPOConfig:
             got = value if isinstance(value, Schedule) else repr(value)
             raise UsageError(f"{name} must be {expected}, got {got}")
 
-    def at(self, step: int, num_decisions: int = 0) -> CurrentConfig:
+    def at(self, step: int, num_decisions: int = 0, *, time_fraction: float = 0.0) -> CurrentConfig:
         """The settings of an update: those that change over the run are numbers.
 
         Args:
             step: decisions before its rollout.
             num_decisions: of the rollout, which count while the step size warms up.
+            time_fraction: fraction of `max_train_time_s` before its rollout. Schedules follow it
+                where it is larger than that of the steps.
         """
-        left = 1 - step / self.total_steps
+        reached = max(step, time_fraction * self.total_steps)
+        left = 1 - reached / self.total_steps
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in SCHEDULED:
             if isinstance(value := found[name], Schedule):
                 number = value.at(1 - left)
                 found[name] = round(number) if name in _INTEGERS else number
         if not isinstance(self.learning_rate, Schedule):
-            found["learning_rate"] = self._step_size(self.learning_rate, step, num_decisions)
+            rise = (step + num_decisions) / self.warmup_steps if step < self.warmup_steps else 1.0
+            found["learning_rate"] = self._step_size(self.learning_rate, rise, reached)
         if not isinstance(self.ent_coef, Schedule):
             found["ent_coef"] = self.ent_coef * (left if self.anneal_entropy else 1)
         found |= {"anneal_learning_rate": False, "warmup_steps": 0, "anneal_entropy": False}
         return CurrentConfig(**found)
 
-    def _step_size(self, learning_rate: float, step: int, num_decisions: int) -> float:
-        if step < self.warmup_steps:
-            return learning_rate * min(1.0, (step + num_decisions) / self.warmup_steps)
-        if not self.anneal_learning_rate:
-            return learning_rate
-        whole = self.total_steps - self.warmup_steps
-        return learning_rate * (1 - (step - self.warmup_steps) / whole)
+    def _step_size(self, learning_rate: float, rise: float, reached: float) -> float:
+        """The step size after a share of the warm-up, 1 at its end, at a step of the schedules."""
+        left = 1.0
+        if self.anneal_learning_rate and reached > self.warmup_steps:
+            left -= (reached - self.warmup_steps) / (self.total_steps - self.warmup_steps)
+        return learning_rate * min(1.0, rise, left)
 
     @classmethod
     def for_env(

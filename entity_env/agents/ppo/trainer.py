@@ -2,91 +2,46 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
-from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
+from entity_env.agents.ppo.callbacks import Callback
 from entity_env.agents.ppo.checkpoint import (
-    has_lock,
-    load_learner,
     require_new_run,
     run_folder,
-    save_learner,
 )
-from entity_env.agents.ppo.compiling import KernelSwitch
-from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
-from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
+from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.learner import (
     MakePolicy,
-    begin_teacher,
-    has_teacher,
-    load_teacher,
-    new_learner,
     torch_device,
     torch_threads,
 )
 from entity_env.agents.ppo.peers import (
-    Peers,
-    copy_from_first,
     find_peers,
     gather_reports,
-    require_same_run,
-    update_statistics,
 )
-from entity_env.agents.ppo.rollout import Collector, require_finite_output
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.signals import HeldInterrupt
-from entity_env.agents.ppo.tracking.advice import RunHistory, log_hints, log_settings
-from entity_env.agents.ppo.tracking.hints import hint_facts
+from entity_env.agents.ppo.process import freeze_gc, tune_malloc
+from entity_env.agents.ppo.run import Run
+from entity_env.agents.ppo.tracking.advice import log_settings
 from entity_env.agents.ppo.tracking.progress import (
-    EpisodeFigures,
-    EpisodeMeter,
-    Losses,
-    SpeedMeter,
     TrainProgress,
     TrainResult,
-    WriteCurves,
 )
-from entity_env.agents.ppo.tracking.provenance import about_training
-from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.rewards import RandomPlay
-from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
-from entity_env.agents.ppo.tracking.runs import (
-    TrainingRun,
-    add_random_play,
-    curve_writer,
-    end_run,
-    note_run,
-    write_run,
-)
-from entity_env.agents.ppo.update import learn
-from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
+from entity_env.agents.ppo.tracking.recorders import Recorder
 from entity_env.agents.rogue_net.torch_net.mlp import (
     CNNPolicy as CNNPolicy,
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
-from entity_env.agents.rogue_net.transfer import fine_tuning
-from entity_env.authoring.game_traceback import is_a, text_of
-from entity_env.core.space_json import differences
+from entity_env.authoring.game_traceback import is_a
 from entity_env.core.vec_env_base import require_vec_env
-from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
+from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import (
-    CheckpointError,
-    ProtocolError,
     TrainingDivergedError,
     UsageError,
-    shown,
 )
 
 
@@ -147,12 +102,12 @@ def train(
     device = torch_device(config.device)
     with torch_threads(config.num_threads), find_peers(device, config.peer_timeout_s) as peers:
         folder = None if out is None else Path(out)
-        run = _Run(vec, config, policy, folder, peers, callbacks, recorders)
+        run = Run(vec, config, policy, folder, peers, callbacks, recorders)
         return _train(run, resume, on_update, about or {})
 
 
 def _train(
-    run: _Run,
+    run: Run,
     resume: bool | str | Path,
     on_update: Callable[[TrainProgress], None] | None,
     about: Mapping[str, object],
@@ -162,7 +117,7 @@ def _train(
     resume_path = _resume_path(resume, run.out) if resume else None
     cause = None
     written = None if peers.rank else run.out
-    with run_folder(written), HeldInterrupt() as interrupt:
+    with run_folder(written), run.interrupt as interrupt:
         if resume_path is not None:
             run.resume(resume_path)
         elif written is not None:
@@ -208,402 +163,6 @@ def _train(
     result = run.result(interrupt.signum)
     interrupt.deliver(result, cause)
     return result
-
-
-class _Run(TrainState):
-    """State of one call of `train`."""
-
-    def __init__(
-        self,
-        vec: VecEnvironment,
-        config: PPOConfig,
-        policy: Policy | MakePolicy | None,
-        out: Path | None,
-        peers: Peers,
-        callbacks: Sequence[Callback],
-        recorders: Sequence[Recorder],
-    ) -> None:
-        require_recorders(recorders)
-        self.recorders = () if peers.rank else recorders
-        for callback in callbacks:
-            if not isinstance(callback, Callback):
-                raise UsageError(f"callbacks must be instances of Callback, got {shown(callback)}")
-        self.callbacks = callbacks
-        self.vec = vec
-        self.config = config
-        self.peers = peers
-        self.rank = peers.rank
-        self.out = out
-        self.folder = out / SUBFOLDER if out is not None else None
-        self._written = None if peers.rank else out
-        """Folder that this rank writes to."""
-        self.error = None
-        self.is_resumed = False
-        self.is_stopping = False
-        """Whether this rank wants to end the run early, and at the end whether all do."""
-        self.stop_reason = None
-        self.learner = new_learner(vec, config, policy)
-        self._is_given = policy is not None
-        self._teacher: Policy | None = None
-        self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
-        self.episodes = self.meter.figures()
-        """Of all ranks, at the last update."""
-        self.rollouts = RolloutFigures()
-        self.num_rows = vec.num_rows
-        self.history = RunHistory()
-        self._progress = TrainProgress(step=0, total=config.total_steps)
-        self._described = TrainingRun(Path())
-        """What `run.json` says."""
-        self._recorded: dict[str, float] = {}
-        """By callbacks, since the last point of the curves."""
-        self._has_ended = False
-        """Whether callbacks were called for the last time."""
-        self._started = self._saved = time.monotonic()
-        self._saved_update = 0
-        self._begins_statistics = False
-        """Whether the first observations are all that features are normalized by."""
-        self._elapsed_before = 0.0
-        self._episodes_before = 0
-        self.speed = SpeedMeter()
-        self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.learner.net)
-
-    # ------------------------------------------------------------------ for callbacks
-
-    @property
-    def net(self) -> Policy:
-        return self.learner.net
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.learner.optimizer
-
-    @property
-    def progress(self) -> TrainProgress:
-        return self._progress
-
-    def stop(self, reason: str = "") -> None:
-        self.stop_reason = reason
-        self.is_stopping = True
-
-    def record(self, name: str, value: float) -> None:
-        if problem := metric_problem(name, value):
-            raise UsageError(problem)
-        if math.isfinite(value):
-            self._recorded[name] = float(value)
-            metrics = {**self._progress.metrics, name: float(value)}
-            self._progress = replace(self._progress, metrics=metrics)
-
-    def add_evaluation(self, evaluation: EvaluationResult) -> None:
-        for name in ("mean_reward", "std_reward", "mean_length", "num_episodes"):
-            self.record(f"evaluation/{name}", getattr(evaluation, name))
-        for name, value in evaluation.metrics.items():
-            self.record(f"evaluation/{name}", value)
-        self.call("on_evaluation", evaluation)
-
-    def add_random_play(self, random_play: RandomPlay) -> None:
-        self._progress = replace(self._progress, random_play=random_play)
-        self._described = add_random_play(self._written, self._described, random_play)
-
-    def save_copy(
-        self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
-    ) -> None:
-        save_learner(folder, self.learner, self.config, resumable=resumable, notes=notes)
-
-    def make_agent(self, seed: int, *, greedy: bool = False) -> NeuralAgent:
-        return NeuralAgent(self.learner.net, greedy=greedy, seed=seed)
-
-    def call(self, name: str, *args: object) -> None:
-        """Calls a method of all callbacks."""
-        for callback in self.callbacks:
-            with _naming(callback, name):
-                self.stopping_call(getattr(callback, name), self, *args)
-
-    def stopping_call(self, function: Callable[..., object], *args: object) -> None:
-        """Calls a function; Ctrl-C in it ends the run when the other ranks know of it."""
-        try:
-            function(*args)
-        except KeyboardInterrupt:
-            self.is_stopping = True
-
-    def take_recorded(self) -> dict[str, float]:
-        """What callbacks recorded since the last call."""
-        recorded, self._recorded = self._recorded, {}
-        return recorded
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Lets callbacks end, all of them and once, and raises what the first of them raises.
-
-        After an error, what they raise is a note of that error.
-        """
-        if self._has_ended:
-            return
-        self._has_ended = True
-        self.error = error
-        if not self.peers.rank:
-            hints = self.history.hints(self._progress, self.config)
-            facts = {"compiled_from_step": self._compiled_from_step(), **hint_facts(hints)}
-            end_run(self._written, self._described, self.learner.step, facts)
-        for callback in self.callbacks:
-            try:
-                with _naming(callback, "on_end"):
-                    self.stopping_call(callback.on_end, self)
-            except Exception as failure:
-                if self.error is None:
-                    self.error = failure
-                else:
-                    name = f"{type(callback).__name__}.on_end"
-                    self.error.add_note(f"{name} failed, too: {text_of(failure)}")
-        if error is None and self.error is not None:
-            raise self.error
-
-    def _compiled_from_step(self) -> int | None:
-        """The step of the whole run from which compiled code ran; None = it never ran."""
-        earlier = self._described.about.get("compiled_from_step")
-        return earlier if isinstance(earlier, int) else self.kernels.from_step
-
-    def result(self, signum: int | None) -> TrainResult:
-        """What `train` returns."""
-        is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
-        hints = tuple(map(str, self.history.hints(self._progress, self.config)))
-        reason = self.stop_reason
-        return TrainResult(self.net, self._progress, is_interrupted, self.folder, hints, reason)
-
-    # ------------------------------------------------------------------ the loop
-
-    def resume(self, path: Path) -> None:
-        """Loads a checkpoint."""
-        net = self.learner.net
-        checkpoint = load_checkpoint(path, net)
-        theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
-        differing = differences(theirs, (net.obs_space, net.action_space))
-        found, wanted = checkpoint.net.net_config, net.net_config
-        mend = f". The checkpoint is of another game: {fine_tuning(path)}" if differing else ""
-        if found != wanted:
-            differing.append(f"its network is {found}, asked for {wanted}")
-        if differing:
-            raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}{mend}")
-        load_learner(checkpoint, self.learner)
-        self.is_resumed = True
-        self._saved_update = self.learner.update
-        self._elapsed_before = self.learner.elapsed_s
-        self._episodes_before = self.learner.num_episodes
-        self._progress = self._figures(Losses(), self.config.at(self.learner.step))
-        if has_teacher(self.config):
-            self._teacher = load_teacher(path, net)
-
-    def writer(
-        self, out: Path | None, given: Mapping[str, object]
-    ) -> AbstractContextManager[WriteCurves]:
-        """Writes `run.json`; returns what writes the curves."""
-        step, net = self.learner.step, self.learner.net
-        about = about_training(self.vec, net, self.peers.size, given)
-        self._described = write_run(out, self.config, step, about)
-        self._progress = replace(self._progress, random_play=self._described.random_play)
-        return curve_writer(out, step, self.recorders, self._described)
-
-    def begin(self) -> Collector:
-        """Resets the environments."""
-        learner, peers = self.learner, self.peers
-        self.num_rows = require_same_run(
-            *(peers, self.vec.num_rows, learner.net, self.config, learner.update),
-            *(self.out, has_lock),
-        )
-        copy_from_first(learner.net, peers)
-        seed, entropy = self.config.seed, [self.config.seed, learner.update]
-        if peers.rank:
-            draws = np.random.SeedSequence([*entropy, peers.rank]).generate_state(3, np.uint32)
-            seed, learner.rng = int(draws[0]), np.random.default_rng(draws[1])
-            learner.generator.manual_seed(int(draws[2]))
-        elif learner.update:
-            seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
-        next_obs = self.vec.reset(seed=seed)
-        collector = Collector(self.vec, learner.net, learner.generator, next_obs, self.config.at(0))
-        self._begins_statistics = not learner.net.has_statistics
-        if self._begins_statistics:
-            self._count(next_obs)
-        if has_teacher(self.config):
-            start = learner.net if self._is_given else None
-            self._teacher = begin_teacher(self._teacher or start, peers, self.out)
-        self.speed.start(learner.step)
-        return collector
-
-    def update(self, collector: Collector, check: Callable[[], None]) -> None:
-        """Collects one rollout and learns from it."""
-        config, learner = self.config, self.learner
-        collector.config = config.at(learner.step)
-        rollout, num_decisions = self._collect(collector, check)
-        now = config.at(learner.step, num_decisions)
-        group = learner.optimizer.param_groups[0]
-        group["lr"], group["weight_decay"] = now.learning_rate, now.weight_decay
-        learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
-        scale = learner.returns.std
-        if config.norm_returns:
-            learner.net.scale_values(learner.returns.mean, scale)
-        optimizer, rng = learner.optimizer, learner.rng
-        net, teacher = learner.net, self._teacher
-        losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
-        # After learning, so that the policy which learns is the one that played. The first rollout
-        # was normalized by its first observations, which must not be counted twice: restart.
-        self._count(rollout.obs, restart=self._begins_statistics)
-        self._begins_statistics = False
-
-        learner.step += num_decisions
-        learner.update += 1
-        self._recorded |= {
-            f"charts/{name}": float(getattr(now, name))
-            for name in SCHEDULED
-            if isinstance(getattr(config, name), Schedule)
-        }
-        self.speed.add(learner.step)
-        self._progress = self._figures(losses, now)
-        self._count_update()
-        if self.kernels.advance(learner.net, rollout, now, learner.step):
-            self.speed.restart()
-
-    def _count_update(self) -> None:
-        """Adds the last update to the history; tells hints that are known since then."""
-        self.history.add(self._progress)
-        if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
-            log_hints(news)
-            note_run(self._written, self._described, hint_facts(self.history.shown.values()))
-
-    def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
-        """A rollout of this rank, and the number of decisions of all; they stop together."""
-
-        watching = [each for each in self.callbacks if type(each).on_step is not Callback.on_step]
-
-        def after_step(obs: VecObs) -> None:
-            self.meter.add(obs)
-            for callback in watching:
-                with _naming(callback, "on_step"):
-                    callback.on_step(self, obs)
-            self._stop_in_time()
-            if self.is_stopping:
-                raise KeyboardInterrupt
-            check()
-
-        steps_left = math.ceil((self.config.total_steps - self.learner.step) / self.num_rows)
-        num_steps = min(self.config.num_steps, steps_left)
-        self.meter.start_rollout()
-        rollout = None
-        try:
-            check()
-            if not self.is_stopping:
-                rollout = collector.collect(num_steps, after_step)
-        except KeyboardInterrupt:
-            self.is_stopping = True
-        num_decisions = -1 if rollout is None else len(rollout)
-        figures = self.meter.figures().to_json(), [*collector.meter.figures]
-        reports = gather_reports(self.peers, (num_decisions, figures, self.stop_reason))
-        counts = [count for count, *_ in reports]
-        if rollout is None or min(counts) < 0:
-            self.is_stopping = True
-            reasons = (reason for *_, reason in reports if reason is not None)
-            self.stop_reason = next(reasons, None)
-            raise KeyboardInterrupt
-        if not any(counts):
-            raise ProtocolError(
-                f"no agent was asked for an action in {num_steps} steps of {self.num_rows} rows: "
-                "there is nothing to learn from"
-            )
-        self.episodes = EpisodeFigures.merged([each for _, (each, _), _ in reports])
-        self.rollouts = RolloutFigures.merged([each for _, (_, each), _ in reports])
-        return rollout, sum(counts)
-
-    def _stop_in_time(self) -> None:
-        most = self.config.max_train_time_s
-        if most is not None and time.monotonic() - self._started >= most and not self.is_stopping:
-            self.stop(f"max_train_time_s={most:g} is over")
-
-    def save_if_due(self, collector: Collector) -> None:
-        """Writes a checkpoint if the last one is old."""
-        if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:
-            self.require_sound(collector)
-            self.save()
-
-    def require_sound(self, collector: Collector) -> None:
-        """Raises `TrainingDivergedError` if outputs of the network are not finite."""
-        require_finite_output(self.learner.net.act(collector.next_obs, greedy=True))
-
-    def save(self) -> None:
-        """Writes a checkpoint, on rank 0."""
-        if self.folder is not None and not self.peers.rank:
-            save_learner(self.folder, self.learner, self.config)
-        self._saved, self._saved_update = time.monotonic(), self.learner.update
-
-    def save_after(self, error: BaseException) -> None:
-        """Writes a checkpoint after an error, if there was an update since the last one.
-
-        A note of the error says what there is to go on from.
-        """
-        try:
-            if self.learner.update != self._saved_update:
-                self.save()
-        except Exception as failure:
-            error.add_note(f"what was learnt since the last checkpoint is lost: {failure}")
-        else:
-            if self.folder is not None and self.learner.update and not self.peers.rank:
-                error.add_note(f"{self.folder} has step {self.learner.step:,}: resume goes on")
-
-    def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
-        """The error, with the run's last checkpoint and advice."""
-        kept = "; nothing was saved"
-        if self.folder is not None and self._saved_update:
-            kept = f"; {self.folder} has update {self._saved_update}"
-        return TrainingDivergedError(
-            f"training diverged in update {self.learner.update + 1}, after {self.learner.step:,} "
-            f"steps: {error}{kept}. Try a smaller learning_rate ({self.config.learning_rate}), "
-            "or rewards and observations of smaller size, about 1"
-        )
-
-    def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
-        """Counts observations into the statistics that normalize them."""
-        net = self.learner.net
-        update_statistics(net, batch, self.peers, restart=restart)
-        if bad := not_finite(dict(net.named_buffers())):
-            raise TrainingDivergedError(
-                f"observations are so large that {bad[0]} of the network is not finite"
-            )
-
-    def _figures(self, losses: Losses, now: CurrentConfig) -> TrainProgress:
-        learner, episodes, is_compiling = self.learner, self.episodes, self.kernels.is_compiling
-        learner.elapsed_s = self._elapsed_before + time.monotonic() - self._started
-        learner.num_episodes = self._episodes_before + episodes.num_episodes
-        steps_left = max(0, self.config.total_steps - learner.step)
-        return TrainProgress(
-            step=learner.step,
-            total=self.config.total_steps,
-            update=learner.update,
-            steps_per_s=self.speed.steps_per_s,
-            mean_reward=episodes.mean_reward,
-            mean_length=episodes.mean_length,
-            num_episodes=learner.num_episodes,
-            losses=losses,
-            learning_rate=now.learning_rate,
-            ent_coef=now.ent_coef,
-            elapsed_s=learner.elapsed_s,
-            eta_s=self.speed.eta_s(steps_left),
-            metrics={
-                **{name: metric.mean for name, metric in episodes.metrics.items()},
-                **self._recorded,
-            },
-            std_reward=episodes.std_reward,
-            window=episodes.window,
-            unfinished=episodes.unfinished,
-            is_compiling=is_compiling,
-            rollouts=self.rollouts,
-            random_play=self._progress.random_play,
-        )
-
-
-@contextmanager
-def _naming(callback: Callback, method: str) -> Iterator[None]:
-    """Notes in an error which callback raised it."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"raised by {type(callback).__name__}.{method}, a callback of the run")
-        raise
 
 
 def _resume_path(resume: Literal[True] | str | Path, out: str | Path | None) -> Path:

@@ -22,6 +22,7 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.intervals import mean_of
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.ratings import Match, Result, Standing, match_groups, seatings
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
@@ -57,7 +58,7 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
 from entity_env.vec.action_log import FailureWriter
-from entity_env.vec.evaluation import play_starts
+from entity_env.vec.evaluation.starts import play_starts
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 
@@ -270,10 +271,17 @@ def evaluate(
     size = _BATCHED if is_batched else _ONE_BY_ONE
     play = partial(_played, chosen, players, load, episodes, size, seed, step_timeout_s, on_error)
     played = _play_all(partial(play, failures), episodes, num_workers, address, size)
-    _report_episodes(players, played, as_json)
+    _report_episodes(players, played, loaded, load.greedy, as_json)
 
 
-def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json: bool) -> None:
+def _report_episodes(
+    players: Sequence[str],
+    played: Sequence[Episode],
+    agents: Sequence[Agent],
+    greedy: bool,
+    as_json: bool,
+) -> None:
+    """Prints the figures of each player, and how trained agents chose their actions."""
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         failed = f"{num_failed} of {len(played)} episodes failed"
@@ -283,6 +291,9 @@ def _report_episodes(players: Sequence[str], played: Sequence[Episode], as_json:
         for agent_id in range(len(players))
     ]
     _report(_as_json(figures), _table(players, figures), as_json)
+    if not as_json and any(isinstance(each, TrainedAgent) for each in agents):
+        words = "their most probable actions" if greedy else "sampled actions (see --greedy)"
+        echo(f"trained agents played {words}")
 
 
 def _play_all(

@@ -11,6 +11,7 @@ import click
 
 from entity_env.agents.ppo.tracking.comparison import Comparison, compare_runs
 from entity_env.agents.ppo.tracking.runs import RUN_FILE, TrainingRun, read_run
+from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli.commands.train import train
 from entity_env.cli.display.console import echo
@@ -34,10 +35,11 @@ def reproduce(context: click.Context, run: Path, words: Sequence[str], out: Path
     """Repeat a training run in a new folder, and compare it bit by bit.
 
     RUN is the folder of a run of train. Its settings, seed, threads and the step at which compiled
-    code took over are those of its run.json; it ends at the step that RUN has reached. Then curves
-    and network are compared: exit code 0 if they are equal, 1 if they differ. The first step that
-    differs is named, and what is not the same around the runs: versions, processor, threads, the
-    game's source.
+    code took over are those of its run.json; it ends at the step that RUN has reached. Of a
+    run with --max-time the curves say how its schedules followed the time. Then curves and network
+    are compared: exit code 0 if they are equal, 1 if they differ. The first step that differs is
+    named, and what is not the same around the runs: versions, processor, threads, the game's
+    source.
 
     Code and paths that run.json names are used only if you have named them here before: add GAME,
     and options such as --callback, as train takes them. Options also replace what RUN says.
@@ -82,6 +84,8 @@ def _typed(run: TrainingRun, step: int) -> Iterator[str]:
     """Options of `train` that repeat a run up to a step; later ones take precedence."""
     yield from ("--config", str(run.path / RUN_FILE), "--until", str(step))
     yield from ("--set-train", "max_train_time_s=none")
+    if TIME_FRACTION in run.curves:
+        yield from ("--time-of", str(run.path))
     about = run.about
     threads, compiled = about.get("num_threads"), about.get("compiled_from_step", "")
     if type(threads) is int:

@@ -63,6 +63,7 @@ from entity_env.cli.training import (
     PlannedRun,
     RayOptions,
     ReplayOptions,
+    RunEnd,
     changed_config,
     load_callback,
     settings_of_run,
@@ -150,7 +151,15 @@ def preset_of(game: Game) -> Preset:
     "max_train_time_s",
     type=Duration(),
     metavar="30m|2h|90",
-    help="Time after which the run ends, with a checkpoint; a resumed run has it anew.",
+    help="Time after which the run ends, with a checkpoint and an evaluation. What changes over "
+    "the run, such as the step size, follows the time where that is ahead of --steps, so a seed "
+    "does not repeat such a run; entity-env reproduce does. A resumed run has the time anew.",
+)
+@click.option(
+    "--time-of",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Follow the time that a run with --max-time took, update by update, as reproduce does.",
 )
 @click.option(
     "--record",
@@ -234,6 +243,7 @@ def preset_of(game: Game) -> Preset:
 @training_options
 @set_option
 @packed("ray", RayOptions)
+@packed("end", RunEnd)
 @packed("replays", ReplayOptions)
 def train(
     game: str,
@@ -251,7 +261,7 @@ def train(
     settings: Sequence[str],
     record: Sequence[str],
     callbacks: Sequence[str],
-    until: int | None,
+    end: RunEnd,
     given: GivenSettings,
     **options: object,
 ) -> None:
@@ -292,7 +302,7 @@ def train(
     run = PlannedRun(
         *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume),
         *(about | about_game(chosen), kept, tuple(record), watching, pooled, origin, evaluation),
-        until=until,
+        end=end,
     )
     _train_and_report(run, launched, ray, [game, *_repeated("--set", settings)])
 

@@ -94,7 +94,7 @@ class TrainDisplay:
         return [f"evaluation {_number(last)} ({'; '.join(notes)})"]
 
     def _frame(self, progress: TrainProgress) -> RenderableType:
-        done = progress.step / progress.total
+        done = progress.fraction
         head = Table.grid(padding=(0, 2))
         head.add_row(
             Text(self._title, style="bold"),

@@ -1,4 +1,4 @@
-"""Small environments in numpy, to train on."""
+"""Small environments in numpy, to train on, and a clock."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ from entity_env.core.vec_obs import (
     VecObs,
     VecSelectEntityActionMask,
 )
+
+
+class Clock:
+    """Returns `now`, which passes only when a test says so."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def ragged(rows: list[list[int]]) -> RaggedArray[np.int64]:

@@ -122,6 +122,19 @@ def test_the_shorthands_are_schedules(step: int, warmup: int) -> None:
     assert short.at(step).learning_rate == pytest.approx(expected, abs=1e-12)
 
 
+@given(st.integers(0, 999), st.integers(0, 1000), st.integers(0, 1000))
+def test_schedules_follow_the_time_where_it_is_ahead(step: int, at: int, warmup: int) -> None:
+    """As if the run were at that step; the warm-up follows the steps alone."""
+    config = PPOConfig(total_steps=1000, learning_rate=0.5, gamma=Schedule([(0, 0.5), (1, 1)]))
+    found, expected = config.at(step, time_fraction=at / 1000), config.at(max(step, at))
+    for name in ("learning_rate", "gamma", "ent_coef"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-12)
+    rising = replace(config, warmup_steps=warmup).at(step, time_fraction=at / 1000)
+    assert rising.learning_rate <= 0.5 * min(1, step / warmup if warmup else 1)
+    if not at:
+        assert found == config.at(step)
+
+
 def test_a_schedule_leaves_no_room_for_a_warm_up() -> None:
     with pytest.raises(UsageError, match="warmup_steps=5 needs a number as learning_rate"):
         PPOConfig(warmup_steps=5, learning_rate=Schedule([(0, 1)]))

@@ -23,11 +23,11 @@ from entity_env.agents.ppo import rollout_buffer as storage_module
 from entity_env.agents.ppo.checkpoint import load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.learner import Learner
+from entity_env.agents.ppo.process import HeldInterrupt
 from entity_env.agents.ppo.rollout_buffer import (
     Rollout,
     RolloutBuffer,
 )
-from entity_env.agents.ppo.signals import HeldInterrupt
 from entity_env.agents.ppo.tracking.progress import EpisodeFigures, EpisodeMeter
 from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
@@ -292,6 +292,16 @@ def test_the_first_interrupt_waits_and_the_second_strikes() -> None:
         with pytest.raises(KeyboardInterrupt):
             held.check()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_while_a_run_ends_the_second_interrupt_strikes() -> None:
+    with HeldInterrupt() as held:
+        held.is_ending = True
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            held.check()  # the first one is over, as far as the run is concerned
+        with pytest.raises(KeyboardInterrupt):
+            press()
 
 
 def test_the_handler_comes_back_after_an_error() -> None:

@@ -25,10 +25,14 @@ from entity_env.agents.ppo import (
     TrainingRun,
     TrainProgress,
     TrainState,
+    run as ppo_run,
     train,
 )
-from entity_env.agents.ppo.signals import StoppedBySignal
+from entity_env.agents.ppo.config import Schedule
+from entity_env.agents.ppo.process import StoppedBySignal
 from entity_env.agents.ppo.tracking import runs
+from entity_env.agents.ppo.tracking.runs import read_about
+from entity_env.agents.ppo.tracking.time_limit import TimeLimit
 from entity_env.agents.rogue_net import RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
@@ -39,7 +43,7 @@ from entity_env.errors import (
     UsageError,
     WorkerError,
 )
-from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecTurns, VecXor
+from tests.agents.ppo.small_envs import Clock, VecCherryPick, VecSigns, VecTurns, VecXor
 
 SMALL = RogueNetConfig(d_model=16, n_layer=1)
 CONFIG = PPOConfig(
@@ -529,6 +533,34 @@ def test_a_trained_agent_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint" / "model.safetensors").read_bytes() == before
 
 
+def test_schedules_and_the_time_left_follow_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(ppo_run, "TimeLimit", functools.partial(TimeLimit, clock=clock))
+    config = dataclasses.replace(
+        CONFIG, total_steps=10**9, max_train_time_s=100.0, update_epochs=Schedule([(0, 4), (1, 1)])
+    )
+    seen = []
+
+    def on_update(progress: TrainProgress) -> None:
+        seen.append(progress)
+        clock.now += 20
+
+    result = train(VecXor(), config, on_update=on_update)
+    assert [each.learning_rate for each in seen] == pytest.approx(
+        [CONFIG.at(0).learning_rate * (1 - passed / 100) for passed in (0, 20, 40, 60, 80)]
+    )
+    assert [each.eta_s for each in seen] == [100, 80, 60, 40, 20]
+    assert seen[-1].fraction == 0.8
+    assert result.stop_reason == "max_train_time_s=100 is over"
+
+
+def test_a_run_whose_time_is_over_at_once_says_how_long_it_took() -> None:
+    result = train(VecXor(), dataclasses.replace(CONFIG, max_train_time_s=1e-9))
+    assert result.progress.step == 0
+    assert result.progress.elapsed_s > 0
+    assert "no update was finished" in result.hints[0]
+
+
 def test_a_run_ends_after_its_time_and_has_it_anew(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, total_steps=10**9, max_train_time_s=0.5)
     steps = []
@@ -541,5 +573,7 @@ def test_a_run_ends_after_its_time_and_has_it_anew(tmp_path: Path) -> None:
         assert load_checkpoint(tmp_path).training["step"] == result.progress.step
         steps.append(result.progress.step)
     assert steps[1] >= steps[0]
+    about = read_about(tmp_path)
+    assert (about["steps"], "ended" in about) == (steps[1], True)
     with pytest.raises(UsageError, match="max_train_time_s must be 0 or more, got -1"):
         PPOConfig(max_train_time_s=-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import re
 import shutil
@@ -11,8 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from entity_env.agents.ppo import compiling
-from entity_env.agents.ppo.tracking.runs import read_about
+from entity_env.agents.ppo import compiling, run as ppo_run
+from entity_env.agents.ppo.tracking.runs import read_about, read_run
+from entity_env.agents.ppo.tracking.time_limit import TimeLimit
 from entity_env.cli import main
 from tests.cli.commands.test_replay import GAME
 
@@ -58,6 +61,20 @@ def test_a_run_that_ended_early_is_repeated_up_to_there() -> None:
     assert read_about(Path("a"))["steps"] == 128
     assert "curves at 2 steps" in done("reproduce", "a").stdout
     assert read_about(Path("a-again"))["config"] == read_about(Path("a"))["config"]
+
+
+def test_a_run_whose_schedules_followed_the_time_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticking = functools.partial(TimeLimit, clock=itertools.count().__next__)
+    monkeypatch.setattr(ppo_run, "TimeLimit", ticking)
+    options = ("--steps=1000000", "--max-time=200", "--set-train=gamma=[[0,0.5],[1,0.9]]")
+    done("train", "snake", *SMALL, *options, "--out=a")
+    rates = read_run(Path("a")).curves["charts/learning_rate"].values
+    assert rates[-1] < 0.9 * rates[0]
+    assert "equal, bit by bit" in done("reproduce", "a").stdout
+    assert network("a") == network("a-again")
+    assert "time_of" not in read_about(Path("a-again"))["options"]
 
 
 def test_a_run_that_was_killed_is_compared_up_to_its_checkpoint() -> None:

@@ -25,7 +25,7 @@ from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
 from entity_env.cli.load_game import load_game
 from entity_env.replay import Replay
-from entity_env.vec.evaluation import best_reward
+from entity_env.vec.evaluation.evaluator import best_reward
 from tests.cli.commands.test_eval import BROKEN
 
 SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")

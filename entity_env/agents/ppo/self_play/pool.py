@@ -163,6 +163,8 @@ class OpponentPool(Callback):
         self._size = checked_count("size", size, 2)
         self._num_playing = checked_count("num_playing", num_playing)
         self._snapshot_every = snapshot_every
+        self._snapshot_at = 0
+        """Step of the schedules at the last snapshot."""
         self._shares = dict(shares)
         self._seed = seed
         self._rng = np.random.default_rng(seed)
@@ -222,9 +224,13 @@ class OpponentPool(Callback):
         self._rate(results)
         state.record("rating", self.rating.value)
         step = state.progress.step
-        every = self._snapshot_every or max(state.progress.total // _NUM_SNAPSHOTS, 1)
-        if self._members and step - (self._members[-1].step or 0) >= every:
+        every, reached = self._snapshot_every, step
+        if every is None:  # by the share of the run, of which its time may be a larger one
+            reached = state.progress.scheduled_step
+            every = max(state.progress.total // _NUM_SNAPSHOTS, 1)
+        if self._members and reached - max(self._members[-1].step or 0, self._snapshot_at) >= every:
             self._add_snapshot(state)
+            self._snapshot_at = reached
         elif time.monotonic() - self._saved > _SAVE_INTERVAL_S:
             self._save(state)
         self._set_opponents()

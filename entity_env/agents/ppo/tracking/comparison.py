@@ -19,7 +19,7 @@ _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
 _NOT_COMPARABLE: Final = "scores are not comparable"
 _MAX_LISTED: Final = 5
 _EVALUATED: Final = "evaluation/"
-"""Of curves of evaluations, which are fewer where they would take too long."""
+"""Of curves of evaluations, which are fewer, of fewer episodes, where they would take too long."""
 _OF_THE_MACHINE: Final = ("cpu", "num_cpus", "platform")
 _OF_THE_RUN: Final = ("seed", "opponents", "num_threads", "num_ranks", "compiled_from_step")
 _WITHOUT_EFFECT: Final = ("compile", "checkpoint_interval_s", "num_threads", "max_train_time_s")
@@ -53,7 +53,9 @@ class Comparison:
 
 
 def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
-    """Compares the curves and the networks of two runs; of evaluations those that both have.
+    """Compares the curves and the networks of two runs.
+
+    Of evaluations those are compared that both have, with as many episodes.
 
     Args:
         before: the run.
@@ -65,7 +67,7 @@ def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = No
     """
     first, second = _points(before, until), _points(after, until)
     steps = sorted({step for step, _ in (*first, *second)})
-    both = first.keys() & second.keys()
+    both = {key for key in first.keys() & second.keys() if _has_same_episodes(first, second, key)}
     names = {key for key in first.keys() | second.keys() if not key[1].startswith(_EVALUATED)}
     keys = sorted(key for key in names | both if first.get(key) != second.get(key))
     at = keys[0][0] if keys else None
@@ -81,6 +83,16 @@ def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = No
         digests=(_digest_of(before), _digest_of(after)),
         causes=tuple(_causes(before, after)),
     )
+
+
+def _has_same_episodes(
+    first: Mapping[tuple[int, str], float],
+    second: Mapping[tuple[int, str], float],
+    key: tuple[int, str],
+) -> bool:
+    """Whether a point is of no evaluation, or of one with as many episodes in both runs."""
+    count = key[0], f"{_EVALUATED}num_episodes"
+    return not key[1].startswith(_EVALUATED) or first.get(count) == second.get(count)
 
 
 def since_run(path: Path, game: Game) -> str:

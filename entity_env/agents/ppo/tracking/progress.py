@@ -62,8 +62,9 @@ class TrainProgress:
         losses: of the last update.
         learning_rate, ent_coef: as annealed for the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left at that speed, which compiled code will raise; infinite until that says
-            something, see `SpeedMeter`.
+        eta_s: seconds left at that speed, which compiled code will raise, or until
+            `max_train_time_s` is over, whichever is less; infinite until that says something, see
+            `SpeedMeter`.
         metrics: means of the games' named numbers in the last rollout.
         std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
         window: number of these rewards.
@@ -73,6 +74,7 @@ class TrainProgress:
         rollouts: what rollouts showed, which hints are based on.
         random_play: what random play gets, see `entity_env.vec.RandomBaseline`; None if that was
             not measured.
+        time_fraction: fraction of `max_train_time_s` that has passed; 0 without that limit.
     """
 
     step: int
@@ -94,6 +96,17 @@ class TrainProgress:
     is_compiling: bool = False
     rollouts: RolloutFigures = field(default_factory=RolloutFigures)
     random_play: RandomPlay | None = None
+    time_fraction: float = 0.0
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is over, 0 to 1: that of the steps or of the time, the larger one."""
+        return min(1.0, max(self.step / self.total, self.time_fraction))
+
+    @property
+    def scheduled_step(self) -> int:
+        """The step that schedules are at: `step`, or a later one where the time is ahead."""
+        return max(self.step, int(self.time_fraction * self.total))
 
 
 _SPEED_WINDOW_S: Final = 10.0

@@ -86,6 +86,14 @@ def test_an_evaluation_counts_where_both_runs_have_one(tmp_path: Path) -> None:
     assert found.differing == (("evaluation/mean_reward", "1.0", "2.0"),)
 
 
+def test_evaluations_of_other_numbers_of_episodes_do_not_count(tmp_path: Path) -> None:
+    runs = []
+    for name, reward, count in (("a", 1, 20), ("b", 2, 9)):
+        figures = f'"evaluation/mean_reward": {reward}, "evaluation/num_episodes": {count}, "losses'
+        runs.append(run_of(tmp_path / name, *(line.replace('"losses', figures) for line in LINES)))
+    assert compare_runs(runs[0], runs[1]).is_equal
+
+
 @pytest.mark.parametrize("network", [b"y", None])
 def test_the_network_counts(tmp_path: Path, network: bytes | None) -> None:
     second = run_of(tmp_path / "b", network=network or b"x")

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult, train, trainer
+from entity_env.agents.ppo import PPOConfig, TrainProgress, TrainResult, run as ppo_run, train
 from entity_env.agents.ppo.tracking.advice import RunHistory
 from entity_env.agents.ppo.tracking.hints import (
     SETTINGS,
@@ -29,6 +28,7 @@ from entity_env.agents.ppo.tracking.hints import (
     train_options,
 )
 from entity_env.agents.ppo.tracking.progress import Losses
+from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.rogue_net.config import RogueNetConfig
@@ -99,10 +99,9 @@ class TestComparison:
         assert _hints([last], last) == []
 
     def test_random_play_is_what_rewards_are_compared_with(self) -> None:
-        random_play = SimpleNamespace(mean_reward=76.0, std_reward=20.0, num_episodes=100)
-        fields = {name: getattr(_point(79.5, 20.0), name) for name in _point(0).__slots__}
-        last = SimpleNamespace(**{**fields, "step": 100_000, "random_play": random_play})
-        told, *_ = final_hints(RunView([_point(43.5)] * 10, last, _CONFIG))  # type: ignore[arg-type]
+        random_play = RandomPlay(76.0, 20.0, 100.0, 100)
+        last = replace(_point(79.5, 20.0), step=100_000, random_play=random_play)
+        told, *_ = final_hints(RunView([_point(43.5)] * 10, last, _CONFIG))
         assert str(told) == "no better than random play: 79.5, random 76"
 
     def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
@@ -322,7 +321,7 @@ class TestFailingRuns:
     )
     def test_say_why(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         case, news = _FAILING[name], list[Hint]()
-        monkeypatch.setattr(trainer, "log_hints", news.extend)
+        monkeypatch.setattr(ppo_run, "log_hints", news.extend)
         result = _train(case, tmp_path)
         hints = hints_of(read_about(tmp_path))
         assert [str(hint) for hint in hints] == [*result.hints]
@@ -388,7 +387,7 @@ class TestLearningRuns:
     @pytest.mark.parametrize("label", _recorded())
     def test_have_none_live(self, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
         run, news = _recorded()[label], list[Hint]()
-        monkeypatch.setattr(trainer, "log_hints", news.extend)
+        monkeypatch.setattr(ppo_run, "log_hints", news.extend)
         path = ROOT / run["game"]
         game = load_game(str(path) if path.is_file() else run["game"], ())
         with make_training_env(game, run["num_envs"], 0, None, "raise", None) as vec:

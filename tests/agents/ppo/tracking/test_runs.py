@@ -19,12 +19,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from entity_env.agents.intervals import student_t95
 from entity_env.agents.ppo import Callback, Losses, PPOConfig, TrainProgress, TrainState, train
 from entity_env.agents.ppo.tracking import runs
+from entity_env.agents.ppo.tracking.rewards import MeanReward
 from entity_env.agents.ppo.tracking.runs import (
     CURVES_FILE,
     EVALUATED,
     REWARD,
     RUN_FILE,
-    MeanReward,
     TrainingRun,
     curve_writer,
     end_run,

@@ -22,15 +22,15 @@ from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import WorkerError
 from entity_env.vec.action_log import same_random_states
-from entity_env.vec.evaluation import (
-    EVALUATED_ENV,
-    Decide,
+from entity_env.vec.evaluation.games import (
+    SAME_STARTS,
     asks_one,
     make_disabled,
-    play_starts,
+    opponent_choice,
     seat_of,
     seated,
 )
+from entity_env.vec.evaluation.starts import EVALUATED_ENV, Decide, play_starts
 from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class RandomBaseline(Callback):
     def _play(self, vec: VecEnv, starts: range, clock: _Clock) -> Iterator[tuple[float, float]]:
         """Reward and length of these episodes; length 0 where the learner had no part."""
         decide, has_one_seat = self._policy(vec, starts.start)
-        run_seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[1]
+        run_seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[SAME_STARTS]
         for episodes, _ in play_starts(vec, clock.timed(decide), starts, run_seed):
             mine = [
                 each
@@ -158,7 +158,7 @@ class RandomBaseline(Callback):
         opponent = None if asks_one(vec) else self._opponent(self._seed)
         if opponent is None or type(opponent) is RandomAgent:
             return lambda obs, starts: choose(obs), False
-        return seated(vec, choose, opponent), True
+        return seated(vec, choose, opponent_choice(vec, opponent)), True
 
 
 class _TimeIsOver(Exception):

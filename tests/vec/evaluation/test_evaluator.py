@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,7 +39,9 @@ from entity_env.errors import UsageError, WorkerError
 from entity_env.games import tic_tac_toe
 from entity_env.games.classic import CartPole
 from entity_env.vec import BatchVecEnv, Evaluator, VecEnv
-from entity_env.vec.evaluation import best_reward, play_starts
+from entity_env.vec.evaluation.evaluator import best_reward
+from entity_env.vec.evaluation.starts import play_starts
+from tests.agents.ppo.small_envs import Clock
 from tests.helpers.tiny_games import Move, ask, dots_game
 
 CONFIG = PPOConfig(
@@ -143,22 +147,36 @@ class Run:
 
     def __init__(self, agent: object, out: Path | None = None) -> None:
         self.agent = agent
+        self.sampled = agent
+        self.kept: object = None
+        """What the best network plays by."""
+        self.facts: dict[str, Any] = {}
         self.results: list[EvaluationResult] = []
         self.saved: list[Mapping[str, Any]] = []
         self.out = out
 
     def at(
-        self, step: int, *, is_resumed: bool = False, stop_reason: str | None = None
+        self,
+        step: int,
+        *,
+        is_resumed: bool = False,
+        stop_reason: str | None = None,
+        is_interrupted: bool = False,
+        error: Exception | None = None,
     ) -> TrainState:
         state = SimpleNamespace(
-            error=None,
+            error=error,
             stop_reason=stop_reason,
-            progress=TrainProgress(step, 100, mean_length=5.0),
+            progress=TrainProgress(step, 100, mean_length=5.0, steps_per_s=1e6),
             rank=0,
             out=self.out,
             is_resumed=is_resumed,
             net=SimpleNamespace(net_config=None),
-            make_agent=lambda seed, greedy: self.agent,
+            is_interrupted=is_interrupted,
+            make_agent=lambda seed, greedy: self.agent if greedy else self.sampled,
+            load_agent=lambda folder, seed, greedy: self.kept,
+            reserve_time=lambda seconds: None,
+            describe=lambda **facts: self.facts.update(facts),
             add_evaluation=self.results.append,
             save_copy=lambda folder, resumable, notes: self.saved.append(notes),
         )
@@ -226,18 +244,19 @@ def test_a_start_is_the_first_best_and_changes_no_bit(tmp_path: Path) -> None:
     assert best_reward(tmp_path / "best") == curves["evaluation/mean_reward"].values.max()
 
 
-def test_a_start_is_kept_if_nothing_better_comes(tmp_path: Path) -> None:
-    rewards = iter([3.0, 1.0, 2.0])
+def test_a_start_is_kept_until_something_better_comes(tmp_path: Path) -> None:
+    rewards = chain([3.0, 1.0, 2.0], repeat(2.0))  # at the end both networks are equal
 
     def play(agent: Agent, *, seed: int) -> None:
         if ask(agent) is not None:
             agent.game_over(Obs(next(rewards)))
 
     run = Run(SimpleNamespace(choose_batch=stay), tmp_path)
+    run.kept = run.agent
     evaluator = Evaluator(dots_game(play), episodes=1, interval=50, at_start=True)
     evaluated(evaluator, run, 50, 100)
     assert [each.step for each in run.results] == [0, 50, 100]
-    assert [each["evaluation"]["mean_reward"] for each in run.saved] == [3.0]
+    assert [each["evaluation"]["mean_reward"] for each in run.saved] == [3.0, 2.0]
     resumed = Run(None)
     evaluator.on_start(resumed.at(50, is_resumed=True))
     assert not resumed.results
@@ -255,7 +274,7 @@ def test_episodes_without_end_are_cut(
     run = Run(SimpleNamespace(choose_batch=stay))
     evaluator = Evaluator(dots_game(endless), episodes=2, interval=50, max_length=max_length)
     first, _ = evaluated(evaluator, run, 50, 100)
-    length = max_length or 1000
+    length = max_length or 300
     assert (first.mean_reward, first.mean_length, first.metrics) == (length, length, {"cut": 1.0})
     assert caplog.text.count("100 % of the evaluation episodes did not end in ") == 1
 
@@ -263,26 +282,31 @@ def test_episodes_without_end_are_cut(
 @pytest.mark.parametrize("reason", [None, "time is over"])
 def test_a_run_that_is_stopped_ends_with_an_evaluation(reason: str | None) -> None:
     """Not one that a signal ends, and not twice at one step."""
+    is_interrupted = reason is None
     run = Run(SimpleNamespace(choose_batch=stay))
     evaluator = Evaluator(seeded, episodes=1, interval=25)
     evaluator.on_start(run.at(0))
     evaluator.on_update(run.at(25))
-    evaluator.on_end(run.at(40, stop_reason=reason))
+    evaluator.on_end(run.at(40, stop_reason=reason, is_interrupted=is_interrupted))
     assert [each.step for each in run.results] == [25, *([40] if reason else [])]
-    evaluator.on_end(run.at(40, stop_reason=reason))
+    evaluator.on_end(run.at(40, stop_reason=reason, is_interrupted=is_interrupted))
     assert len(run.results) == (2 if reason else 1)
 
 
 def test_the_best_one_is_replaced_by_one_that_is_as_good(tmp_path: Path) -> None:
-    rewards = iter([1.0, 3.0, 3.0, 2.0])
+    rewards = itertools.chain([1.0, 3.0, 3.0], itertools.repeat(2.0))
 
     def play(agent: Agent, *, seed: int) -> None:
         if ask(agent) is not None:
             agent.game_over(Obs(next(rewards)))
 
     run = Run(SimpleNamespace(choose_batch=stay), tmp_path)
-    evaluated(Evaluator(dots_game(play), episodes=1, interval=25), run, 25, 50, 75, 100)
-    assert [each["evaluation"]["mean_reward"] for each in run.saved] == [1.0, 3.0, 3.0]
+    run.kept = run.agent
+    evaluator = Evaluator(dots_game(play), episodes=1, interval=25, clock=Clock())
+    evaluated(evaluator, run, 25, 50, 75, 100)
+    kept = [1.0, 3.0, 3.0, 2.0]  # and at the end the last one, which is as good as that of step 75
+    assert [each["evaluation"]["mean_reward"] for each in run.saved] == kept
+    assert {each["evaluation"]["policy"] for each in run.saved} == {"greedy"}
 
 
 def trained(out: Path | None, *callbacks: Callback) -> tuple[TrainResult, list[float]]:
@@ -315,7 +339,10 @@ def test_the_best_one_plays_and_a_resumed_run_remembers_it(tmp_path: Path) -> No
     best = tmp_path / "best"
     kept = read_header(best)
     values = read_run(tmp_path).curves["evaluation/mean_reward"].values
-    assert best_reward(best) == values.max()
+    step, facts = kept.training["step"], read_run(tmp_path).about["evaluated"]
+    assert isinstance(facts, dict)
+    assert facts["kept"] == step
+    assert best_reward(best) in (values.max(), facts["last"]["mean_reward"])
     assert OPTIMIZER not in kept.files
     assert len(seeded.run(load_agent(best, seed=1), episodes=2)) == 2
     resumed = Evaluator(seeded)
@@ -323,7 +350,7 @@ def test_the_best_one_plays_and_a_resumed_run_remembers_it(tmp_path: Path) -> No
     run = Run(SimpleNamespace(choose_batch=stay), tmp_path)
     resumed.on_update(run.at(100))
     resumed.on_end(run.at(100))
-    assert run.results[0].mean_reward == values.max()
+    assert run.results[0].mean_reward == best_reward(best)
     assert len(run.saved) == 1  # of equals the last
     assert read_header(best).save == kept.save
 
@@ -341,7 +368,7 @@ def test_an_error_of_a_game_says_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match=r"stumbled.*seed \d+") as caught:
         evaluator.on_update(run.at(100))
     assert "in an evaluation, after 100 decisions of training" in caught.value.__notes__
-    evaluator.on_end(run.at(100))
+    evaluator.on_end(run.at(100, error=caught.value))
     restarting = Evaluator(
         lambda count: VecEnv(game, count, autoreset="disabled", on_error="restart"), episodes=3
     )
@@ -365,6 +392,6 @@ def test_what_cannot_be_evaluated_is_refused(tmp_path: Path) -> None:
         tic_tac_toe, opponent=lambda seed: load_agent("human"), folder=tmp_path / "other"
     )
     person.on_start(run.at(0))
-    with pytest.raises(UsageError, match="must decide for batches"):
+    with pytest.raises(UsageError, match="must decide for batches") as caught:
         person.on_update(run.at(100))
-    person.on_end(run.at(100))
+    person.on_end(run.at(100, error=caught.value))

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from entity_env.agents.ppo.gc_tuning import freeze_gc, tune_malloc
+from entity_env.agents.ppo.process import freeze_gc, tune_malloc
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,10 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.authoring.action_type import ActionKey
 from entity_env.errors import UsageError
 from entity_env.games import tic_tac_toe
-from entity_env.vec import RandomBaseline, VecEnv, random_baseline
+from entity_env.vec import RandomBaseline, VecEnv
+from entity_env.vec.evaluation import random_baseline
 from tests.helpers.tiny_games import Move, ask, dots_game
-from tests.vec.test_evaluation import Always, Scores, play_two, seeded
+from tests.vec.evaluation.test_evaluator import Always, Scores, play_two, seeded
 
 CONFIG = PPOConfig(
     total_steps=256, num_steps=16, num_threads=1, net=RogueNetConfig(d_model=8, n_layer=1, n_head=1)

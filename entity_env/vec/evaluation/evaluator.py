@@ -1,0 +1,332 @@
+"""`Evaluator`, which evaluates a network while it is trained and keeps the best one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
+from entity_env.agents.random import RandomAgent
+from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header, require_place
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.core.validation import checked_count, checked_seed
+from entity_env.vec.action_log import same_random_states
+from entity_env.vec.evaluation.final import (
+    BEST as BEST,
+    LAST,
+    MATCH,
+    OTHER_POLICY,
+    Deadline,
+    figures,
+    is_clearly_better,
+    is_much_worse,
+    last_wins,
+    play_rounds,
+    players_of,
+)
+from entity_env.vec.evaluation.games import EvaluationGames, Played, quick
+from entity_env.vec.evaluation.pace import Pace
+from entity_env.vec.training_replays import keep_episode
+from entity_env.vec.vec_env import VecEnv
+
+_logger = logging.getLogger(__name__)
+
+GREEDY: Final = "greedy"
+SAMPLED: Final = "sampled"
+_LEAST_LENGTH: Final = 300
+_TIMES_AS_LONG: Final = 10
+"""As training episodes: episodes of a greedy agent may never end."""
+
+
+class Evaluator(Callback):
+    """Evaluates a network while it is trained, and keeps the best one; a callback of `train`.
+
+    From time to time the network plays a number of episodes, always from the same starts, which
+    training does not have, in environments of its own. What comes out is given to `on_evaluation`
+    of all callbacks, and to the curves: `evaluation/mean_reward`, `std_reward`, `mean_length`,
+    `num_episodes`, means of the game's own numbers at the end of an episode, and the shares `cut`
+    and `failed`, if there are such episodes. The network with the highest mean reward, of equals
+    the last one, which has learnt for longest, is kept in a folder that `load_agent` takes, without
+    the optimizer. A run that is resumed goes on with the best one there; otherwise the first
+    evaluation replaces it.
+
+    At the end the best network and the last one play up to five times as many episodes, from starts
+    that neither was chosen by, and the better one is kept; where a game for several agents has
+    random opponents, they play each other for that. Without time for it the best one is kept if its
+    evaluation is clearly better than the last one. The last one also plays with the other policy,
+    greedy or drawn. This takes a tenth of the time of the run, 0.25 to 20 s, and 1.5 s after a
+    signal. The scores are "evaluated" in `run.json`. Where greedy play is much worse, its worst
+    episode is kept in `replays/greedy.replay`.
+
+    In a game for several agents the network has one seat, another one in each episode, and an
+    opponent all others, unless they are those of the bots of `against`. Figures are those of the
+    network, and `win_rate` is its share of the highest rewards: 1 for a win, 1/2 if two share it,
+    0; against bots the mean of the metrics of `against`.
+
+    The network and all random states of training stay as they would be without this. An error of
+    a game ends the run, as in training, and says that it was in an evaluation. In a process group
+    rank 0 evaluates, and the others wait.
+
+    Args:
+        source: the game; or a function that makes as many environments as it is asked for, with
+            autoreset "disabled". They are made at the first evaluation, and closed at the end.
+        episodes: number of episodes of an evaluation.
+        interval: decisions of training between evaluations; the last update is always evaluated,
+            also where `stop` ends the run, but not after a signal or an error.
+            None = a twentieth of the run if evaluations take 5 % of its time at most, otherwise a
+            tenth, with as many episodes as 10 % allow, 4 at least. When they take place, and how
+            many episodes they have, is not the same on every machine then.
+        greedy: whether the network takes its most probable actions; otherwise it draws them, with
+            the same seed each time.
+        opponent: makes an agent, which decides for batches (`BatchPolicy`), from a seed.
+        seed: of starts and draws. It is not that of the run: runs with different seeds are
+            evaluated on the same episodes.
+        max_length: steps after which an episode is cut, since a greedy agent may go round in
+            circles; it counts with the reward until then. None = ten times the mean of training,
+            300 at least.
+        folder: of the best checkpoint; None = `best` in the folder of the run, if it has one.
+        at_start: whether a new run is also evaluated before its first update: one that begins with
+            a trained network never keeps less than that. A run that is resumed is not.
+        replays: the game, if replays of it can be kept in the folder of the run; None = it has
+            none, or they cannot.
+
+    Raises:
+        UsageError: a number that cannot be. When the run starts: `folder` holds something else.
+            At the first evaluation: environments with another autoreset, an opponent that does not
+            decide for batches.
+
+    Example:
+        >>> from entity_env.agents.ppo import PPOConfig, train
+        >>> from entity_env.games import snake
+        >>> from entity_env.vec import Evaluator, VecEnv
+        >>> with VecEnv(snake, 64) as vec:  # doctest: +SKIP
+        ...     train(vec, PPOConfig(), out="runs/snake", callbacks=[Evaluator(snake)])
+    """
+
+    def __init__(
+        self,
+        source: Game | Callable[[int], VecEnv],
+        *,
+        episodes: int = 20,
+        interval: int | None = None,
+        greedy: bool = True,
+        opponent: Callable[[int], Agent] = RandomAgent,
+        seed: int = 0,
+        max_length: int | None = None,
+        folder: str | Path | None = None,
+        at_start: bool = False,
+        replays: Game | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._source = source
+        self._max_length = None if max_length is None else checked_count("max_length", max_length)
+        self._greedy = greedy
+        self._opponent = opponent
+        self._seed = checked_seed(seed)
+        self._folder = None if folder is None else Path(folder)
+        self._at_start = at_start
+        self._replays = replays
+        interval = None if interval is None else checked_count("interval", interval)
+        self._pace = Pace(checked_count("episodes", episodes), interval, clock)
+        self._games: EvaluationGames | None = None
+        self._best = -np.inf
+        self._best_step: int | None = None
+        """Of the network that is kept."""
+        self._best_result: EvaluationResult | None = None
+        self._last_result: EvaluationResult | None = None
+        self._start_step = self._evaluated_step = 0
+        self._told = False
+
+    def on_start(self, state: TrainState) -> None:
+        if state.rank:
+            return
+        self._pace.start(state.progress)
+        self._start_step = self._evaluated_step = state.progress.step
+        if self._folder is None and state.out is not None:
+            self._folder = state.out / BEST
+        if self._folder is not None:
+            require_place(self._folder)
+            if state.is_resumed and (self._folder / CONFIG).is_file():
+                self._best = best_reward(self._folder)
+                step = read_header(self._folder).training.get("step")
+                self._best_step = step if isinstance(step, int) else -1
+        if self._at_start and not state.is_resumed:
+            with same_random_states():
+                self._evaluate(state, self._pace.episodes, lambda: state.is_interrupted)
+        state.reserve_time(np.inf)
+
+    def on_update(self, state: TrainState) -> None:
+        if state.rank:
+            return
+        if num_episodes := self._pace.num_due(state.progress):
+            with same_random_states():
+                self._evaluate(state, num_episodes, lambda: state.is_interrupted)
+            state.reserve_time(self._pace.reserve_s(state.progress))
+
+    def on_end(self, state: TrainState) -> None:
+        has_learned = state.progress.step > self._start_step
+        try:
+            if has_learned and not state.rank and state.error is None:
+                with same_random_states():
+                    self._finish(state)
+        finally:
+            games, self._games = self._games, None
+            if games is not None:
+                with same_random_states():
+                    games.close()
+
+    def _require_games(self) -> EvaluationGames:
+        if self._games is None:
+            episodes = self._pace.episodes
+            self._games = EvaluationGames(self._source, episodes, self._opponent, self._seed)
+        return self._games
+
+    def _evaluate(self, state: TrainState, num_episodes: int, is_over: Callable[[], bool]) -> None:
+        """Plays episodes from the same starts as ever; a signal ends that without a result."""
+        begin, step, length = self._pace.clock(), state.progress.step, self._length(state)
+        try:
+            games = self._require_games()
+            agent = self._agent(state, self._greedy)
+            played = games.play(agent, range(num_episodes), max_length=length, is_over=is_over)
+        except Exception as error:
+            error.add_note(f"in an evaluation, after {step:,} decisions of training")
+            raise
+        if state.is_interrupted:
+            return
+        found = games.summary(played, step, greedy=self._greedy)
+        self._warn_of_cut(found, length)
+        self._evaluated_step, self._last_result = step, found
+        state.add_evaluation(found)
+        num_decisions = sum(one.length for one in played.mine)
+        seconds = self._pace.clock() - begin
+        self._pace.add(state.progress, num_episodes, num_decisions, seconds)
+        if found.mean_reward >= self._best:
+            self._best_result = found
+            self._keep(state, found.mean_reward, found.num_episodes)
+
+    def _finish(self, state: TrainState) -> None:
+        """Evaluates the last network, and keeps it if it is better than the best one so far."""
+        deadline = Deadline(state, self._pace)
+        step = state.progress.step
+        if step != self._evaluated_step and not state.is_interrupted:
+            self._evaluate(state, self._pace.num_last(state.progress), deadline)
+        try:
+            found = self._final_rounds(state, deadline)
+        except Exception as error:
+            error.add_note(f"in the evaluation at the end, after {step:,} decisions of training")
+            raise
+        if LAST not in found:  # there was no time
+            best, last = self._best_result, self._last_result
+            if best and last and last.step == step and not is_clearly_better(best, last):
+                self._keep(state, last.mean_reward, last.num_episodes)
+            return
+        facts: dict[str, object] = {"policy": GREEDY if self._greedy else SAMPLED}
+        facts[LAST] = figures(found[LAST], step)
+        if BEST in found:
+            facts[BEST] = figures(found[BEST], self._best_step or 0)
+        if MATCH in found:
+            wins = found[MATCH].wins
+            facts[MATCH] = {"win_rate": float(np.mean(wins)), "num_episodes": len(wins)}
+        if BEST in found and not last_wins(found, self._require_games().vec.num_agents):
+            facts["kept"] = self._best_step
+        elif BEST in found or self._best_step is None:
+            rewards = found[LAST].rewards
+            self._keep(state, float(np.mean(rewards)), len(rewards))
+        facts.setdefault("kept", self._best_step)
+        if OTHER_POLICY in found:
+            facts |= self._compare_policies(state, found)
+        state.describe(evaluated=facts)
+
+    def _final_rounds(self, state: TrainState, deadline: Deadline) -> dict[str, Played]:
+        """Episodes of the networks that are compared at the end; empty if there is no time."""
+        games, step = self._require_games(), state.progress.step
+        best = None
+        if self._folder is not None and self._best_step not in (None, step):
+            best = partial(self._kept_agent, state, self._folder)
+        last = partial(self._agent, state)
+        has_match = not games.is_alone and self._opponent is RandomAgent
+        players = players_of(last, best, greedy=self._greedy, has_match=has_match)
+        num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
+        if not num:  # what counts is which network is kept
+            del players[OTHER_POLICY]
+            num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
+        if not num:
+            return {}
+        length = self._length(state)
+        return play_rounds(games, players, num, max_length=length, deadline=deadline)
+
+    def _compare_policies(self, state: TrainState, found: dict[str, Played]) -> dict[str, object]:
+        """Figures of the other policy, and a replay of greedy play if that is much worse."""
+        other = figures(found[OTHER_POLICY], state.progress.step)
+        facts: dict[str, object] = {OTHER_POLICY: other}
+        greedy, drawn = found[LAST], found[OTHER_POLICY]
+        if not self._greedy:
+            greedy, drawn = drawn, greedy
+        if not is_much_worse(greedy, drawn):
+            return facts
+        facts["greedy_is_worse"] = True
+        if self._replays is not None and state.out is not None and self._replays.num_agents == 1:
+            worst = min(greedy.mine, key=lambda one: one.reward)
+            path = state.out / "replays" / "greedy.replay"
+            agent = state.make_agent(self._seed, greedy=True)
+            if keep_episode(self._replays, agent, worst.seed, path, self._length(state)):
+                facts["replay"] = str(path.relative_to(state.out))
+        return facts
+
+    def _keep(self, state: TrainState, mean_reward: float, num_episodes: int) -> None:
+        """Keeps the present network as the best one."""
+        self._best, self._best_step = mean_reward, state.progress.step
+        if self._folder is not None:
+            notes = {
+                "mean_reward": mean_reward,
+                "num_episodes": num_episodes,
+                "policy": GREEDY if self._greedy else SAMPLED,
+            }
+            state.save_copy(self._folder, resumable=False, notes={"evaluation": notes})
+
+    def _length(self, state: TrainState) -> int:
+        """Steps after which an episode is cut."""
+        mean_length = state.progress.mean_length
+        if self._max_length is not None:
+            return self._max_length
+        times = int(_TIMES_AS_LONG * mean_length) if np.isfinite(mean_length) else 0
+        return max(_LEAST_LENGTH, times)
+
+    def _agent(self, state: TrainState, greedy: bool) -> TrainedAgent:
+        """What plays the present network."""
+        return quick(state.make_agent(self._seed, greedy=greedy), self._seed, greedy=greedy)
+
+    def _kept_agent(self, state: TrainState, folder: Path, greedy: bool) -> TrainedAgent:
+        """What plays the best network."""
+        agent = state.load_agent(folder, self._seed, greedy=greedy)
+        return quick(agent, self._seed, greedy=greedy)
+
+    def _warn_of_cut(self, found: EvaluationResult, length: int) -> None:
+        if "cut" in found.metrics and not self._told:
+            self._told = True
+            _logger.warning(
+                "%.0f %% of the evaluation episodes did not end in %s steps, and count with the "
+                "reward until then",
+                100 * found.metrics["cut"],
+                f"{length:,}",
+            )
+
+
+def best_reward(folder: Path) -> float:
+    """Mean reward with which an `Evaluator` has kept a checkpoint; -inf if it has not.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    notes = read_header(folder).training.get("notes")
+    found = notes.get("evaluation") if isinstance(notes, dict) else None
+    reward = found.get("mean_reward") if isinstance(found, dict) else None
+    return float(reward) if isinstance(reward, int | float) else -np.inf

@@ -1,0 +1,175 @@
+"""The end of an evaluated run: which network is the best one, and whether greedy play is weak."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from entity_env.agents.ppo.callbacks import EvaluationResult, TrainState
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.vec.evaluation.games import FRESH_STARTS, NO_GAMES, EvaluationGames, Played
+from entity_env.vec.evaluation.pace import Pace
+
+LAST: Final = "last"
+BEST: Final = "best"
+"""Also the folder of the best checkpoint, in the folder of the run."""
+OTHER_POLICY: Final = "other_policy"
+"""The last network, which draws its actions if the others are greedy."""
+MATCH: Final = "match"
+"""The last network against the best one; both draw their actions."""
+_ROUNDS: Final = 5
+_STANDARD_ERRORS: Final = 3.0
+_CLEAR_ERRORS: Final = 2.0
+_LEAST_COMPARED: Final = 8
+_LEAST_LOSS: Final = 0.1
+"""Of the larger mean, from which greedy play is much worse."""
+
+
+class Deadline:
+    """Tells when the time for the end of a run is over, sooner after a signal.
+
+    What was begun in time may take twice as long as planned, except after a signal.
+
+    Args:
+        state: the run.
+        pace: of its evaluations.
+    """
+
+    def __init__(self, state: TrainState, pace: Pace) -> None:
+        self._state, self._pace = state, pace
+        self._was_interrupted = state.is_interrupted
+        seconds = pace.end_s(state.progress, is_interrupted=self._was_interrupted)
+        self._end = pace.clock() + seconds
+        self._grace_s = 0.0 if self._was_interrupted else seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left for what is not begun yet."""
+        now = self._pace.clock()
+        if self._state.is_interrupted and not self._was_interrupted:
+            self._was_interrupted = True
+            most = self._pace.end_s(self._state.progress, is_interrupted=True)
+            self._end = min(self._end, now + most)
+            self._grace_s = 0.0
+        return self._end - now
+
+    def __call__(self) -> bool:
+        """Whether to stop at once."""
+        return self.left_s + self._grace_s <= 0
+
+
+class Player(NamedTuple):
+    """A network that plays, and the one in the other seats; None = the opponent."""
+
+    agent: TrainedAgent
+    other: TrainedAgent | None = None
+
+
+def play_rounds(
+    games: EvaluationGames,
+    players: Mapping[str, Player],
+    num_episodes: int,
+    *,
+    max_length: int,
+    deadline: Deadline,
+) -> dict[str, Played]:
+    """Plays episodes from fresh starts, the same for all players, as long as there is time.
+
+    Only whole rounds count, in which all have played the same starts to their ends.
+
+    Args:
+        games: where they play.
+        players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
+        num_episodes: of each in a round.
+        max_length: steps after which an episode is cut.
+        deadline: when to stop.
+
+    Returns:
+        The episodes of each player; nothing if no round was played to its end.
+    """
+    found: dict[str, Played] = {}
+    for i in range(_ROUNDS):
+        before_s = deadline.left_s
+        starts = range(i * num_episodes, (i + 1) * num_episodes)
+        played = {}
+        for name, (agent, other) in players.items():
+            if i and name == OTHER_POLICY:  # one round says whether the policies differ much
+                continue
+            played[name] = games.play(
+                *(agent, starts, FRESH_STARTS),
+                max_length=max_length,
+                is_over=deadline,
+                other=other,
+            )
+            if deadline():
+                return found
+        found |= {name: found.get(name, NO_GAMES) + each for name, each in played.items()}
+        if before_s - deadline.left_s > deadline.left_s:
+            break
+    return found
+
+
+def last_wins(found: Mapping[str, Played], num_agents: int) -> bool:
+    """Whether the last network is at least as good as the best one so far, by their episodes.
+
+    Where they have played each other, that counts; otherwise their mean rewards.
+    """
+    if MATCH in found:
+        return statistics.fmean(found[MATCH].wins) >= 1 / num_agents
+    return statistics.fmean(found[LAST].rewards) >= statistics.fmean(found[BEST].rewards)
+
+
+def is_clearly_better(one: EvaluationResult, other: EvaluationResult) -> bool:
+    """Whether a mean reward is higher by more than chance makes it, also as the highest of some."""
+    error = math.hypot(
+        *(each.std_reward / math.sqrt(max(each.num_episodes - 1, 1)) for each in (one, other))
+    )
+    return one.mean_reward - other.mean_reward > _CLEAR_ERRORS * error
+
+
+def figures(played: Played, step: int) -> dict[str, object]:
+    """What `run.json` says of the episodes of a network of that step."""
+    return {
+        "step": step,
+        "mean_reward": statistics.fmean(played.rewards),
+        "std_reward": statistics.pstdev(played.rewards),
+        "num_episodes": len(played.mine),
+        "cut": played.num_cut / len(played.mine),
+    }
+
+
+def is_much_worse(one: Played, other: Played) -> bool:
+    """Whether the rewards of one are lower by more than chance makes them, and by a tenth."""
+    if min(len(one.mine), len(other.mine)) < _LEAST_COMPARED:
+        return False
+    means = [statistics.fmean(each.rewards) for each in (one, other)]
+    error = math.hypot(
+        *(statistics.pstdev(each.rewards) / math.sqrt(len(each.mine)) for each in (one, other))
+    )
+    loss, size = means[1] - means[0], max(map(abs, means))
+    return loss > _STANDARD_ERRORS * error and loss > _LEAST_LOSS * size
+
+
+MakePlayer = Callable[[bool], TrainedAgent]
+"""Makes an agent that plays a network, greedily or not."""
+
+
+def players_of(
+    last: MakePlayer, best: MakePlayer | None, *, greedy: bool, has_match: bool
+) -> dict[str, Player]:
+    """Who plays at the end of a run.
+
+    Args:
+        last: of the network of the last update.
+        best: of the best one so far; None if that is the last one, or if there is none.
+        greedy: whether they are compared by greedy play.
+        has_match: whether both can play each other.
+    """
+    found = {LAST: Player(last(greedy))}
+    if best is not None:
+        found[BEST] = Player(best(greedy))
+        if has_match:
+            found[MATCH] = Player(last(False), best(False))
+    return {**found, OTHER_POLICY: Player(last(not greedy))}

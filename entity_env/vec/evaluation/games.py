@@ -1,0 +1,259 @@
+"""`EvaluationGames`: environments in which networks of a run play apart from training."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.against import METRIC, has_bots
+from entity_env.agents.policy_agent import BatchPolicy
+from entity_env.agents.ppo.callbacks import EvaluationResult
+from entity_env.agents.ratings import Result
+from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.core.episode import Episode
+from entity_env.core.ragged import RaggedArray
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
+from entity_env.errors import UsageError, shown
+from entity_env.vec.evaluation.starts import EVALUATED_ENV, Decide, play_starts
+from entity_env.vec.in_process.base import ERROR_METRIC
+from entity_env.vec.vec_env import VecEnv
+
+Choose: TypeAlias = Callable[[VecObs], VecActions]
+"""Actions of a batch."""
+
+_MAX_COPIES: Final = 64
+_OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes")
+SAME_STARTS: Final = 1
+"""Starts of every evaluation along a run, see `EvaluationGames.play`."""
+FRESH_STARTS: Final = 2
+"""Starts that no network was chosen by."""
+
+
+class Played(NamedTuple):
+    """Episodes of a network, from one start each.
+
+    Args:
+        mine: those of the network.
+        wins: its share of the highest rewards in each.
+        num_cut: number of starts whose episode was cut.
+    """
+
+    mine: list[Episode]
+    wins: list[float]
+    num_cut: int
+
+    @property
+    def rewards(self) -> list[float]:
+        """Of the network."""
+        return [one.reward for one in self.mine]
+
+    def __add__(self, other: object) -> Played:
+        """The episodes of both."""
+        if not isinstance(other, Played):
+            return NotImplemented
+        return Played(self.mine + other.mine, self.wins + other.wins, self.num_cut + other.num_cut)
+
+
+NO_GAMES: Final = Played([], [], 0)
+
+
+class EvaluationGames:
+    """Environments of a game, and who plays the other seats.
+
+    Args:
+        source: the game; or a function that makes as many environments as it is asked for, with
+            autoreset "disabled".
+        episodes: most episodes that are played at a time.
+        opponent: makes what plays the other seats from a seed.
+        seed: of starts and draws.
+
+    Raises:
+        UsageError: environments with another autoreset.
+    """
+
+    def __init__(
+        self,
+        source: Game | Callable[[int], VecEnv],
+        episodes: int,
+        opponent: Callable[[int], Agent],
+        seed: int,
+    ) -> None:
+        self._source = source
+        self._opponent = opponent
+        self._seed = seed
+        self.vec = make_disabled(source, episodes)
+        self.is_alone = asks_one(self.vec)
+        """Whether the network decides for all rows that are ready."""
+
+    def _fit(self, num_episodes: int) -> None:
+        """Makes other environments if these are twice as many as needed, or half as many."""
+        wanted = min(num_episodes, _MAX_COPIES)
+        if not wanted / 2 < self.vec.num_envs < wanted * 2:
+            self.vec.close()
+            self.vec = make_disabled(self._source, wanted)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.vec.close()
+
+    def play(
+        self,
+        learner: TrainedAgent,
+        starts: range,
+        kind: int = SAME_STARTS,
+        *,
+        max_length: int,
+        is_over: Callable[[], bool] = lambda: False,
+        other: TrainedAgent | None = None,
+    ) -> Played:
+        """Plays episodes from some starts, each to its end.
+
+        Args:
+            learner: the network.
+            starts: their numbers.
+            kind: `SAME_STARTS` or `FRESH_STARTS`, which have no episode in common.
+            max_length, is_over: see `play_starts`.
+            other: a network that plays the other seats, in place of the opponent.
+
+        Raises:
+            UsageError: an opponent that cannot play, or a network without a part in any episode.
+            WorkerError: a game raised.
+        """
+        self._fit(len(starts))
+        seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[kind]
+        decide = self._decide(learner, other)
+        played = play_starts(self.vec, decide, starts, seed, max_length=max_length, is_over=is_over)
+        return self._of_learner(list(played))
+
+    def _decide(self, learner: TrainedAgent, other: TrainedAgent | None) -> Decide:
+        if self.is_alone:
+            return lambda obs, starts: learner.choose_batch(obs)
+        if other is not None:
+            return seated(self.vec, learner.choose_batch, other.choose_batch)
+        theirs = opponent_choice(self.vec, self._opponent(self._seed))
+        return seated(self.vec, learner.choose_batch, theirs)
+
+    def _of_learner(self, played: Sequence[tuple[Sequence[Episode], bool]]) -> Played:
+        """The episodes of the learner: of one agent in a game for several, else all of them."""
+        mine: list[Episode] = []
+        wins: list[float] = []
+        num_agents = 1 if self.is_alone else self.vec.num_agents
+        for episodes, _ in played:
+            for i, one in enumerate(episodes):
+                if num_agents == 1 or one.agent_id == seat_of(one.number, num_agents):
+                    mine.append(one)
+                    rewards = tuple(each.reward for each in episodes)
+                    wins.append(Result(("",) * len(rewards), rewards).shares[i])
+        if not mine:
+            raise UsageError("the network had no part in any of the evaluation episodes")
+        return Played(mine, wins, sum(is_cut for _, is_cut in played))
+
+    def summary(self, played: Played, step: int, *, greedy: bool) -> EvaluationResult:
+        """The figures of episodes of the network at a step of training."""
+        mine, num_cut = played.mine, played.num_cut
+        values: dict[str, list[float]] = {}
+        for one in mine:
+            for name, value in one.metrics.items():
+                values.setdefault(name, []).append(value)
+        num_failed = len(values.pop(ERROR_METRIC, ()))
+        metrics = {name: statistics.fmean(each) for name, each in values.items()}
+        against = [each for name, each in metrics.items() if name.startswith(f"{METRIC}/")]
+        if against:
+            metrics["win_rate"] = statistics.fmean(against)
+        if not self.is_alone:
+            metrics["win_rate"] = statistics.fmean(played.wins)
+        for name, count in (("cut", num_cut), ("failed", num_failed)):
+            if count:
+                metrics[name] = count / len(mine)
+        return EvaluationResult(
+            step,
+            mean_reward=statistics.fmean(played.rewards),
+            std_reward=statistics.pstdev(played.rewards),
+            mean_length=statistics.fmean(one.length for one in mine),
+            num_episodes=len(mine),
+            metrics={name: each for name, each in metrics.items() if name not in _OWN_FIGURES},
+            greedy=greedy,
+        )
+
+
+def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
+    """The same network in numpy, where that is three times as fast as in torch."""
+    net = getattr(agent, "net", None)
+    if net is not None and isinstance(net.net_config, MLPConfig):
+        return NumpyAgent(net.weights(), greedy=greedy, seed=seed)
+    return agent
+
+
+def make_disabled(source: Game | Callable[[int], VecEnv], num_starts: int) -> VecEnv:
+    """Environments for `play_starts`, from the source of an `Evaluator`.
+
+    Raises:
+        UsageError: what the source makes has another autoreset, or is no `VecEnv`.
+    """
+    copies = min(num_starts, _MAX_COPIES)
+    if isinstance(source, Game):
+        return VecEnv(source, copies, autoreset="disabled")
+    vec: object = source(copies)
+    if not isinstance(vec, VecEnv) or vec.autoreset != "disabled":
+        got = f"autoreset={vec.autoreset!r}" if isinstance(vec, VecEnv) else shown(vec)
+        raise UsageError(f'an Evaluator needs a VecEnv with autoreset="disabled", got {got}')
+    return vec
+
+
+def asks_one(vec: VecEnvironment) -> bool:
+    """Whether one agent alone is asked for actions: a game for one, or against bots."""
+    game = getattr(vec, "game", None)
+    return getattr(vec, "num_agents", 1) == 1 or (isinstance(game, Game) and has_bots(game))
+
+
+def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:
+    """Actions of a learner in one seat, another one in each episode, and others in the others."""
+
+    def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
+        is_mine = obs.agent_id == seat_of(starts[obs.env_id], vec.num_agents)
+        chosen, others = choose(obs), theirs(obs)
+        return {
+            name: _chosen(is_mine[mask.actors.row_index], chosen[name], others[name])
+            for name, mask in obs.action_masks.items()
+        }
+
+    return decide
+
+
+def opponent_choice(vec: VecEnv, opponent: Agent) -> Choose:
+    """What an opponent chooses for a batch.
+
+    Raises:
+        UsageError: it does not decide for batches.
+    """
+    game = vec.game
+    if not isinstance(opponent, BatchPolicy) or game is None:
+        raise UsageError(
+            "an opponent must decide for batches (decide_batch), as random and trained agents "
+            f"do, and play a Game: got {shown(opponent)}"
+        )
+    return lambda obs: opponent.decide_batch(obs, game.schema)
+
+
+def seat_of(start: Any, num_agents: int) -> Any:  # noqa: ANN401 - an integer, or an array of them
+    """The learner's seat in the episode with this number."""
+    return start % num_agents
+
+
+def _chosen(
+    is_mine: NDArray[np.bool_],
+    mine: NDArray[Any] | RaggedArray[Any],
+    theirs: NDArray[Any] | RaggedArray[Any],
+) -> NDArray[Any]:
+    """The actions of the learner's actors and of the opponent's."""
+    parts = [each.values if isinstance(each, RaggedArray) else each for each in (mine, theirs)]
+    return np.where(is_mine.reshape(-1, *[1] * (parts[0].ndim - 1)), *parts)

@@ -1,0 +1,147 @@
+"""`Pace`: when a run is evaluated, and with how many episodes, so that it stays cheap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from entity_env.agents.ppo.tracking.progress import TrainProgress
+
+LEAST_EPISODES: Final = 4
+"""A mean of fewer says too little."""
+_OFTEN: Final = 20
+"""Evaluations in a run, where they are cheap."""
+_SELDOM: Final = 10
+"""Evaluations in a run, where they are not."""
+_CHEAP: Final = 0.05
+"""Of the time so far, that evaluations of all episodes may take."""
+_MOST: Final = 0.1
+"""Of the time so far, that evaluations of fewer episodes may take."""
+_LEAST_END_S: Final = 0.25
+_LEAST_LAST_S: Final = 1.0
+"""Also of a short run the last evaluation may take so long."""
+_MOST_END_S: Final = 20.0
+_INTERRUPTED_S: Final = 1.5
+_END: Final = 0.1
+"""Of the time of the run, that evaluations at its end may take."""
+_END_EVALUATIONS: Final = 20
+"""As much time as so many evaluations take is enough there."""
+
+
+class Pace:
+    """When to evaluate, and with how many episodes.
+
+    Without an interval a run is evaluated 20 times if that takes 5 % of its time; otherwise 10
+    times, with as many episodes as 10 % of the time allow, 4 at least. Fractions of a run are those
+    of its steps or of its time. What an evaluation takes is measured at the last one. A part of it
+    is in proportion to the number of episodes: what training takes for as many decisions. Where
+    that part is small, fewer episodes save nothing, and there are all of them or none.
+
+    Args:
+        episodes: of an evaluation that can afford them.
+        interval: decisions between evaluations, of all these episodes; None = see above.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self, episodes: int, interval: int | None, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self.episodes = episodes
+        self._interval = interval
+        self.clock = clock
+        self._start = clock()
+        self._spent_s = 0.0
+        self._fixed_s = 0.0
+        """Of an evaluation, whatever the number of its episodes, as measured."""
+        self._episode_s: float | None = None
+        """Of an evaluation for each episode, as measured."""
+        self._step = 0
+        """Of training, when it was last seen."""
+        self._evaluated = 0.0
+        """Fraction of the run at the last evaluation."""
+
+    def start(self, progress: TrainProgress) -> None:
+        """Starts a run, or goes on with one."""
+        self._start, self._step = self.clock(), progress.step
+        self._evaluated = progress.fraction
+
+    def num_due(self, progress: TrainProgress) -> int:
+        """Number of episodes to play after an update; 0 = no evaluation is due."""
+        before, self._step = self._step, progress.step
+        if progress.step >= progress.total:
+            return self.num_last(progress)
+        if self._interval is not None:
+            is_due = progress.step // self._interval != before // self._interval
+            return self.episodes if is_due else 0
+        elapsed_s, all_s = self.clock() - self._start, self._estimate_s(progress)
+        if self._has_come(progress, _OFTEN) and self._spent_s + all_s <= _CHEAP * elapsed_s:
+            return self.episodes
+        if not self._has_come(progress, _SELDOM):
+            return 0
+        if not math.isfinite(all_s):  # no episode has ended in training
+            return 0 if self._spent_s else self._least
+        return self._num_within(_MOST * elapsed_s - self._spent_s, progress)
+
+    def num_last(self, progress: TrainProgress) -> int:
+        """Number of episodes of the last evaluation of a run, at least some."""
+        if self._interval is not None:
+            return self.episodes
+        num = self._num_within(max(self.end_s(progress) / 2, _LEAST_LAST_S), progress)
+        return num or (self._least if self._is_divisible(progress) else self.episodes)
+
+    def num_in_round(self, seconds: float, num_players: int, progress: TrainProgress) -> int:
+        """Number of episodes that each of some networks can play in that time; 0 = too few."""
+        return self._num_within(seconds / num_players, progress)
+
+    def add(
+        self, progress: TrainProgress, num_episodes: int, num_decisions: int, seconds: float
+    ) -> None:
+        """Counts an evaluation."""
+        self._spent_s += seconds
+        own_s = min(seconds, num_decisions / max(progress.steps_per_s, 1e-9))
+        self._episode_s, self._fixed_s = own_s / num_episodes, seconds - own_s
+        self._evaluated = progress.fraction
+
+    def end_s(self, progress: TrainProgress, *, is_interrupted: bool = False) -> float:
+        """Seconds that evaluations at the end of the run may take."""
+        if is_interrupted:
+            return _INTERRUPTED_S
+        whole_s = (self.clock() - self._start) / max(progress.fraction, 1e-9)
+        return min(max(_END * whole_s, _LEAST_END_S), _MOST_END_S)
+
+    def reserve_s(self, progress: TrainProgress) -> float:
+        """Seconds of a run with a limit to keep for its end."""
+        return min(self.end_s(progress), _END_EVALUATIONS * self._estimate_s(progress))
+
+    @property
+    def _least(self) -> int:
+        return min(LEAST_EPISODES, self.episodes)
+
+    def _has_come(self, progress: TrainProgress, num: int) -> bool:
+        """Whether one of so many moments of the run has come since the last evaluation."""
+        return int(num * progress.fraction) > int(num * self._evaluated)
+
+    def _each_s(self, progress: TrainProgress) -> float:
+        """Seconds for each episode; infinite if that is not known."""
+        if self._episode_s is not None:
+            return self._episode_s
+        if not math.isfinite(progress.mean_length) or not progress.steps_per_s:
+            return math.inf
+        return progress.mean_length / progress.steps_per_s
+
+    def _estimate_s(self, progress: TrainProgress) -> float:
+        """Seconds of an evaluation of all episodes; infinite if that is not known."""
+        return self._fixed_s + self.episodes * self._each_s(progress)
+
+    def _num_within(self, seconds: float, progress: TrainProgress) -> int:
+        """The largest number of episodes that take so long at most; 0 if they are too few."""
+        if self._estimate_s(progress) <= seconds:
+            return self.episodes
+        num = (seconds - self._fixed_s) / max(self._each_s(progress), 1e-9)
+        return 0 if num < self._least or not self._is_divisible(progress) else int(num)
+
+    def _is_divisible(self, progress: TrainProgress) -> bool:
+        """Whether fewer episodes take less time."""
+        return self._fixed_s < self._estimate_s(progress) / 2

@@ -1,0 +1,102 @@
+"""`play_starts`: episodes from fixed starts, each played to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.episode import Episode
+from entity_env.core.seeding import EpisodeSeeds, env_seeds
+from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.vec.vec_env import VecEnv
+
+Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
+"""Actions of a batch; the second argument is the start of each environment."""
+EVALUATED_ENV: Final = 2**31 - 1
+"""No environment has this index, so that no episode of training has the seed."""
+
+
+def play_starts(
+    vec: VecEnv,
+    decide: Decide,
+    starts: range,
+    seed: int,
+    *,
+    max_length: int | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[list[Episode], bool]]:
+    """Plays the episodes with these numbers of a run, on which alone they depend, to their ends.
+
+    Args:
+        vec: environments, with autoreset "disabled".
+        decide: chooses the actions.
+        starts: numbers of the episodes; see `starts` of `VecEnv.reset_envs`.
+        seed: of the run.
+        max_length: steps after which an episode is cut; None = never.
+        is_over: called between steps; if it returns True, those that still run are cut.
+
+    Yields:
+        The episodes of all agents of one start, with its number, and whether it was cut here: then
+        they are truncated, with the reward until then. In the order in which they end.
+    """
+    # Every episode is played to its end: taking the first ones that end would favour short ones.
+    shape = vec.num_envs, vec.num_agents
+    number = starts.start + np.arange(vec.num_envs)
+    rewards, lengths, is_done = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    age = np.zeros(vec.num_envs, np.int64)
+    ended: dict[int, list[Episode]] = {}
+    num_left = len(starts)
+    obs = vec.reset(seed, starts=number)
+    while True:
+        is_ready = obs.is_ready.reshape(shape)
+        rewards += obs.reward.reshape(shape)
+        is_done |= obs.done.reshape(shape)
+        for episode in obs.episodes:
+            ended.setdefault(episode.env_id, []).append(episode)
+        # An agent without a part in an episode does not end.
+        is_ended = is_done.all(axis=1) | (is_done.any(axis=1) & ~is_ready.any(axis=1))
+        is_cut = ~is_ended & ((age >= (max_length or np.inf)) | is_over())
+        again = is_ended | is_cut
+        for env_id in np.flatnonzero(again).tolist():
+            found, start = ended.pop(env_id, []), int(number[env_id])
+            if start not in starts:
+                continue  # it only kept a copy busy until the others end
+            if is_cut[env_id]:
+                parts = (rewards[env_id], lengths[env_id], ~is_done[env_id])
+                found += _cut_episodes(*parts, _episode_seed(vec, seed, start))
+            yield [replace(each, number=start, env_id=0) for each in found], bool(is_cut[env_id])
+            num_left -= 1
+        if not num_left or is_over():
+            return
+        if again.any():
+            number[again] = number.max() + 1 + np.arange(np.count_nonzero(again))
+            rewards[again], lengths[again], is_done[again], age[again] = 0, 0, False, 0
+            obs = vec.reset_envs(again, seed, starts=number)
+        else:
+            lengths += is_ready
+            age += 1
+            obs = vec.act(decide(obs, number))
+
+
+def _cut_episodes(
+    rewards: NDArray[np.float64],
+    lengths: NDArray[np.int64],
+    is_running: NDArray[np.bool_],
+    seed: int,
+) -> list[Episode]:
+    """The episodes of the agents of one environment that have not ended."""
+    return [
+        Episode(float(rewards[i]), int(lengths[i]), False, True, seed, agent_id=i)
+        for i in np.flatnonzero(is_running).tolist()
+    ]
+
+
+def _episode_seed(vec: VecEnv, seed: int, start: int) -> int:
+    if isinstance(vec, BatchVecEnv):
+        return int(env_seeds(seed, np.array([start]))[0])
+    return EpisodeSeeds(seed)[start]

@@ -1,0 +1,198 @@
+"""The end of an evaluated run: the better network is kept, and weak greedy play is reported."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from entity_env import Game, Obs
+from entity_env.agents import Agent, RandomAgent, ScriptedAgent
+from entity_env.agents.ppo import Callback, EvaluationResult, TrainState, train
+from entity_env.agents.ppo.tracking.runs import read_about, read_run
+from entity_env.agents.rogue_net import load_checkpoint
+from entity_env.authoring.action_type import ActionKey
+from entity_env.core.episode import Episode
+from entity_env.replay.replay import Replay
+from entity_env.vec import Evaluator, VecEnv
+from entity_env.vec.evaluation.evaluator import BEST
+from entity_env.vec.evaluation.final import is_clearly_better, is_much_worse
+from entity_env.vec.evaluation.games import Played
+from tests.agents.ppo.small_envs import Clock
+from tests.helpers.tiny_games import Move, ask, dots_game
+from tests.vec.evaluation.test_evaluator import CONFIG, Always, Run, Scores, play_two, seeded, stay
+
+
+def play_one(agent: Agent, *, seed: int) -> None:
+    action = agent.act(Obs(), Scores)
+    agent.game_over(Obs(0 if action is None else action.value))
+
+
+one = Game(play_one, entities=(), actions=(Scores,))
+two = Game(play_two, entities=(), actions=(Scores,), num_agents=2)
+
+
+def finished(run: Run, evaluator: Evaluator, last: object, *, is_interrupted: bool = False) -> None:
+    """A run whose best network is that of step 25, which is evaluated with `run.agent`."""
+    evaluator.on_start(run.at(0))
+    evaluator.on_update(run.at(25))
+    run.agent = run.sampled = last
+    evaluator.on_end(run.at(80, is_interrupted=is_interrupted))
+
+
+class Ticking(Clock):
+    """Passes by itself, each time that it is read."""
+
+    def __init__(self, tick_s: float) -> None:
+        super().__init__()
+        self.tick_s = tick_s
+
+    def __call__(self) -> float:
+        self.now += self.tick_s
+        return self.now
+
+
+@pytest.mark.parametrize(("value", "kept"), [(0, 80), (1, 80), (2, 25)])
+def test_fresh_episodes_decide_which_network_is_kept(tmp_path: Path, value: int, kept: int) -> None:
+    """Of equals the last; what an evaluation said before does not count."""
+    run = Run(Always(2), tmp_path)
+    run.kept = Always(value)
+    evaluator = Evaluator(one, episodes=4, interval=25, clock=Clock())
+    finished(run, evaluator, Always(1))
+    facts = run.facts["evaluated"]
+    assert (facts["kept"], len(run.saved)) == (kept, 1 + (kept == 80))
+    assert (facts["policy"], facts["last"]["step"], facts["best"]["step"]) == ("greedy", 80, 25)
+    assert facts["best"]["mean_reward"] == value
+    assert (facts["last"]["mean_reward"], facts["last"]["num_episodes"]) == (1, 20)
+    assert run.results[-1].step == 80
+
+
+@pytest.mark.parametrize(("value", "kept"), [(0, 80), (1, 80), (2, 25)])
+def test_networks_of_a_game_for_two_play_each_other(tmp_path: Path, value: int, kept: int) -> None:
+    run = Run(Always(2), tmp_path)
+    run.kept = Always(value)
+    finished(run, Evaluator(two, episodes=4, interval=25, clock=Clock()), Always(1))
+    facts = run.facts["evaluated"]
+    wins = {0: 1.0, 1: 0.5, 2: 0.0}[value]
+    assert facts["kept"] == kept
+    assert facts["match"] == {"win_rate": wins, "num_episodes": 20}
+
+
+def test_after_a_signal_there_is_little_time(tmp_path: Path) -> None:
+    """None for the same starts as ever; the networks are compared if that is possible."""
+    for seconds, num_saved in ((0.0, 2), (1.0, 1)):
+        run = Run(Always(2), tmp_path)
+        run.kept = Always(0)
+        evaluator = Evaluator(one, episodes=4, interval=25, clock=Ticking(seconds))
+        finished(run, evaluator, Always(1), is_interrupted=True)
+        assert [each.step for each in run.results] == [25]
+        assert len(run.saved) == num_saved
+        assert bool(run.facts) == (num_saved == 2)
+
+
+def test_without_time_the_last_one_is_kept_unless_the_other_is_clearly_better() -> None:
+    def found(mean: float, deviation: float, num_episodes: int) -> EvaluationResult:
+        return EvaluationResult(1, mean, deviation, 1.0, num_episodes)
+
+    assert not is_clearly_better(found(285, 8, 4), found(282, 10, 9))
+    assert is_clearly_better(found(385, 8, 4), found(282, 10, 9))
+    assert not is_clearly_better(found(1, 0, 4), found(1, 0, 4))
+
+
+def played(rewards: list[float]) -> Played:
+    return Played([Episode(each, 1, True, False, 0) for each in rewards], [], 0)
+
+
+def test_greedy_play_is_much_worse_only_by_more_than_chance() -> None:
+    low, high = [-1000.0] * 10, [-20.0, -10.0] * 5
+    assert is_much_worse(played(low), played(high))
+    assert not is_much_worse(played(high), played(low))
+    assert not is_much_worse(played(low[:4]), played(high[:4]))  # too few
+    assert not is_much_worse(played([0.0, 10.0] * 10), played([1.0, 11.0] * 10))
+    assert not is_much_worse(played([100.0] * 20), played([101.0] * 20))
+
+
+class Stuck(ScriptedAgent):
+    """Stays where it is."""
+
+    choose_batch = staticmethod(stay)
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> Move:
+        return Move.STAY
+
+
+def test_greedy_play_in_circles_leaves_a_replay(tmp_path: Path) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        steps = 0
+        while (move := ask(agent, score=-steps)) is not None:
+            steps += 1
+            if move is not Move.STAY:
+                return agent.game_over(Obs(-steps))
+
+    game = dots_game(play)
+    drawn = RandomAgent(3)
+    drawn.choose_batch = lambda obs: drawn.decide_batch(obs, game.schema)  # type: ignore[attr-defined]
+    run = Run(Stuck(), tmp_path)
+    run.sampled = drawn
+    evaluator = Evaluator(game, episodes=10, max_length=40, replays=game, clock=Clock())
+    evaluator.on_start(run.at(0))
+    evaluator.on_end(run.at(80))
+    facts = run.facts["evaluated"]
+    assert facts["greedy_is_worse"]
+    assert (facts["last"]["cut"], facts["last"]["mean_reward"]) == (1, -40)
+    assert facts["other_policy"]["num_episodes"] == 10
+    assert facts["replay"] == "replays/greedy.replay"
+    assert len(Replay.load(tmp_path / facts["replay"]).lines) >= 40
+
+
+class Interrupting(Callback):
+    """Sends Ctrl-C after the second update, and again at the end of the run."""
+
+    def __init__(self, at_end: bool) -> None:
+        self.at_end = at_end
+
+    def on_update(self, state: TrainState) -> None:
+        if state.progress.update == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def on_end(self, state: TrainState) -> None:
+        if self.at_end:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("is_twice", [False, True])
+def test_ctrl_c_ends_a_run_with_both_networks_whole(tmp_path: Path, is_twice: bool) -> None:
+    evaluator = Evaluator(seeded, episodes=4, interval=128, clock=Clock())
+    with VecEnv(seeded, 8) as vec:
+        callbacks = [Interrupting(is_twice), evaluator]
+        result = train(vec, CONFIG, out=tmp_path, callbacks=callbacks)
+    assert result.is_interrupted
+    assert (result.progress.step, read_about(tmp_path)["steps"]) == (256, 256)
+    for name in ("checkpoint", BEST):
+        assert load_checkpoint(tmp_path / name).training["step"] in (128, 256)
+    assert "evaluated" in read_about(tmp_path)
+
+
+def test_a_second_ctrl_c_ends_the_comparison(tmp_path: Path) -> None:
+    presses = itertools.count()
+
+    def play(agent: Agent, *, seed: int) -> None:
+        if evaluator._evaluated_step and next(presses) < 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        if ask(agent) is not None:
+            agent.game_over(Obs(1))
+
+    game = dots_game(play)
+    evaluator = Evaluator(game, episodes=4, interval=10**6, clock=Clock())
+    with VecEnv(dots_game(lambda agent, *, seed: play_once(agent)), 8) as vec:
+        result = train(vec, CONFIG, out=tmp_path, callbacks=[evaluator])
+    assert result.is_interrupted
+    assert read_run(tmp_path).final_evaluation is not None
+
+
+def play_once(agent: Agent) -> None:
+    if ask(agent) is not None:
+        agent.game_over(Obs(1))
