@@ -86,7 +86,7 @@ class EvaluationPlan(NamedTuple):
         step_timeout_s: float | None,
         on_error: OnError,
         num_workers: int,
-        has_replays: bool,
+        has_replays: bool = False,
         at_start: bool = False,
     ) -> list[Callback]:
         """What evaluates a run, ends it and keeps checkpoints; `at_start` is `Evaluator`'s."""

@@ -20,6 +20,7 @@ from entity_env.agents.ppo.tracking.hints import (
     final_hints,
 )
 from entity_env.agents.ppo.tracking.progress import TrainProgress
+from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
@@ -135,7 +136,8 @@ class RunHistory:
         if not self._num_updates:
             return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
         run = RunView(self._points, last, config)
-        return early_hints(run) if self._num_updates < LEAST_UPDATES else final_hints(run)
+        is_whole = self._num_updates >= LEAST_UPDATES or last.unfinished > MOST_UNFINISHED
+        return final_hints(run) if is_whole else early_hints(run)
 
 
 def _no_update(limit_s: float) -> Hint:
