@@ -41,7 +41,8 @@ FINE_TUNING_ENTROPY: Final = 0.01
 """Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
 SCHEDULED: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
-    *("max_grad_norm", "target_kl", "stay_close", "minibatch_size", "update_epochs"),
+    *("max_grad_norm", "target_kl", "desired_kl", "stay_close", "minibatch_size"),
+    "update_epochs",
 )
 """Settings that may be a `Schedule`."""
 _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
@@ -53,18 +54,21 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
 _MAX_POINTS: Final = 10_000
 _FLAGS: Final = (
     *("anneal_learning_rate", "norm_adv", "norm_returns", "clip_vloss", "anneal_entropy"),
+    "norm_entropy",
 )
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
     *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
-    *("max_train_time_s", "stay_close"),
+    *("max_train_time_s", "stay_close", "desired_kl"),
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
 COMPILE_MODES: Final = ("wait", "background", "never")
 """Values of the setting `compile`, besides a number of steps."""
 _STEPS: Final = f"{', '.join(COMPILE_MODES)}, or a number of steps, 1 or more"
-_OPTIONAL: Final = ("num_threads", "microbatch_size", "target_kl", "max_train_time_s")
+_OPTIONAL: Final = (
+    *("num_threads", "microbatch_size", "target_kl", "desired_kl", "max_train_time_s"),
+)
 _NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
     "mlp": MLPConfig,
@@ -218,12 +222,21 @@ class PPOConfig:
     anneal_entropy: bool = True
     """Whether that reward falls linearly to 0 over the run. Without effect if it is a
     `Schedule`."""
+    norm_entropy: bool = False
+    """Whether `ent_coef` is for entropy in units of that of random decisions, as the rollout shows
+    them: 1 nat is log 2 of these for a coin, and a hundredth of them for many actors with many
+    choices. A real number counts as 1 nat."""
     weight_decay: float | Schedule = 0.0
     """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
     max_grad_norm: float | Schedule = 2.0
     """Longest gradient that is followed as it is."""
     target_kl: float | Schedule | None = None
     """Divergence from the rollout's policy that ends learning from it early; None = never."""
+    desired_kl: float | Schedule | None = None
+    """Divergence of an update, mean over its minibatches, that the step size is adapted to: 1.5
+    times smaller after an update with more than twice as much, 1.5 times larger after one with less
+    than half as much, within 100 times and a tenth of `learning_rate`. As the step size is annealed
+    by a factor, it falls with the square of it. None = the step size is not adapted."""
 
     stay_close: float | Schedule = 0.0
     """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
@@ -281,7 +294,7 @@ class PPOConfig:
             require_choice("compile", self.compile, COMPILE_MODES)
         for name in (
             *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
-            *("checkpoint_interval_s", "max_train_time_s", "stay_close"),
+            *("checkpoint_interval_s", "max_train_time_s", "stay_close", "desired_kl"),
         ):
             self._require(name, lambda value: value >= 0, "0 or more")
         is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
@@ -322,6 +335,9 @@ class PPOConfig:
             found["learning_rate"] = self._step_size(self.learning_rate, rise, reached)
         if not isinstance(self.ent_coef, Schedule):
             found["ent_coef"] = self.ent_coef * (left if self.anneal_entropy else 1)
+        if found["desired_kl"] is not None:
+            whole = max(values_of(self.learning_rate))
+            found["desired_kl"] *= (found["learning_rate"] / whole) ** 2 if whole else 0.0
         found |= {"anneal_learning_rate": False, "warmup_steps": 0, "anneal_entropy": False}
         return CurrentConfig(**found)
 
@@ -463,6 +479,7 @@ class CurrentConfig(PPOConfig):
         weight_decay: float
         max_grad_norm: float
         target_kl: float | None
+        desired_kl: float | None
         stay_close: float
         minibatch_size: int
         update_epochs: int

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -82,6 +83,9 @@ from entity_env.errors import (
     UsageError,
     shown,
 )
+
+_LEAST_ENTROPY: Final = 0.05
+"""Nats: decisions almost without a choice must not count for more than others."""
 
 
 class Run(TrainState):
@@ -335,7 +339,7 @@ class Run(TrainState):
         time_fraction = self.limit.start_update(lambda own: gather_reports(self.peers, own))
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
-        now = config.at(learner.step, num_decisions, time_fraction=time_fraction)
+        now = self._now(num_decisions, time_fraction)
         group = learner.optimizer.param_groups[0]
         group["lr"], group["weight_decay"] = now.learning_rate, now.weight_decay
         learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
@@ -345,6 +349,8 @@ class Run(TrainState):
         optimizer, rng = learner.optimizer, learner.rng
         net, teacher = learner.net, self._teacher
         losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
+        if now.desired_kl is not None:
+            learner.adapt_step(losses.approx_kl, now.desired_kl)
         # After learning, so that the policy which learns is the one that played. The first rollout
         # was normalized by its first observations, which must not be counted twice: restart.
         self._count(rollout.obs, restart=self._begins_statistics)
@@ -362,6 +368,14 @@ class Run(TrainState):
         self._count_update()
         if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
+
+    def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
+        """The settings of an update, in the units of its rollout."""
+        now = self.config.at(self.learner.step, num_decisions, time_fraction=time_fraction)
+        if now.norm_entropy:
+            unit = max(self.rollouts.random_entropy, _LEAST_ENTROPY)
+            now = replace(now, ent_coef=now.ent_coef / unit)
+        return replace(now, learning_rate=now.learning_rate * self.learner.step_scale)
 
     def _count_update(self) -> None:
         """Adds the last update to the history; tells hints that are known since then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import signal
 import subprocess
@@ -132,6 +133,39 @@ def test_torch_gets_its_threads_back() -> None:
     train(VecXor(8), config, on_update=lambda _: threads.append(torch.get_num_threads()))
     assert threads == [3]
     assert torch.get_num_threads() == before
+
+
+def test_entropy_counts_in_units_of_random_decisions() -> None:
+    updates: list[TrainProgress] = []
+    config = dataclasses.replace(CONFIG, ent_coef=0.1, anneal_entropy=False)
+    normalized = dataclasses.replace(config, norm_entropy=True)
+    train(VecXor(64), normalized, on_update=updates.append)
+    unit = updates[0].rollouts.random_entropy
+    assert unit == pytest.approx(math.log(2))
+    assert [each.ent_coef for each in updates] == [0.1 / unit] * 4
+    plain = train(VecXor(64), dataclasses.replace(config, ent_coef=0.1 / unit)).net
+    assert _same(plain, train(VecXor(64), normalized).net)
+
+
+@pytest.mark.parametrize(("desired_kl", "factor"), [(1e-9, 1 / 1.5), (1e9, 1.5)])
+def test_the_step_size_follows_the_divergence(
+    desired_kl: float, factor: float, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(
+        CONFIG, total_steps=16_000, desired_kl=desired_kl, anneal_learning_rate=False
+    )
+    updates: list[TrainProgress] = []
+
+    def on_update(progress: TrainProgress) -> None:
+        updates.append(progress)
+        if len(updates) in (3, 20):
+            raise KeyboardInterrupt
+
+    train(VecXor(64), config, out=tmp_path, on_update=on_update)
+    train(VecXor(64), config, out=tmp_path, resume=True, on_update=on_update)
+    scales = [each.learning_rate / updates[0].learning_rate for each in updates]
+    expected = [min(max(factor**i, 0.01), 10.0) for i in range(20)]
+    assert scales == pytest.approx(expected)
 
 
 def test_early_stop_by_divergence() -> None:

@@ -261,7 +261,7 @@ class RunView:
         Unlike entropy it does not change with the number of actors and choices.
         """
         found = point.rollouts
-        uniform = found.uniform_entropy / max(1, found.num_decisions)
+        uniform = 0.0 if found.num_reals else found.random_entropy
         return point.losses.entropy / (uniform if uniform > 0 else 1.0)
 
     @cached_property
@@ -418,7 +418,7 @@ def _no_exploration(run: RunView) -> Iterator[Hint]:
 def _large_bonus(run: RunView) -> Iterator[Hint]:
     start, now = run.freedoms
     coefficient, entropy = max(values_of(run.config.ent_coef)), run.recent("entropy")
-    bonus = coefficient * entropy
+    bonus = coefficient * (now if run.config.norm_entropy else entropy)
     if run.is_stuck and bonus > _LARGE_BONUS and now > _UNCHANGED * start:
         actors = run.last.rollouts.actors
         of_actors = f", summed over {actors:.0f} actors" if actors > 1.5 else ""

@@ -40,14 +40,14 @@ class RolloutFigures(NamedTuple):
         num_decisions: decisions of the last rollout.
         num_forced: of these, the decisions whose actors all have one allowed choice.
         num_actors: actors of these decisions.
-        uniform_entropy: nats of these decisions if all allowed choices were equally likely; NaN
-            with a continuous action.
+        uniform_entropy: nats of their other choices if all that are allowed were equally likely.
         num_first: rows whose first episode has ended.
         first_steps: actions of the first episodes so far, of those that still run, too.
         first_reward, first_squares: of the first episodes that have ended, the sum of their
             rewards, and of the squares.
         num_changes: changes of a score that differs from the one that its episode began with.
         num_returns: of these, the changes back to it.
+        num_reals: real numbers that the last rollout's decisions chose.
     """
 
     num_envs: int = 0
@@ -63,6 +63,7 @@ class RolloutFigures(NamedTuple):
     first_squares: float = 0.0
     num_changes: int = 0
     num_returns: int = 0
+    num_reals: int = 0
 
     @classmethod
     def merged(cls, reports: Iterable[Iterable[float]]) -> RolloutFigures:
@@ -78,6 +79,11 @@ class RolloutFigures(NamedTuple):
     def actors(self) -> float:
         """Actors of a decision."""
         return self.num_actors / max(1, self.num_decisions)
+
+    @property
+    def random_entropy(self) -> float:
+        """Nats of a decision at random; a real number counts as 1."""
+        return (self.uniform_entropy + self.num_reals) / max(1, self.num_decisions)
 
     @property
     def decisions_per_step(self) -> float:
@@ -189,17 +195,22 @@ def _count_choices(
 ) -> dict[str, Any]:
     """The figures of `RolloutFigures` about the decisions of a rollout."""
     num_decisions = max((len(mask.actors) for mask in action_masks.values()), default=0)
-    num_free, num_actors, entropy = np.zeros(num_decisions), 0, 0.0
+    num_free, num_actors, num_reals, entropy = np.zeros(num_decisions), 0, 0, 0.0
     for name, mask in action_masks.items():
         rows = mask.actors.row_index
         num_actors += len(rows)
-        counts = _num_allowed(mask, action_space[name])
-        entropy += math.nan if counts is None else float(np.log(np.maximum(counts, 1)).sum())
+        space = action_space[name]
+        counts = _num_allowed(mask, space)
+        if counts is not None:
+            entropy += float(np.log(np.maximum(counts, 1)).sum())
+        elif isinstance(space, ContinuousActionSpace):
+            num_reals += len(rows) * len(space)
         num_free += np.bincount(rows, None if counts is None else counts > 1, num_decisions)
     return {
         "num_decisions": num_decisions,
         "num_forced": _count(num_free == 0),
         "num_actors": num_actors,
+        "num_reals": num_reals,
         "uniform_entropy": entropy,
     }
 

@@ -368,7 +368,8 @@ def _history(label: str) -> tuple[PPOConfig, list[TrainProgress]]:
     for losses, rollouts, own in run["points"]:
         found: dict[str, Any] = {name: _number(value) for name, value in own.items()}
         found["losses"] = Losses(*map(_number, losses))
-        found["rollouts"] = RolloutFigures._make(map(_number, rollouts))
+        sums: Any = zip(RolloutFigures._fields, map(_number, rollouts), strict=False)
+        found["rollouts"] = RolloutFigures()._replace(**dict(sums))
         points.append(TrainProgress(**found))
     return PPOConfig.from_json(run["config"]), points
 

@@ -120,7 +120,7 @@ class TestChoices:
     def test_real_numbers_are_always_free(self) -> None:
         figures = _counted({"push": VecContinuousActionMask(ragged([[0], [0]]))})
         assert figures.num_forced == 0
-        assert math.isnan(figures.uniform_entropy)
+        assert (figures.uniform_entropy, figures.num_reals, figures.random_entropy) == (0, 2, 1)
 
     def test_a_decision_is_free_if_one_of_its_actions_is(self) -> None:
         only = RaggedArray(np.array([[1, 0, 0]], np.bool_), np.array([1]))
