@@ -42,8 +42,8 @@ class TrainDisplay:
         self._rewards: list[float] = []
         self._ratings: list[tuple[int, float]] = []
         """Steps and ratings, see `OpponentPool`."""
-        self._evaluated: list[tuple[float, int]] = []
-        """Mean rewards and steps of evaluations: the best one, and the last one."""
+        self._evaluated: list[tuple[float, float]] = []
+        """Mean rewards of evaluations, and how much of the run was over: the best one, and the last one."""
         self._next_line_s = -math.inf
         self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
 
@@ -63,7 +63,7 @@ class TrainDisplay:
             self._ratings.append((progress.step, progress.metrics["rating"]))
         evaluated = progress.metrics.get(EVALUATED)
         if evaluated is not None:
-            last = evaluated, progress.step
+            last = evaluated, progress.fraction
             self._evaluated = [max([last, *self._evaluated[:1]]), last]
         if self._console.is_terminal:
             self._live.update(self._frame(progress))
@@ -84,8 +84,8 @@ class TrainDisplay:
         """The last evaluation, where in the run it was, and what it compares with, in words."""
         if not self._evaluated:
             return []
-        (best, _), (last, step) = self._evaluated
-        notes = [f"greedy, at {step / progress.total:.0%}"]
+        (best, _), (last, fraction) = self._evaluated
+        notes = [f"greedy, at {fraction:.0%}"]
         if best > last:
             notes.append(f"best {_number(best)}")
         found = progress.random_play
