@@ -43,7 +43,7 @@ class TrainDisplay:
         self._ratings: list[tuple[int, float]] = []
         """Steps and ratings, see `OpponentPool`."""
         self._evaluated: list[tuple[float, float]] = []
-        """Mean rewards of evaluations, and how much of the run was over: the best one, and the last one."""
+        """Mean rewards of evaluations, and how much of the run was over: the best, and the last."""
         self._next_line_s = -math.inf
         self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
 
