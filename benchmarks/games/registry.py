@@ -20,7 +20,7 @@ class BenchmarkGame:
 
     Args:
         name: of the game, of its module, and of the game's variable in the module.
-        steps: decisions to train, about a minute of one core.
+        steps: decisions to train, about a minute of one core at most.
         score: `"mean score"`: of one learner, who has each seat equally often if there are
             several, against random moves and against the scripted player. `"win rate"`: the same,
             for the part of the games in which its score is above the mean of the others, equal
@@ -74,16 +74,16 @@ _MPE: Final = ("pettingzoo", "mpe2")
 BENCHMARK_GAMES: Final = {
     game.name: game
     for game in (
-        BenchmarkGame("knapsack", 150_000),
-        BenchmarkGame("courier", 120_000),
+        BenchmarkGame("knapsack", 30_000),
+        BenchmarkGame("courier", 80_000),
         BenchmarkGame("piles", 150_000, held_out=True),
-        BenchmarkGame("key_door", 60_000),
-        BenchmarkGame("inventory", 250_000),
+        BenchmarkGame("key_door", 120_000),
+        BenchmarkGame("inventory", 100_000),
         BenchmarkGame("lander", 300_000),
         BenchmarkGame("drones", 150_000, held_out=True),
         BenchmarkGame("dodge", 150_000),
         BenchmarkGame("fire_brigade", 15_000, held_out=True),
-        BenchmarkGame("tower_defense", 25_000),
+        BenchmarkGame("tower_defense", 10_000),
         BenchmarkGame("skirmish", 80_000, "win rate", seats=2),
         BenchmarkGame("bluff", 100_000, seats=4),
         BenchmarkGame("bids", 100_000, "win rate", seats=2, held_out=True),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.ppo.config import RESTARTS, values_of
+from entity_env.agents.ppo.presets import PROBE_ENVS, Defaults, GameFigures, Preset
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.ppo.tracking.runs import RUN_FILE, read_run
 from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
@@ -302,6 +303,36 @@ class Origin:
     def resolved(self) -> Origin:
         """The same for other working folders."""
         return self if self.path is None else replace(self, path=self.path.resolve())
+
+
+def defaults_of(
+    game: Game,
+    preset: Preset,
+    total_steps: int | None,
+    given: Mapping[str, object],
+    step_timeout_s: float | None,
+    on_error: OnError,
+) -> Defaults:
+    """The defaults of a new run, for which a game may be played at random first.
+
+    Args:
+        game: to train on.
+        preset: of the run.
+        total_steps: decisions of the run; None = those of the preset.
+        given: `num_envs` and `num_steps` as typed, if they are.
+        step_timeout_s, on_error: as of the run: what may take its process down gets one.
+    """
+    sizes = {
+        name: value if isinstance(value := given.get(name), int) else None
+        for name in ("num_envs", "num_steps")
+    }
+    seen = None
+    if preset.is_fitted:
+        num_workers = int(step_timeout_s is not None or on_error == "restart")
+        make = make_training_env(game, PROBE_ENVS, num_workers, step_timeout_s, on_error)
+        with game_errors(game, ()), make as vec:
+            seen = GameFigures.of(vec)
+    return preset.defaults_for(game.num_agents, total_steps, seen, **sizes)
 
 
 class PlannedRun(NamedTuple):

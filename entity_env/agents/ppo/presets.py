@@ -1,18 +1,115 @@
-"""Presets: settings of PPO by kind of environment.
+"""Defaults of PPO: presets by kind of environment, and what random play shows of a game.
 
 The trainer and the command line both take their defaults from here.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from entity_env.agents.ppo.tracking.rollout_figures import count_choices
+from entity_env.agents.random import random_actions
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat, picture_of
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
+
+PROBE_ENVS: Final = 4
+"""Copies that are played at random: each of them for several episodes."""
+_PROBE_EPISODES: Final = 4
+_PROBE_STEPS: Final = 8
+"""At least, however long they take."""
+_PROBE_DECISIONS: Final = 10_000
+_PROBE_S: Final = 2.0
+
+
+class GameFigures(NamedTuple):
+    """What some episodes of random play show of environments.
+
+    Args:
+        mean_length: decisions of an agent in an episode: the first episodes of every row, as many
+            of each. Where a row came to no end all decisions over the episodes that ended, or all
+            decisions of a row.
+        is_cut: whether most episodes were truncated.
+        decisions_per_step: of a row, 1 unless agents take turns.
+        num_entities: mean number of entities that a decision is made on.
+        num_actors: mean number of actors of a decision.
+    """
+
+    mean_length: float
+    is_cut: bool
+    decisions_per_step: float
+    num_entities: float
+    num_actors: float
+
+    @classmethod
+    def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
+        """Resets environments and plays them at random, for two seconds at most.
+
+        Args:
+            vec: a few of them, with autoreset "same_step".
+            seed: of environments and actions, which make the figures repeat themselves.
+        """
+        rng, space = np.random.default_rng(seed), vec.action_space()
+        obs, began = vec.reset(seed=seed), time.monotonic()
+        num_rows = len(obs)
+        lengths: dict[tuple[int, int], list[int]] = {}
+        steps = decisions = entities = actors = cut = ended = 0
+        while decisions < _PROBE_DECISIONS and not _are_enough(lengths, num_rows):
+            if steps >= _PROBE_STEPS and time.monotonic() - began > _PROBE_S:
+                break
+            seen = count_choices(obs.action_masks, space)
+            decisions += int(np.count_nonzero(obs.is_ready))
+            actors += seen["num_actors"]
+            entities += sum(len(each.values) for each in obs.features.values())
+            obs = vec.act(random_actions(obs, space, rng))
+            steps += 1
+            for each in obs.episodes:
+                lengths.setdefault((each.env_id, each.agent_id), []).append(each.length)
+                cut += each.truncated and not each.terminated
+                ended += 1
+        whole = min(map(len, lengths.values())) if len(lengths) == num_rows else 0
+        first = [length for each in lengths.values() for length in each[:whole]]
+        return cls(
+            sum(first) / len(first) if first else decisions / max(ended, num_rows),
+            2 * cut > ended or not ended,
+            decisions / (steps * num_rows),
+            entities / max(decisions, 1),
+            actors / max(decisions, 1),
+        )
+
+
+def _are_enough(lengths: Mapping[tuple[int, int], list[int]], num_rows: int) -> bool:
+    return len(lengths) == num_rows and min(map(len, lengths.values())) >= _PROBE_EPISODES
+
+
+_STEPS: Final = (16, 128)
+"""Least and most steps of a rollout: of fewer an advantage sees little, more are for few copies."""
+_LEAST_ENVS: Final = 8
+_MOST_ENVS: Final = 128
+_CUT_GAMMAS: Final = (0.9, 0.995)
+"""Least and largest discount where episodes are cut: the value of the observation at the cut is an
+estimate, and one that looks further than an episode is long is made of nothing else."""
+
+
+def _power_of_two(number: float, least: int, most: int) -> int:
+    """The nearest one, within bounds that are some, too."""
+    return int(2 ** round(math.log2(max(least, min(number, most)))))
+
+
+class Defaults(NamedTuple):
+    """Number of environments, fields of `PPOConfig`, and a sentence for each choice."""
+
+    num_envs: int
+    settings: dict[str, Any]
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -27,6 +124,7 @@ class Preset:
         rollout_sizes: least and most decisions of a rollout, whatever the number of environments;
             between them a run has `num_rollouts`. None = as many as `num_steps` makes.
         num_rollouts: of a run.
+        is_fitted: number of environments, rollouts and discount follow what random play shows.
     """
 
     name: str
@@ -35,6 +133,47 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict)
     rollout_sizes: tuple[int, int] | None = None
     num_rollouts: int = 40
+    is_fitted: bool = False
+
+    def defaults_for(
+        self,
+        num_agents: int,
+        total_steps: int | None = None,
+        seen: GameFigures | None = None,
+        *,
+        num_envs: int | None = None,
+        num_steps: int | None = None,
+    ) -> Defaults:
+        """Number of environments and fields of `PPOConfig` for a game.
+
+        Args:
+            num_agents: of the game.
+            total_steps: decisions of the run; None = those of the preset.
+            seen: what random play shows, if it is known; without effect unless `is_fitted`.
+            num_envs, num_steps: as given; None = to be chosen.
+        """
+        if seen is None or not self.is_fitted:
+            num_envs = num_envs or self.num_envs
+            return Defaults(num_envs, self.settings_for(num_envs * num_agents, total_steps))
+        settings = {**self.settings}
+        total = settings["total_steps"] if total_steps is None else total_steps
+        size = self._rollout_size(total)
+        per_step = num_agents * seen.decisions_per_step
+        length = seen.mean_length / seen.decisions_per_step
+        if num_envs is None:
+            num_steps = num_steps or _power_of_two(length / 2, *_STEPS)
+            num_envs = max(_LEAST_ENVS, min(round(size / (num_steps * per_step)), _MOST_ENVS))
+        num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
+        settings |= {"total_steps": total, "num_steps": num_steps}
+        reasons = [
+            f"{num_envs} environments x {num_steps} steps: episodes last about "
+            f"{seen.mean_length:.0f} decisions"
+        ]
+        if seen.is_cut:
+            low, high = _CUT_GAMMAS
+            settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
+            reasons.append(f"gamma {settings['gamma']:g}: they are cut, not ended by the rules")
+        return Defaults(num_envs, settings, tuple(reasons))
 
     def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
         """Fields of `PPOConfig`.
@@ -48,9 +187,13 @@ class Preset:
             settings["total_steps"] = total_steps
         if self.rollout_sizes is None:
             return settings
-        least, most = self.rollout_sizes
-        size = max(least, min(settings["total_steps"] // self.num_rollouts, most))
-        return {"num_steps": max(size // num_rows, 8), **settings}
+        size = self._rollout_size(settings["total_steps"])
+        return {**settings, "num_steps": max(size // num_rows, 8)}
+
+    def _rollout_size(self, total_steps: int) -> int:
+        """Decisions of a rollout."""
+        least, most = self.rollout_sizes or (1, total_steps)
+        return max(least, min(total_steps // self.num_rollouts, most))
 
 
 # More gradient steps than for entities, and values in units of their deviation: returns are in the
@@ -115,6 +258,29 @@ PRESETS: Final[Mapping[str, Preset]] = {
                 "target_kl": 0.3,
                 "max_grad_norm": 0.5,
             },
+        ),
+        # For any game, of one agent or several: entropy counts the same for one actor and for ten,
+        # and returns in the hundreds the same as those of 1.
+        Preset(
+            "fitted",
+            "this game, as random play shows it",
+            num_envs=32,
+            settings={
+                "total_steps": 400_000,
+                "num_steps": 64,
+                "minibatch_size": 256,
+                "update_epochs": 4,
+                "learning_rate": 0.003,
+                "target_kl": 0.05,
+                "norm_returns": True,
+                "clip_vloss": False,
+                "ent_coef": 0.02,
+                "norm_entropy": True,
+                "max_grad_norm": 0.5,
+            },
+            rollout_sizes=(512, 8192),
+            num_rollouts=60,
+            is_fitted=True,
         ),
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
         # ten steps, so later rewards hardly count.

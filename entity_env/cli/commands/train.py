@@ -12,7 +12,13 @@ from typing import Final
 import click
 
 from entity_env.agents.ppo.config import COMPILE_MODES
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset, preset_for
+from entity_env.agents.ppo.presets import (
+    DEFAULT_OPPONENTS,
+    PRESETS,
+    Defaults,
+    Preset,
+    preset_for,
+)
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
@@ -65,6 +71,7 @@ from entity_env.cli.training import (
     ReplayOptions,
     RunEnd,
     changed_config,
+    defaults_of,
     load_callback,
     settings_of_run,
     train_here,
@@ -278,15 +285,19 @@ def train(
     out = require_text(out or Path("runs", chosen.name))
     evaluation = EvaluationPlan.of(options, chosen)
     own = preset_of(chosen) if preset is None else PRESETS[preset]
-    num_envs = own.num_envs if num_envs is None else num_envs
     _require_more_steps(out, steps if resume else None)
     resume = resume or launched.has_checkpoint(out)
     if not launched.rank:
         tell_of_changes(chosen, [out if resume else origin.path or ""])
     chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
-    num_rows, total = num_envs * chosen.num_agents, steps or given.total_steps
+    sizes = {"num_envs": num_envs, "num_steps": options.get("num_steps")}
+    total = steps or given.total_steps
+    defaults = Defaults(num_envs or own.num_envs, {})
+    if not resume:
+        defaults = defaults_of(chosen, own, total, sizes, step_timeout_s, on_error)
+    num_envs = defaults.num_envs
     begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
-    start = settings_of_run(out) if resume else begin | own.settings_for(num_rows, total)
+    start = settings_of_run(out) if resume else begin | defaults.settings
     asked = given.applied(origin.start(chosen, start))
     config = origin.checked(changed_config(asked, {"total_steps": steps, **options}), resume)
     if resume:
@@ -295,8 +306,10 @@ def train(
         require_unused(out)
         words = f"{origin.aim} for {own.kind}: {num_envs} environments, {config.summary()}"
     require_writable(out)
-    _announce(launched, words, [*told(shares), *origin.changes(chosen)])
+    _announce(launched, words, [*defaults.reasons, *told(shares), *origin.changes(chosen)])
     about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}
+    if defaults.reasons:
+        about["defaults"] = list(defaults.reasons)
     about["command"] = sys.argv  # of this process: on a cluster others train
     kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
     run = PlannedRun(

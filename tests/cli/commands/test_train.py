@@ -56,6 +56,28 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return out, result
 
 
+def test_fitted_settings_follow_the_game_and_stay(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    small = SMALL[1:]
+    result = train(out, *small, "--preset=fitted", "--steps=2000", "--until=1", "--num-workers=0")
+    assert result.exit_code == 0, result.output
+    found = re.search(r"^(\d+) environments x (\d+) steps: episodes last", result.stdout, re.M)
+    assert found is not None
+    assert str(read_run(out).about["defaults"]).startswith(f"['{found[0]}")
+    assert (read_run(out).about["num_envs"], settings_in(out)["num_steps"]) == (
+        *map(int, found.groups()),
+    )
+    assert settings_in(out)["norm_entropy"] is True
+    again = run("train", "--resume", "--out", str(out), "--steps=2000", "--num-workers=0")
+    assert again.exit_code == 0, again.output
+    assert "episodes last" not in again.stdout
+    assert (read_run(out).about["num_envs"], settings_in(out)["num_steps"]) == (
+        *map(int, found.groups()),
+    )
+    given = train(tmp_path / "b", *SMALL, "--preset=fitted", "--steps=600", "--num-workers=0")
+    assert "4 environments x " in given.stdout
+
+
 def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, Result]) -> None:
     out, result = trained
     assert (result.exit_code, result.stderr) == (0, "")

@@ -1,0 +1,109 @@
+"""What random play shows of a game, and the defaults that follow from it."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from entity_env import Game, Obs
+from entity_env.agents import Agent
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.presets import PRESETS, GameFigures
+from entity_env.games import rock_paper_scissors, tic_tac_toe
+from entity_env.vec import VecEnv
+from tests.helpers.tiny_games import ask, dots_game
+
+FITTED = PRESETS["fitted"]
+
+
+def figures(game: Game) -> GameFigures:
+    with VecEnv(game, 4) as vec:
+        return GameFigures.of(vec)
+
+
+def lasting(length: int, *, truncated: bool = False) -> Game:
+    """A game whose episodes have so many decisions."""
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for _ in range(length):
+            if ask(agent) is None:
+                return
+        agent.game_over(Obs(1.0), truncated=truncated)
+
+    return dots_game(play)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("length", [1, 7, 40])
+def test_length_and_end_of_episodes(length: int, *, truncated: bool) -> None:
+    seen = figures(lasting(length, truncated=truncated))
+    assert (seen.mean_length, seen.is_cut) == (length, truncated)
+    assert (seen.decisions_per_step, seen.num_actors) == (1, 1)
+    assert figures(lasting(length, truncated=truncated)) == seen
+
+
+def test_short_episodes_count_no_more_than_long_ones() -> None:
+    lengths = {}
+
+    def play(agent: Agent, *, seed: int) -> None:
+        lengths[seed] = 2 if seed % 2 else 60
+        for _ in range(lengths[seed]):
+            if ask(agent) is None:
+                return
+        agent.game_over()
+
+    seen = figures(dots_game(play))
+    # Of the episodes that end first, nearly all are short ones.
+    assert 2 < seen.mean_length <= 60
+    first = sorted(lengths.values())
+    assert seen.mean_length > first[len(first) // 4]
+
+
+def test_turns_and_agents() -> None:
+    turns, at_once = figures(tic_tac_toe), figures(rock_paper_scissors)
+    assert turns.decisions_per_step == pytest.approx(0.5, abs=0.1)
+    assert at_once.decisions_per_step == 1
+    assert not turns.is_cut
+
+
+def test_an_episode_without_end_ends_the_look() -> None:
+    seen = figures(lasting(10**9))
+    assert seen.is_cut
+    assert seen.mean_length >= 2000
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 10**7),
+    st.floats(1, 10**4),
+    st.booleans(),
+    st.sampled_from([0.25, 0.5, 1.0]),
+)
+def test_rollouts_have_about_the_size_of_the_preset(
+    num_agents: int, total_steps: int, length: float, is_cut: bool, share: float
+) -> None:
+    seen = GameFigures(length, is_cut, share, 10, 1)
+    num_envs, settings, reasons = FITTED.defaults_for(num_agents, total_steps, seen)
+    assert 8 <= num_envs <= 128
+    assert settings["num_steps"] >= 8
+    size = num_envs * num_agents * share * settings["num_steps"]
+    wanted = max(512, min(total_steps // 60, 8192))
+    assert size >= 0.5 * wanted
+    assert size <= 2 * wanted or num_envs == 8 or settings["num_steps"] == 8
+    assert settings.get("gamma", 0.99) == 0.99 or is_cut
+    assert len(reasons) == 1 + is_cut
+    PPOConfig(**settings)
+
+
+def test_given_sizes_stay() -> None:
+    seen = GameFigures(100, False, 1, 10, 1)
+    chosen = FITTED.defaults_for(1, 60_000, seen, num_envs=16)
+    assert (chosen.num_envs, chosen.settings["num_steps"]) == (16, 62)
+    chosen = FITTED.defaults_for(1, 60_000, seen, num_steps=20)
+    assert (chosen.num_envs, chosen.settings["num_steps"]) == (50, 20)
+
+
+def test_other_presets_follow_the_kind_of_environment_alone() -> None:
+    seen = GameFigures(100, True, 1, 10, 1)
+    preset = PRESETS["entities"]
+    assert preset.defaults_for(1, 1000, seen) == preset.defaults_for(1, 1000)
+    assert preset.defaults_for(1, 1000).num_envs == preset.num_envs
+    assert not preset.defaults_for(1, 1000).reasons
