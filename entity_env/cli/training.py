@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from entity_env.agents.ppo.learner import MakePolicy
     from entity_env.cluster.learners import RunControl
 
+COMPILE_VARIABLE: Final = "ENTITY_ENV_COMPILE"
+"""Variable of the environment with the default of --compile."""
 KEPT: Final = (*KINDS, "failed")
 """Replays that a run can keep."""
 
@@ -308,31 +310,38 @@ class Origin:
 def defaults_of(
     game: Game,
     preset: Preset,
-    total_steps: int | None,
-    given: Mapping[str, object],
+    sizes: tuple[int | None, int | None, object],
     step_timeout_s: float | None,
     on_error: OnError,
+    resumed: Path | None,
 ) -> Defaults:
-    """The defaults of a new run, for which a game may be played at random first.
+    """What a run starts with: its defaults, for which a game may be played at random first.
 
     Args:
         game: to train on.
         preset: of the run.
-        total_steps: decisions of the run; None = those of the preset.
-        given: `num_envs` and `num_steps` as typed, if they are.
+        sizes: decisions of the run, environments and steps of a rollout; None = not given.
         step_timeout_s, on_error: as of the run: what may take its process down gets one.
+        resumed: folder of the run that goes on, whose settings stay; None = a new one.
     """
-    sizes = {
-        name: value if isinstance(value := given.get(name), int) else None
-        for name in ("num_envs", "num_steps")
-    }
+    total_steps, num_envs, num_steps = sizes
+    if resumed is not None:
+        return Defaults(num_envs or preset.num_envs, dict(settings_of_run(resumed)))
     seen = None
     if preset.is_fitted:
         num_workers = int(step_timeout_s is not None or on_error == "restart")
         make = make_training_env(game, PROBE_ENVS, num_workers, step_timeout_s, on_error)
         with game_errors(game, ()), make as vec:
             seen = GameFigures.of(vec)
-    return preset.defaults_for(game.num_agents, total_steps, seen, **sizes)
+    found = preset.defaults_for(
+        game.num_agents,
+        total_steps,
+        seen,
+        num_envs=num_envs,
+        num_steps=num_steps if isinstance(num_steps, int) else None,
+    )
+    begin = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
+    return found._replace(settings=begin | found.settings)
 
 
 class PlannedRun(NamedTuple):

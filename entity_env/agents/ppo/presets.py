@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from entity_env.agents.ppo.tracking.rollout_figures import count_choices
 from entity_env.agents.random import random_actions
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat, picture_of
@@ -65,9 +64,8 @@ class GameFigures(NamedTuple):
         while decisions < _PROBE_DECISIONS and not _are_enough(lengths, num_rows):
             if steps >= _PROBE_STEPS and time.monotonic() - began > _PROBE_S:
                 break
-            seen = count_choices(obs.action_masks, space)
             decisions += int(np.count_nonzero(obs.is_ready))
-            actors += seen["num_actors"]
+            actors += sum(len(mask.actors.values) for mask in obs.action_masks.values())
             entities += sum(len(each.values) for each in obs.features.values())
             obs = vec.act(random_actions(obs, space, rng))
             steps += 1
@@ -267,7 +265,6 @@ PRESETS: Final[Mapping[str, Preset]] = {
             num_envs=32,
             settings={
                 "total_steps": 400_000,
-                "num_steps": 64,
                 "minibatch_size": 256,
                 "update_epochs": 4,
                 "learning_rate": 0.003,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from entity_env.agents.ppo.config import COMPILE_MODES
 from entity_env.agents.ppo.presets import (
     DEFAULT_OPPONENTS,
     PRESETS,
-    Defaults,
     Preset,
     preset_for,
 )
@@ -63,6 +61,7 @@ from entity_env.cli.train_options import (
     training_options,
 )
 from entity_env.cli.training import (
+    COMPILE_VARIABLE,
     KeptReplays,
     Launched,
     Origin,
@@ -73,7 +72,6 @@ from entity_env.cli.training import (
     changed_config,
     defaults_of,
     load_callback,
-    settings_of_run,
     train_here,
     train_on_ray,
 )
@@ -81,8 +79,6 @@ from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.games.azul import azul
 from entity_env.vec.options import OnError
 
-COMPILE_VARIABLE: Final = "ENTITY_ENV_COMPILE"
-"""Variable of the environment with the default of --compile."""
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
 
@@ -287,17 +283,12 @@ def train(
     own = preset_of(chosen) if preset is None else PRESETS[preset]
     _require_more_steps(out, steps if resume else None)
     resume = resume or launched.has_checkpoint(out)
+    resumed = out if resume else None
     if not launched.rank:
-        tell_of_changes(chosen, [out if resume else origin.path or ""])
-    chosen, shares, pooled = take_opponents(chosen, options, out if resume else None)
-    sizes = {"num_envs": num_envs, "num_steps": options.get("num_steps")}
-    total = steps or given.total_steps
-    defaults = Defaults(num_envs or own.num_envs, {})
-    if not resume:
-        defaults = defaults_of(chosen, own, total, sizes, step_timeout_s, on_error)
-    num_envs = defaults.num_envs
-    begin: dict[str, object] = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
-    start = settings_of_run(out) if resume else begin | defaults.settings
+        tell_of_changes(chosen, [resumed or origin.path or ""])
+    chosen, shares, pooled = take_opponents(chosen, options, resumed)
+    sizes = (steps or given.total_steps, num_envs, options.get("num_steps"))
+    num_envs, start, reasons = defaults_of(chosen, own, sizes, step_timeout_s, on_error, resumed)
     asked = given.applied(origin.start(chosen, start))
     config = origin.checked(changed_config(asked, {"total_steps": steps, **options}), resume)
     if resume:
@@ -306,10 +297,9 @@ def train(
         require_unused(out)
         words = f"{origin.aim} for {own.kind}: {num_envs} environments, {config.summary()}"
     require_writable(out)
-    _announce(launched, words, [*defaults.reasons, *told(shares), *origin.changes(chosen)])
+    _announce(launched, words, [*reasons, *told(shares), *origin.changes(chosen)])
     about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}
-    if defaults.reasons:
-        about["defaults"] = list(defaults.reasons)
+    about |= {"defaults": list(reasons)} if reasons else {}
     about["command"] = sys.argv  # of this process: on a cluster others train
     kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
     run = PlannedRun(

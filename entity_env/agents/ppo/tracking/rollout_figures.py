@@ -137,7 +137,7 @@ class RolloutMeter:
         scores = self._scores(trajectories.rewards, done)
         self.figures = self.figures._replace(
             num_steps=done.size,
-            **count_choices(action_masks, self._action_space),
+            **_count_choices(action_masks, self._action_space),
             **self._changes(scores, trajectories.rewards, done),
             **self._first_episodes(trajectories.is_ready[:-1], scores, done),
         )
@@ -190,7 +190,7 @@ def _count(mask: NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(mask))
 
 
-def count_choices(
+def _count_choices(
     action_masks: Mapping[ActionName, VecActionMask], action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, Any]:
     """The figures of `RolloutFigures` about the decisions of a rollout."""
