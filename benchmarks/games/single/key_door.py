@@ -97,7 +97,7 @@ class Scripted(ScriptedAgent):
             x, y = queue.popleft()
             for dx, dy in (move.value for move in Move):
                 cell = (x + dx, y + dy)
-                is_near = 0 <= min(cell) and max(cell) <= most + 1
+                is_near = min(cell) >= 0 and max(cell) <= most + 1
                 if is_near and cell not in walls and cell not in steps:
                     steps[cell] = steps[x, y] + 1
                     queue.append(cell)
