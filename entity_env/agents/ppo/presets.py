@@ -5,7 +5,6 @@ The trainer and the command line both take their defaults from here.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -97,11 +96,6 @@ _CUT_GAMMAS: Final = (0.9, 0.995)
 estimate, and one that looks further than an episode is long is made of nothing else."""
 
 
-def _power_of_two(number: float, least: int, most: int) -> int:
-    """The nearest one, within bounds that are some, too."""
-    return int(2 ** round(math.log2(max(least, min(number, most)))))
-
-
 class Defaults(NamedTuple):
     """Number of environments, fields of `PPOConfig`, and a sentence for each choice."""
 
@@ -159,8 +153,8 @@ class Preset:
         per_step = num_agents * seen.decisions_per_step
         length = seen.mean_length / seen.decisions_per_step
         if num_envs is None:
-            num_steps = num_steps or _power_of_two(length / 2, *_STEPS)
-            num_envs = max(_LEAST_ENVS, min(round(size / (num_steps * per_step)), _MOST_ENVS))
+            wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
+            num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
         settings |= {"total_steps": total, "num_steps": num_steps}
         reasons = [
