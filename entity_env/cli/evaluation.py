@@ -13,7 +13,7 @@ import click
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
 from entity_env.agents.against import has_bots
 from entity_env.agents.ppo.tracking.rewards import MeanReward
-from entity_env.agents.ppo.tracking.runs import TrainingRun, read_run
+from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
 from entity_env.authoring.game import Game
 from entity_env.cli.load_game import (
@@ -170,34 +170,24 @@ def evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 
-def evaluation_lines(out: Path, step: int) -> list[str]:
-    """What the evaluations at the end of a run say, in lines.
-
-    Args:
-        out: folder of the run.
-        step: its last one.
-    """
-    folder = out / BEST
+def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
+    """What the evaluations at the end of a run say, in lines; `step` is its last one."""
+    folder = run.path / BEST
     try:
-        run = read_run(out)
         kept = read_header(folder).training.get("step") if (folder / CONFIG).is_file() else None
     except EntityEnvError as error:
         return [f"no evaluation: {error}"]
-    facts, last = _evaluated(run), last_evaluation(out, step)
+    facts, last = _evaluated(run), last_evaluation(run, step)
     policy, best = facts.get("policy", GREEDY), _mean(facts, BEST)
     lines = [] if last is None else [f"evaluation: mean reward {last.words}, {policy}"]
     if kept is not None:
         place = shlex.quote(str(folder))
         lines.append(f"best: {place}, {_best_words(facts, last, best, kept, step)}")
-    return lines + _policy_lines(facts, out)
+    return lines + _policy_lines(facts, run.path)
 
 
-def last_evaluation(out: Path, step: int) -> MeanReward | None:
+def last_evaluation(run: TrainingRun, step: int) -> MeanReward | None:
     """The mean reward of the network at the end of a run, at that step; None if it is not known."""
-    try:
-        run = read_run(out)
-    except EntityEnvError:
-        return None
     last, evaluation = _mean(_evaluated(run), LAST), run.final_evaluation
     if last is None and evaluation is not None and evaluation.step == step:
         return evaluation

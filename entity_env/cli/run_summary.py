@@ -13,7 +13,7 @@ from entity_env.agents.ppo import TrainResult
 from entity_env.agents.ppo.tracking.advice import PAGE
 from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
 from entity_env.agents.ppo.tracking.rewards import MeanReward, RandomPlay
-from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD, read_about, read_run
+from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD, TrainingRun, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import evaluation_lines, last_evaluation
@@ -27,24 +27,25 @@ _MAX_WIDTH: Final = 79
 def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Console) -> None:
     """Prints what a run has learned, where it is, and commands to go on with."""
     progress, place = result.progress, shlex.quote(str(out))
+    run, problem = _read(out)
     play = f"play: entity-env play {play_words}"
     resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
         echo(f"saved at step {progress.step:,}; {resume}; {play}")
-        _tell_of_evaluation(out, progress.step)
+        _tell_of_evaluation(run, problem, progress.step)
         return
     if console.is_terminal:  # a log has no use for drawings
-        _show_curve(out, console)
+        _show_curve(run, problem, console)
     learnt, training = "no episode has ended yet", None
     if math.isfinite(progress.mean_reward):
         figures = progress.mean_reward, progress.std_reward, progress.window
         training = MeanReward.of(*figures, unfinished=progress.unfinished)
         learnt = f"mean episode reward {training.words}"
     echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
-    _tell_of_evaluation(out, progress.step)
-    _tell_of_start(out)
+    _tell_of_evaluation(run, problem, progress.step)
+    _tell_of_start(run)
     if progress.random_play is not None:
-        evaluation = last_evaluation(out, progress.step)
+        evaluation = last_evaluation(run, progress.step)
         echo(random_words(progress.random_play, evaluation, training))
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
@@ -98,18 +99,25 @@ def random_words(
     return f"{told} ({score.mean:.3f} played greedily vs {found.reward}{drawn})"
 
 
-def _tell_of_evaluation(out: Path, step: int) -> None:
+def _read(out: Path) -> tuple[TrainingRun, str]:
+    """What the folder of a run says; an empty run, and why, if it cannot be read."""
+    try:
+        return read_run(out), ""
+    except EntityEnvError as error:  # what was learnt is saved all the same
+        return TrainingRun(out), str(error)
+
+
+def _tell_of_evaluation(run: TrainingRun, problem: str, step: int) -> None:
     """Prints what the evaluations at the end of a run say."""
-    for line in evaluation_lines(out, step):
+    for line in [f"no evaluation: {problem}"] if problem else evaluation_lines(run, step):
         echo(line)
 
 
-def _tell_of_start(out: Path) -> None:
+def _tell_of_start(run: TrainingRun) -> None:
     """Prints how the evaluation changed, if the agent that the run began with was evaluated."""
-    with suppress(EntityEnvError):
-        curve = read_run(out).curves.get(EVALUATED)
-        if curve is not None and curve.steps[0] == 0:
-            echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
+    curve = run.curves.get(EVALUATED)
+    if curve is not None and curve.steps[0] == 0:
+        echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
 
 
 def _tell_what_to_try(out: Path) -> None:
@@ -121,13 +129,11 @@ def _tell_what_to_try(out: Path) -> None:
         echo(f"try: {command}")
 
 
-def _show_curve(out: Path, console: Console) -> None:
+def _show_curve(run: TrainingRun, problem: str, console: Console) -> None:
     """Prints the learning curve, if there is one."""
-    try:
-        curve = read_run(out).curves.get(REWARD)
-    except EntityEnvError as error:  # what was learnt is saved all the same
-        echo(f"no learning curve: {error}", err=True)
-        return
+    if problem:
+        echo(f"no learning curve: {problem}", err=True)
+    curve = run.curves.get(REWARD)
     if curve is not None and len(curve.steps) > 1:
         width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
         is_ascii = console.options.ascii_only

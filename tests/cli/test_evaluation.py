@@ -132,7 +132,7 @@ def test_what_is_said_of_networks_and_policies(
         net = RogueNet(ObsSpace([], {"A": Entity(["x"])}), {}, RogueNetConfig(d_model=4, n_head=1))
         save_checkpoint(tmp_path / "best", net, training={"step": kept})
     expected = [line.format(out=tmp_path) for line in lines]
-    assert evaluation_lines(tmp_path, 500) == expected
+    assert evaluation_lines(read_run(tmp_path), 500) == expected
 
 
 def test_a_reward_ends_a_run_which_can_go_on(tmp_path: Path) -> None:

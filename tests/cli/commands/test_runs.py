@@ -180,7 +180,9 @@ def test_the_curve_of_a_run_on_a_terminal(
 ) -> None:
     make(tmp_path / "a", [0, 1, 2])
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    run_summary._show_curve(tmp_path / "a", Console(file=file, width=200, force_terminal=True))
+    run_summary._show_curve(
+        *run_summary._read(tmp_path / "a"), Console(file=file, width=200, force_terminal=True)
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "mean episode reward"
     assert len(lines) == 2 + 9 + 1
@@ -194,7 +196,7 @@ def test_a_curve_that_cannot_be_read_is_no_failure(
 ) -> None:
     folder = make(tmp_path / "a", [0, 1])
     (folder / "run.json").write_text("{")
-    run_summary._show_curve(folder, Console())
+    run_summary._show_curve(*run_summary._read(folder), Console())
     found = capsys.readouterr()
     assert found.out == ""
     assert found.err.startswith("no learning curve: cannot read the run in")
