@@ -31,8 +31,6 @@ MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], P
 """Makes the network to train from the spaces of the environments."""
 TEACHER: Final = "teacher"
 """Folder of the teacher's network, in the folder of the run."""
-
-
 _STEP_FACTOR: Final = 1.5
 _LEAST_STEP: Final = 0.01
 _MOST_STEP: Final = 10.0

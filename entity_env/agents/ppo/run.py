@@ -15,11 +15,7 @@ import numpy as np
 import torch
 
 from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
-from entity_env.agents.ppo.checkpoint import (
-    has_lock,
-    load_learner,
-    save_learner,
-)
+from entity_env.agents.ppo.checkpoint import has_lock, load_learner, save_learner
 from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
 from entity_env.agents.ppo.learner import (
@@ -40,7 +36,7 @@ from entity_env.agents.ppo.process import HeldInterrupt
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.tracking.advice import RunHistory, log_hints
-from entity_env.agents.ppo.tracking.hints import hint_facts
+from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
 from entity_env.agents.ppo.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
@@ -67,11 +63,7 @@ from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.mlp import (
-    CNNPolicy as CNNPolicy,
-    MLPPolicy as MLPPolicy,
-)
-from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.transfer import fine_tuning
 from entity_env.authoring.game_traceback import text_of
 from entity_env.core.space_json import differences
@@ -113,7 +105,7 @@ class Run(TrainState):
         self.rank = peers.rank
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
-        self._written = None if peers.rank else out
+        self.written = None if peers.rank else out
         """Folder that this rank writes to."""
         self.error = None
         self.is_resumed = False
@@ -136,6 +128,8 @@ class Run(TrainState):
         """By callbacks, since the last point of the curves."""
         self._facts: dict[str, object] = {}
         """What `run.json` says besides, from the end on."""
+        self._hints: list[Hint] = []
+        """Known at the end."""
         self._has_ended = False
         """Whether callbacks were called for the last time."""
         self.limit = TimeLimit(config.max_train_time_s)
@@ -181,8 +175,8 @@ class Run(TrainState):
 
     def describe(self, **facts: object) -> None:
         self._facts |= facts
-        if self._has_ended and not self.peers.rank:
-            end_run(self._written, self._described, self.learner.step, self._facts)
+        if self._has_ended:
+            end_run(self.written, self._described, self.learner.step, self._facts)
 
     def record(self, name: str, value: float) -> None:
         if problem := metric_problem(name, value):
@@ -201,7 +195,7 @@ class Run(TrainState):
 
     def add_random_play(self, random_play: RandomPlay) -> None:
         self._progress = replace(self._progress, random_play=random_play)
-        self._described = add_random_play(self._written, self._described, random_play)
+        self._described = add_random_play(self.written, self._described, random_play)
 
     def save_copy(
         self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
@@ -243,8 +237,8 @@ class Run(TrainState):
         self._has_ended = True
         self.error = error
         self.interrupt.is_ending = True
-        hints = self.history.hints(self._progress, self.config)
-        self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(hints))
+        self._hints = self.history.hints(self._progress, self.config)
+        self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(self._hints))
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -266,7 +260,7 @@ class Run(TrainState):
     def result(self, signum: int | None) -> TrainResult:
         """What `train` returns."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
-        hints = tuple(map(str, self.history.hints(self._progress, self.config)))
+        hints = tuple(map(str, self._hints))
         progress = self._progress
         if progress.elapsed_s <= self._elapsed_before:  # no update has ended
             elapsed_s = self._elapsed_before + self.limit.elapsed_s
@@ -297,15 +291,13 @@ class Run(TrainState):
         if has_teacher(self.config):
             self._teacher = load_teacher(path, net)
 
-    def writer(
-        self, out: Path | None, given: Mapping[str, object]
-    ) -> AbstractContextManager[WriteCurves]:
+    def writer(self, given: Mapping[str, object]) -> AbstractContextManager[WriteCurves]:
         """Writes `run.json`; returns what writes the curves."""
         step, net = self.learner.step, self.learner.net
         about = about_training(self.vec, net, self.peers.size, given)
-        self._described = write_run(out, self.config, step, about)
+        self._described = write_run(self.written, self.config, step, about)
         self._progress = replace(self._progress, random_play=self._described.random_play)
-        return curve_writer(out, step, self.recorders, self._described)
+        return curve_writer(self.written, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
         """Resets the environments."""
@@ -382,7 +374,7 @@ class Run(TrainState):
         self.history.add(self._progress)
         if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
             log_hints(news)
-            note_run(self._written, self._described, hint_facts(self.history.shown.values()))
+            note_run(self.written, self._described, hint_facts(self.history.shown.values()))
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""

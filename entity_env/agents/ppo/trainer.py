@@ -9,27 +9,14 @@ from typing import Literal
 import torch
 
 from entity_env.agents.ppo.callbacks import Callback
-from entity_env.agents.ppo.checkpoint import (
-    require_new_run,
-    run_folder,
-)
+from entity_env.agents.ppo.checkpoint import require_new_run, run_folder
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.learner import (
-    MakePolicy,
-    torch_device,
-    torch_threads,
-)
-from entity_env.agents.ppo.peers import (
-    find_peers,
-    gather_reports,
-)
+from entity_env.agents.ppo.learner import MakePolicy, torch_device, torch_threads
+from entity_env.agents.ppo.peers import find_peers, gather_reports
 from entity_env.agents.ppo.process import freeze_gc, tune_malloc
 from entity_env.agents.ppo.run import Run
 from entity_env.agents.ppo.tracking.advice import log_settings
-from entity_env.agents.ppo.tracking.progress import (
-    TrainProgress,
-    TrainResult,
-)
+from entity_env.agents.ppo.tracking.progress import TrainProgress, TrainResult
 from entity_env.agents.ppo.tracking.recorders import Recorder
 from entity_env.agents.rogue_net.torch_net.mlp import (
     CNNPolicy as CNNPolicy,
@@ -39,10 +26,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
 from entity_env.authoring.game_traceback import is_a
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
-from entity_env.errors import (
-    TrainingDivergedError,
-    UsageError,
-)
+from entity_env.errors import TrainingDivergedError, UsageError
 
 
 def train(
@@ -116,14 +100,13 @@ def _train(
     config, peers = run.config, run.peers
     resume_path = _resume_path(resume, run.out) if resume else None
     cause = None
-    written = None if peers.rank else run.out
-    with run_folder(written), run.interrupt as interrupt:
+    with run_folder(run.written), run.interrupt as interrupt:
         if resume_path is not None:
             run.resume(resume_path)
-        elif written is not None:
-            require_new_run(written)
+        elif run.written is not None:
+            require_new_run(run.written)
         computing = run.kernels.running(run.learner.step)
-        with run.writer(written, about) as write_curves, freeze_gc() as freeze, computing:
+        with run.writer(about) as write_curves, freeze_gc() as freeze, computing:
             try:
                 try:
                     collector, begun = run.begin(), run.learner.update
