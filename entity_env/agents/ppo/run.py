@@ -128,8 +128,7 @@ class Run(TrainState):
         """By callbacks, since the last point of the curves."""
         self._facts: dict[str, object] = {}
         """What `run.json` says besides, from the end on."""
-        self._hints: list[Hint] = []
-        """Known at the end."""
+        self._hints: list[Hint] = []  # at the end
         self._has_ended = False
         """Whether callbacks were called for the last time."""
         self.limit = TimeLimit(config.max_train_time_s)
