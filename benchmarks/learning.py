@@ -3,9 +3,15 @@
 Ordinary control tasks beside Stable-Baselines3's PPO with its defaults, on the same steps: in eight
 environments (fast) and in one (often better); ours is compared with the better of them in reward,
 and with the faster of them in speed. And entity-gym's own games beside enn-trainer, which is told
-what it learns its games with (`benchmarks/peers/training.py`), where ours keeps its defaults. A run
-is a process with one thread. A control task is judged by the mean reward of 40 episodes played
-greedily after learning (`sampled`: 40 with actions drawn), a game of entity-gym by the last tenth.
+what it learns its games with (`benchmarks/peers/training.py`), where ours keeps its defaults. And
+twenty games of `benchmarks/games`, where the defaults, which are chosen for each game, are compared
+with eight settings that are the same for all games.
+
+A run is a process with one thread. A control task is judged by the mean reward of 40 episodes
+played greedily after learning (`sampled`: 40 with actions drawn), a game of entity-gym by the last
+tenth, one of the twenty by sampled episodes after learning: 0 is random play, 1 the scripted
+player. Games that need a package that is not installed are left out, and those that are held out
+unless they are named.
 
 `--keep FILE` writes every run down as it ends, and takes up those that are there; `--picture FILE`
 draws the curves. The peers' environment `.venv-learning` is made where it is missing.
@@ -27,10 +33,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import report
+from benchmarks.games.registry import BENCHMARK_GAMES
+from benchmarks.games.train import DEFAULT, SETTINGS
 from benchmarks.peers.environment import ROOT, made_python
 from benchmarks.peers.trainee import ONE_THREAD, Trainee
 from benchmarks.peers.training import CONTROL_TASKS, NUM_PIECES, TASKS as ENTITY_TASKS
 from benchmarks.vec import Progress
+from entity_env.agents.intervals import interquartile_mean
 
 _FOLDER = ROOT / ".venv-learning"
 _PEERS = ("stable-baselines3==2.9.2", "gymnasium[box2d]", "minigrid==3.2.0", "minatar==1.0.15")
@@ -44,6 +53,9 @@ _SB3 = ("sb3", "sb3_1")
 _NUM_ENTITY_SEEDS = 9
 _ROUNDING = 1e-6
 """Of rewards that are added up in another order."""
+_GAMES = tuple(
+    name for name, game in BENCHMARK_GAMES.items() if game.is_installed and not game.held_out
+)
 
 Run = dict[str, Any]
 
@@ -65,7 +77,7 @@ def main() -> None:
         Job(task, who, seed)
         for task in given.only
         for seed in range(1, 1 + _num_seeds(task, given.seeds))
-        for who in (("ours", *_SB3) if task in CONTROL_TASKS else ("ours", "enn"))
+        for who in _who(task)
     ]
     runs = _runs(jobs, given.keep, given.jobs, progress)
     progress.end()
@@ -76,7 +88,10 @@ def main() -> None:
     figures: dict[str, float] = {}
     for task in given.only:
         of_task = [run for run in runs if run["task"] == task]
-        figures |= (_control if task in CONTROL_TASKS else _entities)(task, of_task)
+        figures |= _family(task)(task, of_task)
+    games = [[run for run in runs if run["task"] == name] for name in _GAMES if name in given.only]
+    if games:
+        figures |= _all_games(games)
     names = [task for task in _REPORTED if task in given.only]
     if names:
         figures["as_good_as_sb3_of_six"] = sum(figures[f"{name}_as_good"] for name in names)
@@ -88,8 +103,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
-    tasks = [*CONTROL_TASKS, *ENTITY_TASKS]
-    parser.add_argument("--only", nargs="+", choices=tasks, default=tasks, metavar="TASK")
+    tasks = [*CONTROL_TASKS, *ENTITY_TASKS, *_GAMES]
+    choices = [*tasks, *(name for name in BENCHMARK_GAMES if name not in tasks)]
+    parser.add_argument("--only", nargs="+", choices=choices, default=tasks, metavar="TASK")
     parser.add_argument("--seeds", type=int, help="runs of each; default 3, of entities 9")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="where runs are written down")
@@ -98,7 +114,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def _num_seeds(task: str, given: int | None) -> int:
-    return given or (3 if task in CONTROL_TASKS else _NUM_ENTITY_SEEDS)
+    return given or (_NUM_ENTITY_SEEDS if task in ENTITY_TASKS else 3)
+
+
+def _who(task: str) -> tuple[str, ...]:
+    """Trainers of a task, or the settings of ours."""
+    if task in BENCHMARK_GAMES:
+        return (DEFAULT, *SETTINGS)
+    return ("ours", *_SB3) if task in CONTROL_TASKS else ("ours", "enn")
 
 
 def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progress) -> list[Run]:
@@ -108,15 +131,21 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
     lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
     kept = {_job(run): run for run in map(json.loads, lines)}
     todo = [job for job in jobs if job not in kept]
-    python = _python(progress.say) if any(job.task in CONTROL_TASKS for job in todo) else None
+    has_peers = any(job.task in CONTROL_TASKS for job in todo)
+    python = _python(progress.say) if has_peers else Path(sys.executable)
     lock = threading.Lock()
 
     def made(job: Job) -> None:
-        run = _control_run(job, python) if python and job.who != "enn" else None
         if job.task in ENTITY_TASKS:
             run = _entity_run(job)
+        elif job.task in CONTROL_TASKS:
+            run = _process(python, "benchmarks.peers.learn", job.who, job.task, job.seed)
+        else:
+            run = _process(
+                Path(sys.executable), "benchmarks.games.train", job.task, job.who, job.seed
+            )
         with lock:
-            kept[job] = {"task": job.task, "who": job.who, "seed": job.seed, **(run or {})}
+            kept[job] = {"task": job.task, "who": job.who, "seed": job.seed, **run}
             if keep is not None:
                 with keep.open("a") as file:
                     file.write(json.dumps(kept[job]) + "\n")
@@ -133,17 +162,18 @@ def _job(run: Run) -> Job:
     return Job(run["task"], run["who"], run["seed"])
 
 
-def _control_run(job: Job, python: Path) -> Run:
-    """One run of a control task, in a process of its own."""
+def _process(python: Path, module: str, *arguments: object) -> Run:
+    """One run, in a process of its own."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [str(python), "-m", "benchmarks.peers.learn", job.who, job.task, str(job.seed)],
+        [str(python), "-m", module, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise SystemExit(f"{done.stderr}\n{job} has failed")
+        raise SystemExit(f"{done.stderr}\n{module} {arguments} has failed")
     run: Run = json.loads(done.stdout)
     return run
 
@@ -194,6 +224,51 @@ def _entities(task: str, runs: Iterable[Run]) -> dict[str, float]:
         f"{task}_vs_enn": statistics.mean(rewards["ours"]) / statistics.mean(rewards["enn"]),
         f"steps_per_cpu_s_vs_enn_{task}": _speed(of["ours"]) / _speed(of["enn"]),
     }
+
+
+def _game(task: str, runs: Iterable[Run]) -> dict[str, float]:
+    """Figures of one of the twenty games: those of the default, and of the best of the others."""
+    of = {
+        who: [run["sampled"] for run in runs if run["who"] == who] for who in (DEFAULT, *SETTINGS)
+    }
+    means = {who: statistics.mean(each) for who, each in of.items()}
+    best = max(SETTINGS, key=lambda who: means[who])
+    spread = max(statistics.pstdev(of[who]) for who in (DEFAULT, best))
+    figures: dict[str, float] = {}
+    for who in of:
+        interval = interquartile_mean([of[who]])
+        figures |= {f"{task}_{who}": interval.value}
+        if interval.is_known:
+            figures |= {f"{task}_{who}_low": interval.low, f"{task}_{who}_high": interval.high}
+    return {
+        **figures,
+        f"{task}_beats_scripted": float(means[DEFAULT] >= 1),
+        f"{task}_minus_best": means[DEFAULT] - means[best],
+        f"{task}_as_good": float(means[DEFAULT] >= means[best] - spread - _ROUNDING),
+    }
+
+
+def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
+    """Figures of all games together: interquartile means, and how often the default holds."""
+    figures: dict[str, float] = {"games": len(games)}
+    for who in (DEFAULT, *SETTINGS):
+        scores = [[run["sampled"] for run in runs if run["who"] == who] for runs in games]
+        interval = interquartile_mean(scores)
+        figures |= {f"games_{who}": interval.value}
+        if interval.is_known:
+            figures |= {f"games_{who}_low": interval.low, f"games_{who}_high": interval.high}
+    each = [_game(runs[0]["task"], runs) for runs in games]
+    for name in ("beats_scripted", "as_good"):
+        found = [value for game in each for key, value in game.items() if key.endswith(name)]
+        figures[f"games_{name}"] = sum(found)
+    return figures
+
+
+def _family(task: str) -> Callable[[str, Iterable[Run]], dict[str, float]]:
+    """What makes the figures of a task."""
+    if task in BENCHMARK_GAMES:
+        return _game
+    return _control if task in CONTROL_TASKS else _entities
 
 
 def _mean(runs: Sequence[Run], name: str) -> float:

@@ -1,44 +1,22 @@
 """Table of random and scripted play: `python -m benchmarks.games [--write] [NAME ...]`.
 
-In a game with several seats both meet random moves, and the last column is random moves against
-the scripted player.
+In a game with several seats both meet random moves; the last two columns are the same players
+against the scripted one. `normalized` puts scores between these two.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
-from pathlib import Path
-from typing import Final
 
-from benchmarks.games.measure import measure
+from benchmarks.games.measure import SCORES, scores_of
 from benchmarks.games.registry import BENCHMARK_GAMES, BenchmarkGame
-from entity_env.agents import RandomAgent
-from entity_env.agents.against import MakeAgent
-
-SCORES: Final = Path(__file__).with_name("scores.json")
-
-
-def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]:
-    """Of `random`, `scripted`, and with several seats also of `random_against_scripted`."""
-    pairs: dict[str, tuple[MakeAgent, MakeAgent]] = {
-        "random": (RandomAgent, RandomAgent),
-        "scripted": (game.scripted, RandomAgent),
-    }
-    if game.seats > 1 and game.score != "joint score":
-        pairs["random_against_scripted"] = (RandomAgent, game.scripted)
-    found = {name: asdict(measure(game, *each, episodes)) for name, each in pairs.items()}
-    return {
-        name: {key: round(value, 3) for key, value in figures.items()}
-        for name, figures in found.items()
-    }
 
 
 def line_of(game: BenchmarkGame, scores: dict[str, dict[str, float]]) -> str:
     """A line of the table."""
-    columns = [f"{each['score']:9.2f} ± {each['error']:6.2f}" for each in scores.values()]
-    columns += [""] * (3 - len(columns))
+    columns = [f"{each['score']:9.2f} ± {each['half']:6.2f}" for each in scores.values()]
+    columns += [""] * (4 - len(columns))
     rest = f"{scores['random']['length']:7.1f} {scores['random']['decisions_per_s']:8.0f}"
     mark = "held out" if game.held_out else ""
     return (
@@ -49,11 +27,11 @@ def line_of(game: BenchmarkGame, scores: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="games; default: all installed")
-    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--write", action="store_true", help=f"update {SCORES.name}")
     options = parser.parse_args()
     kept = json.loads(SCORES.read_text()) if SCORES.exists() else {}
-    heads = ("random", "scripted", "random : scripted")
+    heads = ("random", "scripted", "random : scripted", "scripted : scripted")
     print(
         f"{'game':14} {'scored by':11} {' '.join(f'{each:18}' for each in heads)}  length     per s"
     )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
 
 from benchmarks.games.registry import BenchmarkGame
 from entity_env import Episode
+from entity_env.agents import RandomAgent
 from entity_env.agents.against import MakeAgent
+from entity_env.agents.intervals import mean_of
+
+SCORES: Final = Path(__file__).with_name("scores.json")
+"""Of random and scripted play, for each game."""
 
 
 @dataclass(frozen=True)
@@ -17,14 +25,14 @@ class Result:
 
     Args:
         score: mean, of the kind that the game's entry names.
-        error: standard error of the mean.
+        half: half of its 95 % interval, see `mean_of`.
         length: mean number of decisions per episode of the player.
         longest: most decisions of one episode.
         decisions_per_s: of all seats, including the game's own time.
     """
 
     score: float
-    error: float
+    half: float
     length: float
     longest: int
     decisions_per_s: float
@@ -52,9 +60,10 @@ def measure(
         lengths.append(played[seat].length)
         decisions += sum(each.length for each in played)
     elapsed_s = time.perf_counter() - begin
-    error = statistics.stdev(scores) / len(scores) ** 0.5
-    mean = statistics.mean(scores)
-    return Result(mean, error, statistics.mean(lengths), max(lengths), decisions / elapsed_s)
+    mean = mean_of(scores)
+    return Result(
+        mean.value, mean.half, statistics.mean(lengths), max(lengths), decisions / elapsed_s
+    )
 
 
 def _score(game: BenchmarkGame, played: list[Episode], seat: int) -> float:
@@ -66,3 +75,32 @@ def _score(game: BenchmarkGame, played: list[Episode], seat: int) -> float:
         return own
     mean = statistics.mean(rewards)
     return 0.5 if abs(own - mean) < 1e-6 else float(own > mean)
+
+
+def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]:
+    """Of `random` and `scripted`; with several seats also `..._against_scripted` for both."""
+    pairs: dict[str, tuple[MakeAgent, MakeAgent]] = {
+        "random": (RandomAgent, RandomAgent),
+        "scripted": (game.scripted, RandomAgent),
+    }
+    if game.has_company:
+        pairs["random_against_scripted"] = (RandomAgent, game.scripted)
+        pairs["scripted_against_scripted"] = (game.scripted, game.scripted)
+    found = {name: asdict(measure(game, *each, episodes)) for name, each in pairs.items()}
+    return {
+        name: {key: round(value, 3) for key, value in figures.items()}
+        for name, figures in found.items()
+    }
+
+
+def normalized(game: BenchmarkGame, score: float) -> float:
+    """A score from 0, random play, to 1, the scripted player, in the same company.
+
+    Args:
+        game: that was played.
+        score: of one agent, against scripted players if others take part.
+    """
+    scores = json.loads(SCORES.read_text())[game.name]
+    company = "_against_scripted" if game.has_company else ""
+    low, high = (scores[f"{each}{company}"]["score"] for each in ("random", "scripted"))
+    return float((score - low) / (high - low))

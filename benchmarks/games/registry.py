@@ -48,6 +48,11 @@ class BenchmarkGame:
         return f"{self.module.replace('.', '/')}.py"
 
     @property
+    def has_company(self) -> bool:
+        """Whether other players decide what a score is worth."""
+        return self.seats > 1 and self.score != "joint score"
+
+    @property
     def is_installed(self) -> bool:
         """Whether the packages that it needs are installed."""
         return all(find_spec(each) is not None for each in self.needs)
@@ -81,18 +86,18 @@ BENCHMARK_GAMES: Final = {
         BenchmarkGame("inventory", 100_000),
         BenchmarkGame("lander", 300_000),
         BenchmarkGame("drones", 150_000, held_out=True),
-        BenchmarkGame("dodge", 150_000),
+        BenchmarkGame("dodge", 300_000),
         BenchmarkGame("fire_brigade", 15_000, held_out=True),
         BenchmarkGame("tower_defense", 10_000),
-        BenchmarkGame("skirmish", 80_000, "win rate", seats=2),
+        BenchmarkGame("skirmish", 150_000, "win rate", seats=2),
         BenchmarkGame("bluff", 100_000, seats=4),
         BenchmarkGame("bids", 100_000, "win rate", seats=2, held_out=True),
         BenchmarkGame("throws", 150_000, "win rate", seats=2),
-        BenchmarkGame("hunters", 100_000, seats=2),
-        BenchmarkGame("connect_four", 100_000, "win rate", seats=2, needs=_CLASSIC),
-        BenchmarkGame("leduc_holdem", 60_000, seats=2, needs=(*_CLASSIC, "rlcard")),
-        BenchmarkGame("simple_spread", 150_000, "joint score", seats=3, needs=_MPE),
-        BenchmarkGame("simple_tag", 100_000, seats=4, needs=_MPE),
+        BenchmarkGame("hunters", 200_000, seats=2),
+        BenchmarkGame("connect_four", 150_000, "win rate", seats=2, needs=_CLASSIC),
+        BenchmarkGame("leduc_holdem", 100_000, seats=2, needs=(*_CLASSIC, "rlcard")),
+        BenchmarkGame("simple_spread", 200_000, "joint score", seats=3, needs=_MPE),
+        BenchmarkGame("simple_tag", 180_000, seats=4, needs=_MPE),
         BenchmarkGame("simple_push", 100_000, seats=2, held_out=True, needs=_MPE),
     )
 }
