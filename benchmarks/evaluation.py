@@ -15,9 +15,9 @@ from typing import Final
 
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env.agents.ppo import PPOConfig, train
-from entity_env.cli.commands.train import preset_of
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import load_game, make_vec_env
+from entity_env.cli.training import defaults_of, preset_of
 
 _STEPS: Final = {"cartpole": 100_000, "snake": 200_000}
 
@@ -42,12 +42,12 @@ def evaluation_overhead(rounds: int = 5) -> Mapping[str, float]:
 def _train(name: str, steps: int, *, is_evaluated: bool) -> float:
     """Seconds of processor time."""
     game = load_game(name)
-    preset = preset_of(game)
-    config = PPOConfig(**{**preset.settings_for(preset.num_envs, steps), "num_threads": 1})
+    num_envs, start, _ = defaults_of(game, preset_of(game), (steps, None, None))
+    config = PPOConfig(**{**start, "num_threads": 1})
     plan = EvaluationPlan(eval_interval=None if is_evaluated else 0)
     callbacks = plan.callbacks(game, step_timeout_s=30, on_error="raise", num_workers=0)
     with (
-        make_vec_env(game, preset.num_envs) as vec,
+        make_vec_env(game, num_envs) as vec,
         TemporaryDirectory() as out,
     ):
         begin = process_time()

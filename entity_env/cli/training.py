@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.ppo.config import RESTARTS, values_of
-from entity_env.agents.ppo.presets import PROBE_ENVS, Defaults, GameFigures, Preset
+from entity_env.agents.ppo.presets import (
+    PROBE_ENVS,
+    Defaults,
+    GameFigures,
+    Preset,
+    preset_for,
+)
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.ppo.tracking.runs import RUN_FILE, read_run
 from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
@@ -27,13 +33,13 @@ from entity_env.cli.display.console import Console
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.game_errors import game_errors, load_error
-from entity_env.cli.load_game import has_self_play, is_batch, make_training_env, nearest
+from entity_env.cli.load_game import NAMED, has_self_play, is_batch, make_training_env, nearest
 from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import default_workers
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
-from entity_env.games.azul import AzulTables
+from entity_env.games.azul import AzulTables, azul
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
@@ -307,13 +313,24 @@ class Origin:
         return self if self.path is None else replace(self, path=self.path.resolve())
 
 
+def preset_of(game: Game) -> Preset:
+    """The default settings for a game."""
+    own = NAMED.get(game.name)
+    is_own = own is not None and own.play is game.play
+    if game.play is azul.play:  # whose settings are those of its self-play environments
+        is_own = has_self_play(game)
+    name = game.name if is_own else None
+    spaces = game.obs_space(), game.action_space()
+    return preset_for(*spaces, game=name, num_agents=game.num_agents)
+
+
 def defaults_of(
     game: Game,
     preset: Preset,
     sizes: tuple[int | None, int | None, object],
-    step_timeout_s: float | None,
-    on_error: OnError,
-    resumed: Path | None,
+    step_timeout_s: float | None = None,
+    on_error: OnError = "raise",
+    resumed: Path | None = None,
 ) -> Defaults:
     """What a run starts with: its defaults, for which a game may be played at random first.
 
@@ -331,17 +348,16 @@ def defaults_of(
     if preset.is_fitted:
         num_workers = int(step_timeout_s is not None or on_error == "restart")
         make = make_training_env(game, PROBE_ENVS, num_workers, step_timeout_s, on_error)
-        with game_errors(game, ()), make as vec:
+        # A game that fails does so in training too, which keeps a replay of it.
+        with suppress(Exception), make as vec:
             seen = GameFigures.of(vec)
-    found = preset.defaults_for(
+    return preset.defaults_for(
         game.num_agents,
         total_steps,
         seen,
         num_envs=num_envs,
         num_steps=num_steps if isinstance(num_steps, int) else None,
     )
-    begin = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
-    return found._replace(settings=begin | found.settings)
 
 
 class PlannedRun(NamedTuple):

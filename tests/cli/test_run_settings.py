@@ -269,7 +269,7 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
     assert trace[-3:] == [
         "LookupError: boom",
         "raised by Fails.on_update, a callback of the run",
-        f"{out / 'checkpoint'} has step 64: resume goes on",
+        f"{out / 'checkpoint'} has step 32: resume goes on",
     ]
     (tmp_path / "broken.py").write_text("import nothing_such")
     other = str(tmp_path / "other")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from entity_env.agents.ppo.presets import named_preset, preset_for
+from entity_env.agents.ppo.presets import GameFigures, named_preset, preset_for
 from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.core.validation import require_choice
@@ -352,15 +352,17 @@ class PPOConfig:
     def for_env(
         cls, vec: VecEnvironment, *, preset: str | None = None, **settings: object
     ) -> PPOConfig:
-        """Settings that suit the kind of environment, with the given ones in their place.
+        """Settings that suit the environments, with the given ones in their place.
+
+        Where the preset is fitted (see `Preset`), the environments are reset and played at random
+        first, for two seconds at most: reset them before you use them.
 
         Args:
             vec: the environments.
             preset: name of one of `PRESETS`; None = the one that suits the spaces: "control" (an
                 MLP, normalized returns) for observations of fixed size and no select action,
-                "pictures" for those with a picture, "versus" for several agents in an
-                environment, "entities" for all others. All of them make more gradient steps
-                than the defaults of this class.
+                "pictures" for those with a picture, "entities" for all others. All of them make
+                more gradient steps than the defaults of this class.
             settings: fields of this class.
 
         Raises:
@@ -371,11 +373,13 @@ class PPOConfig:
         _require_known(settings)
         spaces, num_agents = (vec.obs_space(), vec.action_space()), getattr(vec, "num_agents", 1)
         found = named_preset(preset) if preset else preset_for(*spaces, num_agents=num_agents)
-        total_steps = settings.get("total_steps")
-        if not isinstance(total_steps, int):  # refused by the class, unless there is none
-            total_steps = None
-        own = found.settings_for(vec.num_rows, total_steps)
-        return cls(**{**own, **settings})
+        # Values of other types are refused by the class, unless they are left out.
+        sizes = {name: settings.get(name) for name in ("total_steps", "num_steps")}
+        given = {name: value for name, value in sizes.items() if isinstance(value, int)}
+        seen = GameFigures.of(vec) if found.is_fitted else None
+        num_envs = vec.num_rows // num_agents
+        own = found.defaults_for(num_agents, seen=seen, num_envs=num_envs, **given)
+        return cls(**{**own.settings, **settings})
 
     def for_fine_tuning(self) -> PPOConfig:
         """These settings for a network that can play already, such as `initialized_from` makes.

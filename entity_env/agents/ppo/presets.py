@@ -183,9 +183,10 @@ class Preset:
         return {**settings, "num_steps": max(size // num_rows, 8)}
 
     def _rollout_size(self, total_steps: int) -> int:
-        """Decisions of a rollout."""
+        """Decisions of a rollout: a quarter of the run at most."""
         least, most = self.rollout_sizes or (1, total_steps)
-        return max(least, min(total_steps // self.num_rollouts, most))
+        wanted = max(least, min(total_steps // self.num_rollouts, most))
+        return min(wanted, max(total_steps // 4, 1))
 
 
 # More gradient steps than for entities, and values in units of their deviation: returns are in the
@@ -218,44 +219,11 @@ _PICTURES: Final = replace(
 PRESETS: Final[Mapping[str, Preset]] = {
     preset.name: preset
     for preset in (
-        # Xor: with the larger steps of `PPOConfig`, or less reward for entropy, the policy is sure
-        # of itself before it is right, and stays so; without `target_kl` it may lose what it has.
+        # Entropy counts the same for one actor and for ten, and returns in the hundreds the same as
+        # those of 1; see docs/explanation/defaults.md for what each choice was measured on.
         Preset(
             "entities",
             "any number of entities",
-            settings={
-                "learning_rate": 0.001,
-                "minibatch_size": 256,
-                "ent_coef": 0.1,
-                "target_kl": 0.02,
-            },
-        ),
-        _CONTROL,
-        _PICTURES,
-        # A RogueNet takes many gradient steps before it tells one position of a board from
-        # another: with the smaller steps of "entities" tic-tac-toe is sure of itself, and wrong.
-        Preset(
-            "versus",
-            "several agents, with any number of entities",
-            settings={
-                # Eight heads learn perfect moves in half the steps of two, at the same price.
-                "net": RogueNetConfig(n_head=8),
-                "num_steps": 32,
-                "minibatch_size": 384,
-                "update_epochs": 10,
-                "learning_rate": 0.01,
-                "norm_returns": True,
-                "clip_vloss": False,
-                "ent_coef": 0.1,
-                "target_kl": 0.3,
-                "max_grad_norm": 0.5,
-            },
-        ),
-        # For any game, of one agent or several: entropy counts the same for one actor and for ten,
-        # and returns in the hundreds the same as those of 1.
-        Preset(
-            "fitted",
-            "this game, as random play shows it",
             num_envs=32,
             settings={
                 "total_steps": 400_000,
@@ -272,6 +240,27 @@ PRESETS: Final[Mapping[str, Preset]] = {
             rollout_sizes=(512, 8192),
             num_rollouts=60,
             is_fitted=True,
+        ),
+        _CONTROL,
+        _PICTURES,
+        # A RogueNet takes many gradient steps before it tells one position of a board from
+        # another: with smaller ones tic-tac-toe is sure of itself, and wrong.
+        Preset(
+            "board",
+            "small board games",
+            settings={
+                # Eight heads learn perfect moves in half the steps of two, at the same price.
+                "net": RogueNetConfig(n_head=8),
+                "num_steps": 32,
+                "minibatch_size": 384,
+                "update_epochs": 10,
+                "learning_rate": 0.01,
+                "norm_returns": True,
+                "clip_vloss": False,
+                "ent_coef": 0.1,
+                "target_kl": 0.3,
+                "max_grad_norm": 0.5,
+            },
         ),
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
         # ten steps, so later rewards hardly count.
@@ -319,7 +308,7 @@ _OF_GAMES: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     "pendulum": ("control", {"total_steps": 150_000, "gamma": 0.9}),
     # Few positions and short games: with one block, and moves drawn as freely until the end, a run
     # leaves no reply untried that perfect play could win from.
-    "tic_tac_toe": ("versus", {"net": RogueNetConfig(n_layer=1), "anneal_entropy": False}),
+    "tic_tac_toe": ("board", {"net": RogueNetConfig(n_layer=1), "anneal_entropy": False}),
     "azul": ("azul", {}),
 }
 """By name of a game: its preset, and what else is different."""
@@ -344,7 +333,7 @@ def preset_for(
         preset = PRESETS[name]
         return replace(preset, settings={**preset.settings, **settings})
     if not is_flat(obs_space, action_space):
-        return PRESETS["entities" if num_agents == 1 else "versus"]
+        return PRESETS["entities"]
     return PRESETS["control" if picture_of(obs_space) is None else "pictures"]
 
 

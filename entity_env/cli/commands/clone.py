@@ -20,7 +20,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, changed_rules, identity_of
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.commands.replay import game_of
-from entity_env.cli.commands.train import preset_of, require_text, require_unused
+from entity_env.cli.commands.train import require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
@@ -42,6 +42,7 @@ from entity_env.cli.options import (
     require_writable,
     set_option,
 )
+from entity_env.cli.training import preset_of
 from entity_env.core.space_json import differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED

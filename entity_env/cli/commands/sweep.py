@@ -18,7 +18,6 @@ from entity_env.agents.ppo.presets import PRESETS, Preset
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.identity import about_game, identity_of
-from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay
 from entity_env.cli.evaluation import EvaluationPlan
@@ -35,6 +34,7 @@ from entity_env.cli.options import (
     set_option,
     transport_option,
 )
+from entity_env.cli.training import defaults_of, preset_of
 from entity_env.core.validation import num_cores
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
@@ -165,8 +165,7 @@ def _plan(
     from entity_env.cluster.search_range import SearchRange
     from entity_env.cluster.sweep import Sweep
 
-    num_envs = preset.num_envs if num_envs is None else num_envs
-    start = preset.settings_for(num_envs * game.num_agents, steps)
+    num_envs, start, _ = defaults_of(game, preset, (steps, num_envs, None))
     config = PPOConfig(**{**start, "seed": seed})
     evaluate = partial(
         EvaluationPlan().callbacks,

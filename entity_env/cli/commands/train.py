@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,12 +12,7 @@ from typing import Final
 import click
 
 from entity_env.agents.ppo.config import COMPILE_MODES
-from entity_env.agents.ppo.presets import (
-    DEFAULT_OPPONENTS,
-    PRESETS,
-    Preset,
-    preset_for,
-)
+from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
@@ -24,16 +20,11 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     read_header,
     require_place,
 )
-from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.game import Transport
 from entity_env.authoring.identity import about_game
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import EvaluationPlan, evaluation_options
-from entity_env.cli.load_game import (
-    NAMED,
-    has_self_play,
-    load_game,
-    tell_of_changes,
-)
+from entity_env.cli.load_game import load_game, tell_of_changes
 from entity_env.cli.opponents import take_opponents, told
 from entity_env.cli.options import (
     ENVS,
@@ -72,25 +63,14 @@ from entity_env.cli.training import (
     changed_config,
     defaults_of,
     load_callback,
+    preset_of,
     train_here,
     train_on_ray,
 )
 from entity_env.errors import CheckpointError, UsageError, shown
-from entity_env.games.azul import azul
 from entity_env.vec.options import OnError
 
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
-
-
-def preset_of(game: Game) -> Preset:
-    """The default settings for a game."""
-    own = NAMED.get(game.name)
-    is_own = own is not None and own.play is game.play
-    if game.play is azul.play:  # whose settings are those of its self-play environments
-        is_own = has_self_play(game)
-    name = game.name if is_own else None
-    spaces = game.obs_space(), game.action_space()
-    return preset_for(*spaces, game=name, num_agents=game.num_agents)
 
 
 @click.command(cls=RunCommand, epilog=CONFIG_HELP)
@@ -289,7 +269,8 @@ def train(
     chosen, shares, pooled = take_opponents(chosen, options, resumed)
     sizes = (steps or given.total_steps, num_envs, options.get("num_steps"))
     num_envs, start, reasons = defaults_of(chosen, own, sizes, step_timeout_s, on_error, resumed)
-    asked = given.applied(origin.start(chosen, start))
+    compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
+    asked = given.applied(origin.start(chosen, compiled | start))
     config = origin.checked(changed_config(asked, {"total_steps": steps, **options}), resume)
     if resume:
         words = "; ".join([f"resuming {out}", *given.changes(start, config)])
@@ -299,8 +280,7 @@ def train(
     require_writable(out)
     _announce(launched, words, [*reasons, *told(shares), *origin.changes(chosen)])
     about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}
-    about |= {"defaults": list(reasons)} if reasons else {}
-    about["command"] = sys.argv  # of this process: on a cluster others train
+    about |= {"command": sys.argv} | ({"defaults": list(reasons)} if reasons else {})
     kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
     run = PlannedRun(
         *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume),

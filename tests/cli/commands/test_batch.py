@@ -18,8 +18,8 @@ from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.check import check_game
 from entity_env.cli import main
-from entity_env.cli.commands.train import preset_of
 from entity_env.cli.load_game import is_batch, load_game, make_vec_env
+from entity_env.cli.training import preset_of
 from entity_env.core.space_json import differences
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
 from entity_env.vec.batch_env.vec_env import BatchVecEnv

@@ -17,9 +17,9 @@ from rich.console import Console
 from entity_env import Turn
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.train import preset_of
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import is_batch, load_game
+from entity_env.cli.training import preset_of
 from entity_env.games import pixel_maze, pixel_rom
 from entity_env.games.pixel import GridWorld
 from entity_env.games.pixel.look import GREENS, LIGHT_GREENS

@@ -28,7 +28,10 @@ from entity_env.replay import Replay
 from entity_env.vec.evaluation.evaluator import best_reward
 from tests.cli.commands.test_eval import BROKEN
 
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = (
+    *("--num-envs=4", "--num-steps=16", "--num-threads=1"),
+    *("--d-model=8", "--n-layer=1", "--n-head=1"),
+)
 
 
 def run(*args: str) -> Result:
@@ -58,8 +61,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
 
 def test_fitted_settings_follow_the_game_and_stay(tmp_path: Path) -> None:
     out = tmp_path / "a"
-    small = SMALL[1:]
-    result = train(out, *small, "--preset=fitted", "--steps=2000", "--until=1", "--num-workers=0")
+    small = SMALL[2:]
+    result = train(out, *small, "--steps=2000", "--until=1", "--num-workers=0")
     assert result.exit_code == 0, result.output
     found = re.search(r"^(\d+) environments x (\d+) steps: episodes last", result.stdout, re.M)
     assert found is not None
@@ -74,7 +77,7 @@ def test_fitted_settings_follow_the_game_and_stay(tmp_path: Path) -> None:
     assert (read_run(out).about["num_envs"], settings_in(out)["num_steps"]) == (
         *map(int, found.groups()),
     )
-    given = train(tmp_path / "b", *SMALL, "--preset=fitted", "--steps=600", "--num-workers=0")
+    given = train(tmp_path / "b", "--num-envs=4", *small, "--steps=600", "--num-workers=0")
     assert "4 environments x " in given.stdout
 
 
@@ -493,7 +496,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     assert result.stdout.startswith("fine-tuning settings for any number of entities: ")
     beginner, tuned = settings_in(first), settings_in(second)
     assert tuned["learning_rate"] == pytest.approx(0.3 * beginner["learning_rate"])
-    assert (beginner["ent_coef"], tuned["ent_coef"]) == (0.1, 0.01)
+    assert (beginner["ent_coef"], tuned["ent_coef"]) == (0.02, 0.01)
     start, end = (
         float(x) for x in re.findall(r"^start (\S+) -> end (\S+)$", result.stdout, re.M)[0]
     )
@@ -512,7 +515,7 @@ def test_a_policy_stays_close_to_the_agent_that_it_began_with(tmp_path: Path) ->
     """Also after that agent is gone; typed settings take the place of those for fine-tuning."""
     first, second = tmp_path / "first", tmp_path / "second"
     assert train(first, *SMALL, "--steps=64").exit_code == 0
-    words = ("--num-envs=4", "--num-threads=1", "--steps=64", "--eval-interval=0")
+    words = (*SMALL[:2], "--num-threads=1", "--steps=64", "--eval-interval=0")
     typed = ("--learning-rate=0.002", "--set-train=ent_coef=0.05", "--stay-close=0.2")
     result = train(second, "--init-from", str(first), *words, *typed)
     assert (result.exit_code, result.stderr) == (0, "")

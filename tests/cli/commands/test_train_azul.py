@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import load_game as games_by_name, main
-from entity_env.cli.commands.train import preset_of
 from entity_env.cli.load_game import has_self_play, make_training_env
+from entity_env.cli.training import preset_of
 from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import AzulTables, azul, azul_by_id
 from entity_env.vec import VecEnv
@@ -55,7 +55,7 @@ def test_it_has_settings_of_its_own() -> None:
     assert isinstance(net, RogueNetConfig)
     assert net.n_layer == 0
     for game in (azul_by_id, azul.with_settings(num_players=4)):
-        assert preset_of(game).name == "versus"
+        assert preset_of(game).name == "entities"
     assert preset_of(snake).name == "entities"
     own = preset_of(tic_tac_toe).settings
     assert (own["net"], own["anneal_entropy"]) == (RogueNetConfig(n_layer=1), False)

@@ -35,7 +35,8 @@ async def turns(agent, fails, interrupts):
         me.x += move.value
         if fails and i == 3:
             raise ValueError("a bug in a task")
-        if interrupts and i == 4:
+        # Not in the look at the game before the run.
+        if interrupts and i == 4 and os.path.exists(os.path.dirname(interrupts) + "/run/run.json"):
             with suppress(FileExistsError):
                 os.mkdir(interrupts)  # once
                 os.kill(int(os.path.basename(interrupts)), signal.SIGINT)

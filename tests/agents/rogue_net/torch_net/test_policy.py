@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from entity_env import ActionSpace, CheckpointError, Entity, ObsSpace, SchemaError, UsageError
 from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, train
-from entity_env.agents.ppo.presets import PRESETS
+from entity_env.agents.ppo.presets import PRESETS, GameFigures
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     MLPConfig,
@@ -307,9 +307,10 @@ class TestForEnv:
     def test_of_entities_is_a_rogue_net(self) -> None:
         with VecEnv(snake, 2) as vec:
             config = PPOConfig.for_env(vec)
-        assert config == PPOConfig(**PRESETS["entities"].settings)
+            seen = GameFigures.of(vec)
+        fitted = PRESETS["entities"].defaults_for(1, seen=seen, num_envs=2)
+        assert config == PPOConfig(**fitted.settings)
         assert isinstance(config.net, RogueNetConfig)
-        assert config.num_steps == PPOConfig().num_steps  # whatever the number of environments
 
     def test_refuses_what_is_no_setting(self) -> None:
         with VecEnv(snake, 2) as vec, pytest.raises(UsageError, match="no setting 'lr'"):
