@@ -158,7 +158,10 @@ def picture(file: str) -> None:
     shape = (-(-len(names) // num_columns), num_columns)
     size = (4 * shape[1], 2.6 * shape[0])
     figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
-    colours = {"ours": "#c03028", "sb3": "#3060c0", "sb3_1": "#60a0e0", "enn": "#308030"}
+    ours, others = "#c03028", "#b8b8b8"
+    colours = {"ours": ours, "default": ours, "sb3_1": "#60a0e0", "enn": "#308030"}
+    if "default" not in {run["who"] for run in runs}:
+        colours["sb3"] = "#3060c0"  # a trainer there, settings of ours among those of games
     for panel in panels.flat[len(names) :]:
         panel.axis("off")
     for name, panel in zip(names, panels.flat, strict=False):
@@ -167,8 +170,9 @@ def picture(file: str) -> None:
         of_task = sorted((run for run in runs if run["task"] == name), key=lambda run: run["who"])
         for who, lines in groupby(of_task, key=lambda run: run["who"]):
             for i, line in enumerate(lines):
-                label = who if i == 0 else None
-                panel.plot(*zip(*line["curve"], strict=True), colours[who], label=label, lw=1)
+                label = who if i == 0 and who in colours else None
+                colour = colours.get(who, others)
+                panel.plot(*zip(*line["curve"], strict=True), colour, label=label, lw=1)
     panels.flat[0].legend(fontsize=8)
     figure.supxlabel("steps", fontsize=9)
     figure.supylabel("mean episode reward", fontsize=9)
