@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
@@ -46,6 +46,8 @@ class VecEnvBase(ABC):
         self.num_agents = num_agents
         self.num_rows = num_envs * num_agents
         self.autoreset: Autoreset = autoreset
+        self.can_reset_envs = True
+        """Whether `reset_envs` can reset some environments while others play on."""
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), num_agents)
         self._is_closed = False
 
@@ -74,13 +76,6 @@ class VecEnvBase(ABC):
         """Raises a `ClosedError` after `close`; `error` is its cause, if a call has failed."""
         if self._is_closed:
             raise ClosedError(f"this {type(self).__name__} is closed: make a new one") from error
-
-    def _require_autoreset_disabled(self) -> None:
-        if self.autoreset != "disabled":
-            raise ProtocolError(
-                f'reset_envs needs autoreset="disabled", this {type(self).__name__} has '
-                f"{self.autoreset!r}"
-            )
 
     def _raise_not_reset(self) -> NoReturn:
         raise ProtocolError("nothing is being played: call reset first")
@@ -136,10 +131,9 @@ class SyncVecEnv(VecEnvBase):
     def reset_envs(
         self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
     ) -> VecObs:
-        """Begins a new episode in the chosen environments, with autoreset disabled.
+        """Begins a new episode in the chosen environments, whatever their state.
 
-        All others show once more what they showed last, with the same flags, but a reward of 0 and
-        nothing in `episodes`.
+        As `VecEnv.reset_envs`.
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
@@ -147,12 +141,17 @@ class SyncVecEnv(VecEnvBase):
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, between `send` and `recv`, or with autoreset on.
+            ProtocolError: before `reset`, between `send` and `recv`, or if `can_reset_envs` is
+                False.
             SchemaError: a mask of another shape or dtype.
             UsageError: a seed that is no integer, or negative.
         """
-        self._require_autoreset_disabled()
         self._require_reset()
+        if not self.can_reset_envs:
+            raise ProtocolError(
+                f"the environments of this {type(self).__name__} reset themselves, and only all of "
+                "them can be reset: call reset"
+            )
         if self._sent is not None:
             raise ProtocolError("actions were sent: call recv before reset_envs")
         chosen = checked_mask(mask, self.num_envs)
@@ -249,6 +248,14 @@ def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) 
             f'{user} needs a VecEnv with autoreset="{autoreset}": this {type(vec).__name__} has '
             f"{found!r}"
         )
+
+
+def partial_reset(vec: object) -> Callable[..., VecObs] | None:
+    """`vec.reset_envs`, if it can reset some environments while others play on; None = it cannot.
+
+    A `VecEnvironment` says so by a `can_reset_envs` that is True.
+    """
+    return getattr(vec, "reset_envs", None) if getattr(vec, "can_reset_envs", False) else None
 
 
 def row_name(row: int, num_agents: int, first_env: int = 0) -> str:

@@ -508,7 +508,12 @@ def find_not_finite(
 
 
 class VecEnvironment(Protocol):
-    """Steps many environments at once; see `entity_env.vec.VecEnv` for one."""
+    """Steps many environments at once; see `entity_env.vec.VecEnv` for one.
+
+    One that can reset some environments while others play on has `can_reset_envs = True` and a
+    method `reset_envs(mask, seed=None)`, as `VecEnv.reset_envs`; training uses it for
+    `PPOConfig.staggered_steps`.
+    """
 
     def obs_space(self) -> ObsSpace:
         """Observation space."""

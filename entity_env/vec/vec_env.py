@@ -271,10 +271,11 @@ class VecEnv(VecEnvBase):
         *,
         starts: ArrayLike | None = None,
     ) -> VecObs:
-        """Begins a new episode in the chosen environments, with autoreset disabled.
+        """Begins a new episode in the chosen environments, whatever their state.
 
-        All others show once more what they showed last, with the same flags, but a reward of 0 and
-        nothing in `episodes`.
+        An episode that this cuts off is abandoned: it is not in `episodes`, nor in `final`, and its
+        seed is not used again. All other environments show their observation once more, with a
+        reward of 0, and flags only where they wait for their reset.
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
@@ -284,7 +285,7 @@ class VecEnv(VecEnvBase):
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, while some environments are busy, or with autoreset on.
+            ProtocolError: before `reset`, or while some environments are busy.
             SchemaError, UsageError: a mask, seed or starts that are not valid.
             WorkerError: a game raised; call `reset`.
         """
@@ -295,7 +296,6 @@ class VecEnv(VecEnvBase):
 
     def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
         """The environments that `reset_envs` resets, after its checks."""
-        self._require_autoreset_disabled()
         self._require_reset()
         if self._busy:
             raise ProtocolError("some environments are busy: call recv before reset_envs")

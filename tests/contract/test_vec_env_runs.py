@@ -83,7 +83,7 @@ class TestSeeds:
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
             obs, _ = vec.reset(5), two.reset(5)
             resets: list[Callable[[Any], VecObs]] = [vec.reset]
-            if autoreset == "disabled":
+            if vec.can_reset_envs:
                 resets.append(lambda seed: vec.reset_envs(ALL, seed))
             for reset in resets:
                 for seed in untyped((-1, 1.5, True, "1")):
@@ -296,10 +296,14 @@ def test_workers_change_nothing(name: str, num_workers: int) -> None:
             make(NUM_ENVS, autoreset=autoreset, num_workers=num_workers) as spread,
         ):
             assert played(spread) == played(vec)
+            for i, mask in enumerate(np.random.default_rng(1).random((9, NUM_ENVS)) < 0.4):
+                seed = 7 if i % 2 else None
+                obs = vec.reset_envs(mask, seed)
+                assert plain(spread, spread.reset_envs(mask, seed)) == plain(vec, obs)
+                if not obs.done.any() or autoreset != "disabled":
+                    actions = legal(vec, obs)
+                    assert plain(spread, spread.act(actions)) == plain(vec, vec.act(actions))
             if autoreset == "disabled":
-                for mask in np.random.default_rng(1).random((9, NUM_ENVS)) < 0.4:
-                    expected = plain(vec, vec.reset_envs(mask, seed=7))
-                    assert plain(spread, spread.reset_envs(mask, seed=7)) == expected
                 obs = spread.reset(5)
                 while not obs.done.any():
                     obs = spread.act(legal(spread, obs))

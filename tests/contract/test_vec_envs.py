@@ -27,9 +27,11 @@ from tests.contract.vec_envs import (
     WITH_FINAL,
     Make,
     Vec,
+    by_row,
     each_disabled,
     each_kind,
     each_mode,
+    each_resettable,
     episodes_of,
     legal,
     num_steps_of,
@@ -50,7 +52,7 @@ def calls(vec: Vec, actions: Any) -> dict[str, Callable[[], object]]:  # noqa: A
         "send": lambda: vec.send(actions),
         "recv": vec.recv,
     }
-    if vec.autoreset == "disabled":
+    if vec.can_reset_envs:
         found["reset_envs"] = lambda: vec.reset_envs(ALL)
     if isinstance(vec, VecEnv):
         found["render"] = vec.render
@@ -112,11 +114,6 @@ class TestOrderOfCalls:
                 with pytest.raises(ProtocolError, match="call reset first"):
                     call()
 
-    @each_disabled()
-    def test_reset_envs_before_reset(self, make: Make) -> None:
-        with make(NUM_ENVS) as vec, pytest.raises(ProtocolError, match="call reset first"):
-            vec.reset_envs(ALL)
-
     @pytest.mark.parametrize("last_call", ["none", "reset", "act", "send"])
     @each_kind(KINDS)
     def test_after_close(self, make: Make, last_call: str) -> None:
@@ -130,13 +127,6 @@ class TestOrderOfCalls:
         for call in (vec.reset, *calls(vec, actions).values()):
             with pytest.raises(ClosedError, match=f"this {type(vec).__name__} is closed: make a"):
                 call()
-
-    @each_disabled()
-    def test_reset_envs_after_close(self, make: Make) -> None:
-        with make(NUM_ENVS) as vec:
-            vec.reset()
-        with pytest.raises(ClosedError, match="make a new one"):
-            vec.reset_envs(ALL)
 
     @each_kind()
     def test_a_block_closes_also_after_an_error(self, make: Make) -> None:
@@ -216,47 +206,101 @@ class TestRecv:
 
 
 class TestResetEnvs:
-    @each_mode(modes=("same_step", "next_step"))
-    def test_needs_autoreset_disabled(self, make: Make, autoreset: Autoreset) -> None:
-        with make(NUM_ENVS, autoreset=autoreset) as vec:
+    @pytest.mark.parametrize("kind", ["gymnasium-same_step", "gymnasium-next_step"])
+    def test_of_environments_that_only_reset_themselves(self, kind: str) -> None:
+        with KINDS[kind].make(NUM_ENVS) as vec:
             vec.reset()
-            words = f'reset_envs needs autoreset="disabled".* {type(vec).__name__} has .{autoreset}'
-            with pytest.raises(ProtocolError, match=words):
+            assert not vec.can_reset_envs
+            with pytest.raises(ProtocolError, match="only all of them can be reset: call reset"):
                 vec.reset_envs(ALL)
 
-    @each_disabled()
-    def test_a_mask_of_another_shape_or_dtype_changes_nothing(self, make: Make) -> None:
+    @each_resettable()
+    def test_a_mask_of_another_shape_or_dtype_changes_nothing(
+        self, make: Make, autoreset: Autoreset
+    ) -> None:
         masks: list[Any] = [[True], [1, 0, 1], [ALL], np.ones(NUM_ENVS, np.uint8), True, None]
-        with make(NUM_ENVS) as vec:
+        with make(NUM_ENVS, autoreset=autoreset) as vec:
             before = plain(vec, vec.reset())
             for mask in masks:
                 with pytest.raises(SchemaError, match=r"mask needs the shape \(3,\) and bools"):
                     vec.reset_envs(mask)
             assert plain(vec, vec.reset_envs(NONE)) == before
 
-    @each_disabled(KINDS)
-    def test_leaves_the_others_where_they_are(self, make: Make) -> None:
-        with make(NUM_ENVS) as vec, make(NUM_ENVS) as twin:
-            actions = legal(vec, vec.reset(5))
-            before = plain(vec, vec.act(actions))
+    @each_resettable(KINDS)
+    def test_leaves_the_others_where_they_are(self, make: Make, autoreset: Autoreset) -> None:
+        with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
+            shown = vec.act(legal(vec, vec.reset(5)))
+            before, done = plain(vec, shown), shown.done.copy()
             after = vec.reset_envs([False, True, False])
-            assert after.reward.tolist() == [0] * NUM_ENVS
-            assert list(after.episodes) == []
+            assert after.reward.tolist() == [0] * vec.num_rows
+            waits = done & (after.env_id != 1) & (autoreset != "same_step")
+            assert after.done.tolist() == waits.tolist()
+            assert (list(after.episodes), after.final) == ([], None)
             rows = plain(vec, after).rows
-            for i in (0, 2):
+            for i in np.flatnonzero(after.env_id != 1):
                 assert rows[i].features == before.rows[i].features
                 assert rows[i].asked == before.rows[i].asked
-            twin.reset(5)
-            assert rows[1] == plain(twin, twin.reset_envs([False, True, False])).rows[1]
+            two.reset(5)
+            begun = plain(two, two.reset_envs([False, True, False])).rows
+            for i in np.flatnonzero(after.env_id == 1):
+                assert rows[i] == begun[i]
 
-    @each_disabled(KINDS)
-    def test_with_a_seed_begins_a_run_there(self, make: Make) -> None:
-        with make(NUM_ENVS) as vec, make(NUM_ENVS) as twin:
-            before = plain(vec, vec.reset(5)).rows
+    @each_resettable(KINDS, modes=("same_step", "next_step"))
+    def test_the_others_play_on_as_without_it(self, make: Make, autoreset: Autoreset) -> None:
+        """Their rewards and episodes too; what was cut off is no episode."""
+        with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
+            obs, other = vec.reset(5), two.reset(5)
+            rest = np.flatnonzero(obs.env_id != 1)
+            reward, length = np.zeros(vec.num_rows), np.zeros(vec.num_rows)
+            num_episodes = 0
+            for step in range(2 * num_steps_of(vec)):
+                if step % 7 == 5:
+                    obs = vec.reset_envs([False, True, False])
+                    reward[obs.env_id == 1] = length[obs.env_id == 1] = 0
+                length += obs.is_ready
+                obs, other = (
+                    one.act(by_row(one, x, step)) for one, x in ((vec, obs), (two, other))
+                )
+                reward += obs.reward
+                for episode in obs.episodes:
+                    row = episode.env_id * vec.num_agents + episode.agent_id
+                    assert episode.reward == pytest.approx(reward[row], abs=1e-4)
+                    assert episode.length == length[row]
+                    reward[row] = length[row] = 0
+                num_episodes += len(obs.episodes)
+                rows, expected = plain(vec, obs).rows, plain(two, other).rows
+                assert [rows[i] for i in rest] == [expected[i] for i in rest]
+                mine, theirs = ([e for e in x.episodes if e.env_id != 1] for x in (obs, other))
+                assert mine == theirs
+            assert num_episodes > 2
+
+    @each_resettable(KINDS)
+    def test_cut_off_again_and_again_plays_no_episode_twice(
+        self, make: Make, autoreset: Autoreset
+    ) -> None:
+        with make(NUM_ENVS, autoreset=autoreset) as vec:
+            vec.reset(5)
+            numbers = []
+            for _ in range(3):
+                obs = vec.reset_envs([False, True, False])
+                while not any(e.env_id == 1 for e in obs.episodes):
+                    [obs] = steps(vec, obs, 1)
+                numbers += [e.number for e in obs.episodes if (e.env_id, e.agent_id) == (1, 0)]
+            assert numbers == sorted(set(numbers))
+            assert numbers[0] == 1
+
+    @each_resettable(KINDS)
+    def test_with_a_seed_begins_a_run_there(self, make: Make, autoreset: Autoreset) -> None:
+        with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
+            obs = vec.reset(5)
+            before = plain(vec, obs).rows
             after = plain(vec, vec.reset_envs([True, False, True], seed=77)).rows
-            expected = plain(twin, twin.reset(77)).rows
-            assert after == [expected[0], before[1], expected[2]]
-            seeds = {e.env_id: e.seed for e in episodes_of(twin, vec_obs=twin.reset(77))}
+            expected = plain(two, two.reset(77)).rows
+            is_kept = np.arange(vec.num_rows) // vec.num_agents == 1
+            assert after == [
+                (before if kept else expected)[i] for i, kept in enumerate(is_kept.tolist())
+            ]
+            seeds = {e.env_id: e.seed for e in episodes_of(two, vec_obs=two.reset(77))}
             obs = vec.reset_envs(ALL, seed=77)
             assert {e.env_id: e.seed for e in episodes_of(vec, vec_obs=obs)} == seeds
 

@@ -120,6 +120,14 @@ def each_disabled(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("make", found.values(), ids=found)
 
 
+def each_resettable(
+    kinds: dict[str, Kind] = IN_PROCESS, *, modes: tuple[Autoreset, ...] = MODES
+) -> pytest.MarkDecorator:
+    """As `each_mode`, of kinds that can reset some environments while others play on."""
+    own = {"gymnasium-same_step", "gymnasium-next_step"}
+    return each_mode({k: kind for k, kind in kinds.items() if k not in own}, modes=modes)
+
+
 def spaces_of(vec: Vec) -> Spaces:
     return vec.obs_space(), vec.action_space()
 
@@ -133,6 +141,22 @@ def legal(vec: Vec, obs: VecObs, rng: np.random.Generator | None = None) -> Choi
     """Random legal actions; without `rng` the same ones for equal batches."""
     rng = np.random.default_rng(0) if rng is None else rng
     return choose(plain(vec, obs), spaces_of(vec), rng)
+
+
+def by_row(vec: Vec, obs: VecObs, step: int) -> Choices:
+    """Legal actions of which those of a row depend on it and the step alone."""
+    return {
+        name: np.array(
+            [
+                np.flatnonzero(mask)[(step + row) % np.count_nonzero(mask)]
+                for row, shown in enumerate(plain(vec, obs).rows)
+                if name in shown.asked
+                for mask in shown.asked[name].allowed
+            ],
+            np.int64,
+        )
+        for name in vec.action_space()
+    }
 
 
 def steps(vec: Vec, obs: VecObs, num_steps: int) -> Iterator[VecObs]:

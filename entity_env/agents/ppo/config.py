@@ -27,6 +27,7 @@ _INTEGERS: Final = {
     "total_steps": (1, 2**63 - 1),
     "seed": (0, 2**63 - 1),
     "num_steps": (1, 10**6),
+    "staggered_steps": (0, 10**9),
     "minibatch_size": (1, 2**31 - 1),
     "update_epochs": (1, 10**6),
     "microbatch_size": (1, 2**31 - 1),
@@ -186,6 +187,12 @@ class PPOConfig:
 
     num_steps: int = 16
     """Steps of every environment in one rollout."""
+    staggered_steps: int = 0
+    """Steps over which the starts of the environments are spread, about those of an episode: after
+    each rollout until then a part of the environments is reset, so that rollouts are not all of
+    openings first and all of ends later. The episodes that this cuts off are not counted. 0 = all
+    start together, as do environments that only `reset` can reset, see `VecEnvironment`. A resumed
+    run begins new episodes, and spreads them again."""
     minibatch_size: int | Schedule = 1024
     """Decisions in one step of the optimizer, about."""
     microbatch_size: int | None = None

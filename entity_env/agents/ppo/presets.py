@@ -91,6 +91,8 @@ _STEPS: Final = (16, 128)
 """Least and most steps of a rollout: of fewer an advantage sees little, more are for few copies."""
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
+_LEAST_EPISODES: Final = 4
+"""Episodes of every copy in a run, for starts that are spread over a whole one."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
 """Least and largest discount where episodes are cut: the value of the observation at the cut is an
 estimate, and one that looks further than an episode is long is made of nothing else."""
@@ -156,7 +158,10 @@ class Preset:
             wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
+        # Copies that are reset early see the ends of their episodes later: not in short runs.
+        staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
+        settings["staggered_steps"] = int(staggered)
         reasons = [
             f"{num_envs} environments x {num_steps} steps: episodes last about "
             f"{seen.mean_length:.0f} decisions"

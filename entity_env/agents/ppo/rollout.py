@@ -15,6 +15,7 @@ from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutMeter
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
+from entity_env.core.vec_env_base import partial_reset
 from entity_env.core.vec_obs import (
     EntityBatch,
     VecEnvironment,
@@ -23,6 +24,19 @@ from entity_env.core.vec_obs import (
     find_not_finite,
 )
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
+
+
+def staggered_starts(
+    num_envs: int, num_staggered: int, num_steps: int, seed: int
+) -> NDArray[np.int64]:
+    """`(num_envs,)` steps after which environments are reset, so that they do not run in lockstep.
+
+    Spread evenly over the first `num_staggered` steps, drawn by the seed, and rounded down to the
+    end of a rollout of `num_steps` steps. 0 = the environment goes on with its first episode.
+    """
+    places = np.random.default_rng(seed).permutation(num_envs)
+    starts: NDArray[np.int64] = places * num_staggered // num_envs
+    return starts // num_steps * num_steps
 
 
 class Collector:
@@ -34,6 +48,7 @@ class Collector:
         generator: source of its draws.
         next_obs: the last observations of `vec`, of new episodes.
         config: the settings, which may be replaced between rollouts.
+        seed: of the order in which environments are staggered, see `stagger`.
 
     Attributes:
         meter: counts the rollouts.
@@ -49,6 +64,7 @@ class Collector:
         generator: torch.Generator,
         next_obs: VecObs,
         config: CurrentConfig,
+        seed: int = 0,
     ) -> None:
         self._vec = vec
         self._net = net
@@ -59,7 +75,38 @@ class Collector:
         _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
         self._buffer = RolloutBuffer()
         num_rows = len(next_obs)
-        self.meter = RolloutMeter(getattr(vec, "num_envs", num_rows), num_rows, net.action_space)
+        num_envs = getattr(vec, "num_envs", num_rows)
+        self.meter = RolloutMeter(num_envs, num_rows, net.action_space)
+        self._num_steps = 0
+        """Of all rollouts so far."""
+        self._reset_envs = partial_reset(vec)
+        num_staggered = 0 if self._reset_envs is None else config.staggered_steps
+        self._starts = staggered_starts(num_envs, num_staggered, config.num_steps, seed)
+        """Of every environment the step at which it is reset; 0 = no more."""
+
+    def stagger(self) -> NDArray[np.int64]:
+        """Resets the environments whose turn it is, see `PPOConfig.staggered_steps`.
+
+        The values of their last observations have been used by then. The episodes that this cuts
+        off are in no figures.
+
+        Returns:
+            The rows that begin new episodes.
+
+        Raises:
+            SchemaError: an observation that is not finite.
+        """
+        is_due = (self._starts > 0) & (self._starts <= self._num_steps)
+        if self._reset_envs is None or not is_due.any():
+            return np.empty(0, np.int64)
+        self._starts[is_due] = 0
+        self.next_obs = next_obs = self._reset_envs(is_due)
+        # Where a worker died between rollouts, others began anew, too.
+        rows = np.flatnonzero(is_due[next_obs.env_id] | next_obs.done)
+        self._clock.restart(rows)
+        self.meter.restart(rows)
+        _require_finite_obs(next_obs, self._net, lambda row: self._clock.place(row, []))
+        return rows
 
     def collect(self, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
         """Plays `num_steps` steps."""
@@ -94,6 +141,7 @@ class Collector:
             trajectories.values[-1] = self._net.values(self.next_obs)
         finals.fill(trajectories.final_values, self._net)
         self._clock.advance(done)
+        self._num_steps += num_steps
         rollout = self._finish(trajectories, logprobs)
         self.meter.add(trajectories, rollout.obs.action_masks)
         return rollout
@@ -153,6 +201,11 @@ class _EpisodeClock:
         since = done[::-1].argmax(axis=0)
         self._steps = np.where(done.any(axis=0), since, self._steps + len(done))
         self._episodes += done.sum(axis=0)
+
+    def restart(self, rows: NDArray[np.int64]) -> None:
+        """Begins the next episode of some rows, between rollouts."""
+        self._episodes[rows] += 1
+        self._steps[rows] = 0
 
     def place(self, row: int, done: Sequence[NDArray[np.bool_]], steps: int = 0) -> str:
         """Episode and step of a row, `steps` after those of `done`."""

@@ -314,7 +314,8 @@ class Run(TrainState):
         elif learner.update:
             seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
         next_obs = self.vec.reset(seed=seed)
-        collector = Collector(self.vec, learner.net, learner.generator, next_obs, self.config.at(0))
+        config, generator = self.config.at(0), learner.generator
+        collector = Collector(self.vec, learner.net, generator, next_obs, config, seed)
         self._begins_statistics = not learner.net.has_statistics
         if self._begins_statistics:
             self._count(next_obs)
@@ -398,6 +399,7 @@ class Run(TrainState):
         try:
             check()
             if not self.is_stopping:
+                self.meter.restart(collector.stagger())
                 rollout = collector.collect(num_steps, after_step)
         except KeyboardInterrupt:
             self.is_stopping = True

@@ -150,16 +150,18 @@ class AzulTables(SyncVecEnv):
         return checked_seed(seed, bits=64)
 
     def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
+        env_ids = np.arange(self.num_envs) if chosen is None else np.flatnonzero(chosen)
+        rows = np.flatnonzero(np.isin(self._env_id, env_ids))
         if seed is not None or self._obs is None:
             self.seed = self.seed if seed is None else seed
             seeds = env_seeds(self.seed, np.arange(self.num_envs))
-            self._games.streams[:] = splitmix64(seeds)
-            self._games.starts[:] = np.arange(self.num_envs) % 2
-            self._stats.seed[:] = seeds[self._env_id]
-            self._stats.number[:] = 0
-        self._kernel.begin_games(np.arange(self.num_envs), self._games)
+            self._games.streams[env_ids] = splitmix64(seeds[env_ids])
+            self._games.starts[env_ids] = env_ids % 2
+            self._stats.seed[rows] = seeds[self._env_id[rows]]
+            self._stats.number[rows] = -1
+        self._kernel.begin_games(env_ids, self._games)
         self._forget()
-        self._stats.reset(slice(None))
+        self._stats.begin(rows)
         return self._show()
 
     def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:

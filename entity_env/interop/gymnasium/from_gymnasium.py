@@ -135,7 +135,8 @@ class GymnasiumVecEnv(SyncVecEnv):
 
     Args:
         env: the vector environment; this object closes it.
-        autoreset: "disabled" leaves resets to `reset_envs`, if the mode of `env` is DISABLED.
+        autoreset: "disabled" leaves resets to `reset_envs`. This mode, and `reset_envs` in any
+            mode, need an `env` whose own mode is DISABLED.
         entity: name of the entity of the parts that `entities` does not name.
         action: name of the action.
         entities: entity types, each with its part of the observation, or its part and its mask.
@@ -167,6 +168,8 @@ class GymnasiumVecEnv(SyncVecEnv):
             has_actor=self._actions.has_numbers,
         )
         super().__init__(env.num_envs, 1, autoreset)
+        # By another mode `env` need not know `options["reset_mask"]`: it may reset all of them.
+        self.can_reset_envs = self._mode == AutoresetMode.DISABLED
         self._stats = EpisodeStats(env.num_envs, seed_dtype=object)  # seeds of any size
         self._allowed = AllowedActions(env.num_envs, self._actions.num_choices, str(env))
         self._is_waiting = np.zeros(env.num_envs, dtype=np.bool_)
@@ -187,7 +190,8 @@ class GymnasiumVecEnv(SyncVecEnv):
             chosen = np.ones(self.num_envs, dtype=np.bool_)
             features = self._read_reset(*self._env.reset(seed=seed))
         else:
-            terminated, truncated = before.terminated & ~chosen, before.truncated & ~chosen
+            if self.autoreset == "disabled":
+                terminated, truncated = before.terminated & ~chosen, before.truncated & ~chosen
             features = {name: before.features[name] for name in self.obs_space().entities}
             if chosen.any():
                 options = {"reset_mask": chosen.copy()}

@@ -61,8 +61,7 @@ class EnvironmentBatch(LocalBatch):
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
-        """Last observation of each environment, in its own format; with autoreset "same_step" the
-        first one of an episode, until it is added."""
+        """What each environment shows, in its own format."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in envs]
         self._episodes = [_CurrentEpisode() for _ in envs]
@@ -145,25 +144,21 @@ class EnvironmentBatch(LocalBatch):
                 reward = observation.reward
                 episode.reward += reward
                 episode.length += 1
-                if not is_same_step:
-                    all_shown[env_id] = observation
                 if observation.done:
                     self._end(env_id, observation, reward)
                     if is_same_step:
                         self._reset_env(env_id)
-                    earn(0.0)
-                    show(all_shown[env_id])
-                    if is_same_step:  # not kept until the next reset, when it is in no cache
-                        all_shown[env_id] = None
-                else:
-                    earn(reward)
-                    show(observation)
+                        observation = all_shown[env_id]
+                    reward = 0.0  # that of an end is in the finished episode
+                earn(reward)
+                show(observation)
         except (TypeError, OverflowError):
             _require_reward(observation)
             raise
 
     def _add_all(self, first: int, shown: Sequence[Any]) -> None:
         """Adds observations of the environments from `first` on, and pending last observations."""
+        self._shown[first : first + len(shown)] = shown
         if self._last:
             try:
                 self._add_last()

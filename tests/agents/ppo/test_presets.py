@@ -90,6 +90,8 @@ def test_rollouts_have_about_the_size_of_the_preset(
     assert size <= 1.1 * wanted or settings["num_steps"] == 8
     assert settings.get("gamma", 0.99) == 0.99 or is_cut
     assert len(reasons) == 1 + is_cut
+    num_steps = total_steps / (num_envs * num_agents * share)
+    assert settings["staggered_steps"] == int(min(length / share, num_steps / 4))
     PPOConfig(**settings)
 
 

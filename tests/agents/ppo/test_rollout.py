@@ -1,28 +1,39 @@
-"""What a rollout keeps of a scripted environment, and what it learns to be worth what."""
+"""What a rollout keeps of a scripted environment, what it learns to be worth what, and starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo import PPOConfig, train
-from entity_env.agents.ppo.rollout import Collector
+from entity_env import Episode, Game
+from entity_env.agents.ppo import Callback, PPOConfig, TrainResult, TrainState, train
+from entity_env.agents.ppo.rollout import Collector, staggered_starts
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.update import learn, ppo_loss
-from entity_env.agents.rogue_net import RogueNet
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch
 from entity_env.agents.rogue_net.torch_net.net import PolicyOutput
 from entity_env.core.ragged import RaggedArray
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionSpace, CategoricalActionSpace, Entity, ObsSpace
 from entity_env.core.vec_obs import VecActions, VecCategoricalActionMask, VecEnvironment, VecObs
 from entity_env.errors import ProtocolError
-from tests.agents.ppo.small_envs import Halves, VecTurns, plain_obs, spoil
+from entity_env.games.classic import CartPole
+from entity_env.replay import Replay
+from entity_env.vec import BatchVecEnv, VecEnv
+from tests.agents.ppo.small_envs import Halves, VecTurns, VecXor, plain_obs, spoil
+from tests.helpers.tiny_games import count, in_turn, together, walk
 
 OBS = ObsSpace((), {"Thing": Entity(("worth",))})
 ACTIONS: Mapping[str, ActionSpace] = {"go": CategoricalActionSpace(("a", "b"))}
@@ -261,3 +272,149 @@ def test_the_policy_that_learns_is_the_one_that_played() -> None:
     )
     assert abs(float(figures[3])) < 1e-6  # no divergence before the first step
     assert float(figures[4]) == 0
+
+
+NUM_ENVS, LENGTH = 8, 20
+SMALL = RogueNetConfig(d_model=8, n_layer=1, n_head=1)
+STAGGERED = PPOConfig(
+    total_steps=60 * NUM_ENVS, num_steps=5, staggered_steps=LENGTH, net=SMALL, episode_window=1000
+)
+steady = count.with_settings(length=LENGTH)
+"""Every episode has as many steps, which its dot counts, and a reward of 1 for each."""
+
+
+@given(st.integers(1, 50), st.integers(0, 300), st.integers(1, 40), st.integers(0, 9))
+def test_starts_are_spread_evenly(num_envs: int, length: int, num_steps: int, seed: int) -> None:
+    starts = staggered_starts(num_envs, length, num_steps, seed)
+    assert (starts % num_steps == 0).all()
+    ends = [min(start + num_steps, length) for start in range(0, length, num_steps)]
+    for before, end in pairwise([0, *ends]):
+        share = num_envs * (end - before) / length
+        assert abs(np.count_nonzero(starts == before) - share) < 1
+    assert (starts <= max(length - 1, 0)).all()
+    again = staggered_starts(num_envs, length, num_steps, seed)
+    assert starts.tolist() == again.tolist()
+
+
+@given(
+    game=st.sampled_from([walk, steady, in_turn, together]),
+    num_envs=st.integers(1, 6),
+    length=st.integers(0, 20),
+    num_steps=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=12, deadline=None)
+def test_staggered_rollouts_are_those_of_resets_by_hand(
+    game: Game, num_envs: int, length: int, num_steps: int, seed: int
+) -> None:
+    config = PPOConfig(num_steps=num_steps, staggered_steps=length)
+    with VecEnv(game, num_envs) as vec, VecEnv(game, num_envs) as other:
+        torch.manual_seed(0)
+        net = RogueNet(vec.obs_space(), vec.action_space(), SMALL)
+        found, by_hand = (
+            Collector(one, net, torch.Generator().manual_seed(1), one.reset(seed), each.at(0), seed)
+            for one, each in ((vec, config), (other, replace(config, staggered_steps=0)))
+        )
+        places = np.random.default_rng(seed).permutation(num_envs)
+        for rollout in range(5):
+            rows = found.stagger()
+            assert by_hand.stagger().tolist() == []
+            is_due = [
+                bool(rollout) and place * length // num_envs // num_steps == rollout
+                for place in places.tolist()
+            ]
+            assert set((rows // vec.num_agents).tolist()) == set(np.flatnonzero(is_due).tolist())
+            if any(is_due):
+                by_hand.next_obs = other.reset_envs(is_due)
+            mine, theirs = (each.collect(num_steps, lambda _: None) for each in (found, by_hand))
+            for name in ("logprobs", "values", "advantages", "returns", "b_inds"):
+                np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+            for name, features in mine.obs.features.items():
+                np.testing.assert_array_equal(features.values, theirs.obs.features[name].values)
+
+
+class Phases(Callback):
+    """Notes how far the episodes of all environments are, step by step."""
+
+    def __init__(self) -> None:
+        self.found: list[list[int]] = []
+
+    def on_step(self, state: TrainState, obs: VecObs) -> None:
+        self.found.append(obs.features["Dot"].values[:, 0].astype(int).tolist())
+
+
+def phases_of(config: PPOConfig, **options: Any) -> tuple[TrainResult, list[list[int]]]:  # noqa: ANN401
+    """Trains on `steady`."""
+    phases = Phases()
+    with VecEnv(steady, NUM_ENVS) as vec:
+        result = train(vec, config, callbacks=[phases], **options)
+    return result, phases.found
+
+
+def test_copies_do_not_run_in_lockstep() -> None:
+    lockstep, found = phases_of(replace(STAGGERED, staggered_steps=0))
+    assert all(len(set(each)) == 1 for each in found)
+    result, found = phases_of(STAGGERED)
+    for each in found[LENGTH:]:
+        assert sorted(Counter(each).values()) == [2, 2, 2, 2]
+    assert [each % 5 for each in found[LENGTH]] == [1] * NUM_ENVS
+    # What was cut off is in no figures: whole episodes alone, two or three of each copy.
+    for progress, num_episodes in ((lockstep.progress, 24), (result.progress, 18)):
+        seen = progress.rollouts
+        assert progress.num_episodes == num_episodes
+        assert (progress.mean_length, progress.mean_reward, progress.std_reward) == (20, 20, 0)
+        assert (seen.num_first, seen.first_length, seen.first_mean) == (NUM_ENVS, 20, 20)
+        assert progress.unfinished == 0
+
+
+def test_a_resumed_run_is_staggered_again(tmp_path: Path) -> None:
+    phases_of(replace(STAGGERED, total_steps=30 * NUM_ENVS), out=tmp_path)
+    _, found = phases_of(STAGGERED, out=tmp_path, resume=True)
+    assert len(set(found[0])) == 1
+    assert sorted(Counter(found[-1]).values()) == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(VecEnv, walk, NUM_ENVS),
+        partial(VecEnv, in_turn, NUM_ENVS, on_error="restart"),
+        partial(BatchVecEnv, partial(CartPole, max_episode_steps=LENGTH), NUM_ENVS),
+    ],
+    ids=["game", "turns", "batch"],
+)
+def test_workers_change_nothing_of_a_staggered_run(make: Callable[[int], VecEnv]) -> None:
+    results = []
+    for num_workers in (0, 2):
+        with make(num_workers) as vec:
+            results.append(train(vec, STAGGERED))
+    one, two = (result.net.state_dict() for result in results)
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+    assert results[0].progress.num_episodes == results[1].progress.num_episodes
+    assert results[0].progress.mean_reward == results[1].progress.mean_reward
+
+
+def test_environments_that_only_reset_together_start_together() -> None:
+    results = [
+        train(VecXor(), replace(STAGGERED, total_steps=2048, staggered_steps=staggered))
+        for staggered in (0, LENGTH)
+    ]
+    one, two = (result.net.state_dict() for result in results)
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+
+
+def test_replays_of_a_staggered_run_repeat_it(tmp_path: Path) -> None:
+    seeds: list[tuple[int, int, int]] = []
+    replays: list[Replay] = []
+
+    def watch(ended: Sequence[Episode], replay: Callable[[], Replay]) -> None:
+        seeds.append((ended[0].env_id, ended[0].number, ended[0].seed))
+        replays.append(replay())
+
+    with VecEnv(walk, NUM_ENVS, 2, failures=tmp_path / "failures") as vec:
+        vec.watch_episodes(watch)
+        train(vec, replace(STAGGERED, seed=3))
+    assert len(set(seeds)) == len(seeds) > 50
+    assert all(seed == EpisodeSeeds(3, env_id)[number] for env_id, number, seed in seeds)
+    for replay in replays:
+        assert replay.verify(walk) is None

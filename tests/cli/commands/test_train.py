@@ -71,6 +71,7 @@ def test_fitted_settings_follow_the_game_and_stay(tmp_path: Path) -> None:
         *map(int, found.groups()),
     )
     assert settings_in(out)["norm_entropy"] is True
+    assert settings_in(out)["staggered_steps"] in range(1, 2000)
     again = run("train", "--resume", "--out", str(out), "--steps=2000", "--num-workers=0")
     assert again.exit_code == 0, again.output
     assert "episodes last" not in again.stdout

@@ -19,7 +19,7 @@ from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_actions import checked_vec_actions
-from entity_env.core.vec_env_base import Autoreset, row_name
+from entity_env.core.vec_env_base import Autoreset, partial_reset, row_name
 from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
@@ -154,6 +154,7 @@ class SelfPlayVecEnv:
         self.num_envs = vec.num_envs
         self.num_agents = vec.num_agents
         self.autoreset: Autoreset = vec.autoreset
+        self.can_reset_envs = partial_reset(vec) is not None
         self.max_opponents = checked_count("max_opponents", max_opponents)
         self._rng = np.random.default_rng(seed)
         self._opening_rng = np.random.default_rng([seed, 1])
@@ -254,6 +255,29 @@ class SelfPlayVecEnv:
         inner = self.vec.reset(seed)
         self._begin_games(np.arange(self.num_envs), inner)
         self._is_idle[:] = False
+        self._inner = inner
+        return self._show(inner)
+
+    def reset_envs(
+        self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
+    ) -> VecObs:
+        """Begins a new game in the chosen environments; games that this cuts off have no result.
+
+        Arguments and errors as of `reset_envs` of the environments.
+
+        Raises:
+            ProtocolError: they have none, see `VecEnvironment`.
+        """
+        reset_envs = partial_reset(self.vec)
+        if reset_envs is None:
+            raise ProtocolError(
+                f"{type(self.vec).__name__} cannot reset some environments while others play on"
+            )
+        inner = reset_envs(mask, seed)
+        begun = np.array(mask)
+        begun |= inner.done.reshape(self.num_envs, self.num_agents).any(axis=1)
+        self._begin_games(np.flatnonzero(begun), inner)
+        self._is_idle.reshape(self.num_envs, self.num_agents)[begun] = False
         self._inner = inner
         return self._show(inner)
 

@@ -343,7 +343,8 @@ def _only_beginnings(run: RunView) -> Iterator[Hint]:
     rollout = run.config.num_steps * found.decisions_per_step  # the last one is shorter
     decisions = run.last.total / max(1, found.num_rows)
     is_part = 0 < rollout * _PART_OF_EPISODE <= found.first_length
-    if run.is_whole and is_part and decisions < _ENOUGH_TO_MIX * found.first_length:
+    is_lockstep = not run.config.staggered_steps
+    if run.is_whole and is_lockstep and is_part and decisions < _ENOUGH_TO_MIX * found.first_length:
         num_steps = min(512, 2 ** math.ceil(math.log2(found.first_length / 2)))
         factor = max(1.0, num_steps / run.config.num_steps)
         num_envs = max(min(_LEAST_ENVS, found.num_envs), round(found.num_envs / factor))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
@@ -219,6 +220,10 @@ class EpisodeMeter:
                 self.metrics.setdefault(f"episode/{name}", Metric()).push(value)
         self.num_episodes += len(obs.episodes)
         merge_metrics(self.metrics, obs.metrics)
+
+    def restart(self, rows: NDArray[np.int64]) -> None:
+        """Forgets the running episodes of some rows, which were cut off between rollouts."""
+        self._ages[rows] = 0
 
     def _most_per_row(self) -> int:
         return max(1, self._window // max(1, len(self._rows)))

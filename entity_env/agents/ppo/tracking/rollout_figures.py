@@ -126,6 +126,10 @@ class RolloutMeter:
         """Whether that score is not 0."""
         self._has_ended = np.zeros(num_rows, np.bool_)
         """Whether the first episode of a row is over."""
+        self._first_steps = np.zeros(num_rows, np.int64)
+        """Actions of the first episode of every row so far."""
+        self._first_reward = np.zeros(num_rows)
+        """Of the first episode of every row, if it is over."""
         self.figures = RolloutFigures(num_envs=num_envs, num_rows=num_rows)
         """The sums so far."""
 
@@ -141,6 +145,15 @@ class RolloutMeter:
             **self._changes(scores, trajectories.rewards, done),
             **self._first_episodes(trajectories.is_ready[:-1], scores, done),
         )
+
+    def restart(self, rows: NDArray[np.int64]) -> None:
+        """Forgets the episodes of some rows, whose first episodes begin between rollouts.
+
+        Also those that have ended: only short ones end before a given step.
+        """
+        self._score[rows] = self._first_reward[rows] = 0.0
+        self._is_away[rows] = self._has_ended[rows] = False
+        self._first_steps[rows] = 0
 
     def _scores(self, rewards: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.float64]:
         """`(num_steps, num_rows)` score after each step, less the score at its episode's start."""
@@ -171,14 +184,15 @@ class RolloutMeter:
         ends = done[:, rows].argmax(axis=0)
         has_end = done[ends, rows]
         is_first = np.arange(len(done))[:, None] <= np.where(has_end, ends, len(done))
-        rewards = scores[ends, rows][has_end]
         self._has_ended[rows[has_end]] = True
-        return self._added(
-            num_first=len(rewards),
-            first_steps=_count(is_ready[:, rows] & is_first),
-            first_reward=float(rewards.sum()),
-            first_squares=float(np.square(rewards).sum()),
-        )
+        self._first_steps[rows] += np.count_nonzero(is_ready[:, rows] & is_first, axis=0)
+        self._first_reward[rows[has_end]] = scores[ends, rows][has_end]
+        return {
+            "num_first": _count(self._has_ended),
+            "first_steps": int(self._first_steps.sum()),
+            "first_reward": float(self._first_reward.sum()),
+            "first_squares": float(np.square(self._first_reward).sum()),
+        }
 
     def _added(self, **more: float) -> dict[str, Any]:
         """Sums with these numbers added."""

@@ -103,6 +103,17 @@ class PlainSelfPlay:
         self._hide(found)
         return found
 
+    def reset_envs(self, mask: Sequence[bool]) -> dict[str, Any]:
+        """Begins new games; those that this cuts off are not counted."""
+        self.inner = self.vec.reset_envs(mask)
+        envs = np.flatnonzero(mask).tolist()
+        for env in envs:
+            self._begin(env)
+        self._draw_openings(envs)
+        found = listed(self.inner)
+        self._hide(found)
+        return found
+
     def act(self, actions: VecActions) -> dict[str, Any]:
         """Steps by the learner's actions, of the rows that it plays."""
         inner = self.inner

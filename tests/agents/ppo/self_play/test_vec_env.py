@@ -52,10 +52,27 @@ def test_plays_as_the_plain_reference(
         vec = SelfPlayVecEnv(inner, opponents, share=share, random_openings=openings, seed=seed)
         obs, expected = vec.reset(seed), plain.reset(seed)
         assert listed(obs) == expected
-        for _ in range(num_steps):
+        for step in range(num_steps):
             actions = random_actions(obs, space, rng)
             obs, expected = vec.act(actions), plain.act(actions)
             assert listed(obs) == expected
+            if step % 3 == 2:
+                mask = (rng.random(num_envs) < 0.4).tolist()
+                obs, expected = vec.reset_envs(mask), plain.reset_envs(mask)
+                assert listed(obs) == expected
+
+
+def test_games_that_are_cut_off_have_no_result() -> None:
+    with VecEnv(tic_tac_toe, 4) as inner:
+        vec = SelfPlayVecEnv(inner, [RANDOM])
+        rng = np.random.default_rng(0)
+        obs = vec.reset(0)
+        for _ in range(40):
+            for _ in range(2):
+                obs = vec.act(random_actions(obs, vec.action_space(), rng))
+                assert not list(obs.episodes)
+            obs = vec.reset_envs([True] * 4)
+        assert vec.take_results() == []
 
 
 @pytest.mark.parametrize("game", [tic_tac_toe, together])

@@ -331,6 +331,12 @@ class TestFailingRuns:
         assert len(early) == len(news)
         assert case.option in early.get(case.early, ""), early
 
+    @pytest.mark.slow
+    def test_staggered_copies_are_not_at_the_same_part(self) -> None:
+        case = _FAILING["only beginnings"]
+        staggered = replace(case, settings={**case.settings, "staggered_steps": 70})
+        assert not any("same part" in hint for hint in _train(staggered).hints)
+
     def test_a_run_that_learns_has_no_hints(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING):
             result = _train(_Case({}, {}, ""))

@@ -65,23 +65,32 @@ class TestFirstEpisodes:
         rng = np.random.default_rng(seed)
         rewards = rng.integers(-1, 2, (3 * length, 4)).astype(np.float32)
         done = rng.random((3 * length, 4)) < 0.2
+        restarted = rng.random((3, 4)) < 0.3
         meter = RolloutMeter(4, 4, _SPACES)
         for part in range(3):
+            meter.restart(np.flatnonzero(restarted[part]))
             at = slice(part * length, (part + 1) * length)
             meter.add(_rollout(rewards[at].tolist(), done[at].tolist()), {})
-        firsts, changes, returns = [], 0, 0
+        firsts, changes, returns, steps = [], 0, 0, 0
+        own: list[float]
         for row in range(4):
-            score, is_first = 0.0, True
-            for reward, ends in zip(rewards[:, row], done[:, row], strict=True):
+            score, is_first, own, own_steps = 0.0, True, [], 0
+            for t, (reward, ends) in enumerate(zip(rewards[:, row], done[:, row], strict=True)):
+                if not t % length and restarted[t // length, row]:
+                    score, is_first, own, own_steps = 0.0, True, [], 0
+                own_steps += is_first
                 changes += bool(score and reward and not ends)
                 returns += bool(score and reward and not ends and not score + reward)
                 score += float(reward)
                 if ends:
-                    firsts += [score] * is_first
+                    own += [score] * is_first
                     score, is_first = 0.0, False
+            firsts += own
+            steps += own_steps
         figures = meter.figures
         assert (figures.num_changes, figures.num_returns) == (changes, returns)
         assert (figures.num_first, figures.first_reward) == (len(firsts), sum(firsts))
+        assert figures.first_steps == steps
 
     def test_of_ranks_add_up(self) -> None:
         meter = RolloutMeter(2, 2, _SPACES)
