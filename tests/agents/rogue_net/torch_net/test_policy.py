@@ -302,7 +302,7 @@ class TestForEnv:
         with BatchVecEnv(BATCH_GAMES["cartpole"].batch(16)) as vec:
             config = PPOConfig.for_env(vec, total_steps=7, gamma=0.5)
         assert isinstance(config.net, MLPConfig)
-        assert (config.total_steps, config.gamma, config.num_steps) == (7, 0.5, 128)
+        assert (config.total_steps, config.gamma, config.num_steps) == (7, 0.5, 8)
 
     def test_of_entities_is_a_rogue_net(self) -> None:
         with VecEnv(snake, 2) as vec:
