@@ -25,8 +25,10 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
     convolve,
+    input_statistics,
     layer_norm,
     linear,
+    normalize,
     normalize_features,
     relu,
     softmax,
@@ -236,11 +238,25 @@ class NumpyMLP:
         spaces, config = (weights.obs_space, weights.action_space), weights.config
         self._picture = Picture.of(*spaces, config) if isinstance(config, CNNConfig) else None
         self._flat = FlatFeatures(*spaces, None if self._picture is None else self._picture.name)
+        self._norm = "input_norm" if self._picture is None else "picture_norm"
+        norm = f"{self._norm}."
+        self._counted = [each for name, each in self._tensors.items() if name.startswith(norm)]
+        self._known: list[bytes] = []
+        """Content of `_counted` when `_statistics` were computed."""
+        self._statistics: tuple[Float, Float] | None = None
+        self.read_statistics()
+
+    def read_statistics(self) -> None:
+        """Computes mean and deviation of the features again if their tensors have changed."""
+        content = [each.tobytes() for each in self._counted]
+        if content != self._known:
+            self._known = content
+            self._statistics = input_statistics(self._tensors, self._norm)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values."""
         if self._picture is None:
-            x = self._flat.array(batch)
+            x = self._normalized(self._flat.array(batch))
             hidden = self._layers("policy_net", x, np.tanh)
             of_value = self._layers("value_net", x, np.tanh)
         else:
@@ -255,6 +271,9 @@ class NumpyMLP:
         normalized = linear(self._tensors, "value_head", of_value)[:, 0]
         return distributions, normalized * std + mean
 
+    def _normalized(self, x: Float) -> Float:
+        return x if self._statistics is None else normalize(x, *self._statistics)
+
     def _layers(self, net: str, x: Float, activation: Callable[[Float], Float]) -> Float:
         i = 0
         while f"{net}.{i}.weight" in self._tensors:
@@ -265,7 +284,7 @@ class NumpyMLP:
     def _convolved(self, picture: Picture, batch: Batch) -> Float:
         """`(num_rows, picture.sizes[0])`: the picture after all convolutions, and all else."""
         x = self._flat.part(picture.name, batch).reshape(-1, *picture.shape)
-        x = normalize_features(self._tensors, "picture_norm", x)
+        x = self._normalized(x)
         for i, (_, _, stride) in enumerate(picture.config.layers or ()):
             x = relu(convolve(self._tensors, f"convolutions.{2 * i}", x, stride))
         # Channel after channel, as in torch.
