@@ -195,9 +195,13 @@ def _is_small(x: Float, y: Float) -> bool:
 
 def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
     """The linear layer of that name."""
-    weight = tensors[f"{prefix}.weight"].T
+    return affine(x, tensors[f"{prefix}.weight"].T, tensors[f"{prefix}.bias"])
+
+
+def affine(x: Float, weight: Float, bias: Float) -> Float:
+    """`x @ weight + bias`."""
     y: Float = product(x, weight) if x.shape == (1, len(weight)) else x @ weight
-    y += tensors[f"{prefix}.bias"]
+    y += bias
     return y
 
 
