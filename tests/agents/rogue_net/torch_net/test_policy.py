@@ -182,7 +182,7 @@ class TestNormalization:
         output = fastest_policy(net).act(batch, generator=None)
         net.train()
         torch.autograd.grad(
-            net.evaluate(batch, output.samples).logprobs.sum(), net.policy_net.parameters()
+            net.evaluate(batch, output.samples).logprobs.sum(), [*net.policy_net.parameters()]
         )
         net.act(batch)
         net.values(batch)
