@@ -25,12 +25,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import (
-    CNNConfig,
-    MLPConfig,
-    NetConfig,
-    RogueNetConfig,
-)
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
 from entity_env.agents.rogue_net.weights import (
     RELPOS,
@@ -108,9 +103,9 @@ def space_changes(old: Spaces, new: Spaces) -> list[str]:
 
 
 class _Names:
-    """Names in the old game and in the new one."""
+    """Names or columns in the old game and in the new one."""
 
-    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+    def __init__(self, old: Sequence[Any], new: Sequence[Any]) -> None:
         before, after = set(old), set(new)
         self.old, self.new = old, new
         self.kept = [name for name in new if name in before]
@@ -120,18 +115,14 @@ class _Names:
     @property
     def source(self) -> list[int]:
         """Per new name its index among the old ones, -1 of an added one."""
-        return _source(self.old, self.new)
+        place = {name: i for i, name in enumerate(self.old)}
+        return [place.get(name, -1) for name in self.new]
 
     def sentences(self, one: str, all_of_them: str, of_new: str) -> Iterator[str]:
         yield from (f"{one.format(name)} is new: {of_new}" for name in self.added)
         yield from (f"{one.format(name)} is gone: left out" for name in self.gone)
         if self.kept != [name for name in self.old if name in set(self.new)]:
             yield f"{all_of_them} are in another order: taken by name"
-
-
-def _source(old: Sequence[object], new: Sequence[object]) -> list[int]:
-    place = {each: i for i, each in enumerate(old)}
-    return [place.get(each, -1) for each in new]
 
 
 def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Iterator[str]:
@@ -252,18 +243,14 @@ def _untrained(old: Weights, spaces: Spaces) -> list[str]:
 
 def _constant_features(old: Weights, name: EntityName) -> list[str]:
     """Features of an entity type that had one value only, if they are normalized."""
+    columns, prefix = _flat_columns(old), _INPUT_NORM
     if isinstance(old.config, RogueNetConfig):
         columns, prefix = _columns(old).get(name, []), f"{_EMBEDDING}{name}.0."
-    else:
-        columns, prefix = _flat_columns(old), _INPUT_NORM
     if f"{prefix}mean" not in old.tensors:
         return []
     varied = _varied(_statistics(old.tensors, prefix))
-    return [
-        feature
-        for (owner, feature), flag in zip(columns, varied, strict=True)
-        if owner == name and not flag
-    ]
+    pairs = zip(columns, varied, strict=True)
+    return [feature for (owner, feature), flag in pairs if owner == name and not flag]
 
 
 def _size(shape: tuple[int, int, int] | None) -> str:
@@ -392,7 +379,7 @@ def _with_columns(
     before: Tensors, start: Tensors, old: Sequence[Column], new: Sequence[Column]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     """An embedding with other columns; and which of them have statistics from the start."""
-    source = np.array(_source(old, new), np.int64)
+    source = np.array(_Names(old, new).source, np.int64)
     statistics, is_new = _with_statistics(_statistics(before, "0."), source)
     tensors = dict(start) | {"1.bias": before["1.bias"]}
     tensors |= {f"0.{part}": each for part, each in statistics.items()}
@@ -408,14 +395,10 @@ def _statistics(tensors: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
 def _with_statistics(
     before: Tensors, source: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """Statistics of an `InputNorm` with other columns, and which of them were never learnt.
+    """Statistics of columns from other places, -1 for a new one; and which were never learnt.
 
     Those are new ones, and those that had one value: no weight of them was ever learnt, and a
     deviation of nearly zero would blow them up as soon as they vary.
-
-    Args:
-        before: of the old columns.
-        source: per column its old index, -1 for a new one.
     """
     is_new = (source < 0) | ~_varied(before)[source]
     taken = {
@@ -589,13 +572,12 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
                     "a CNN without hidden layers cannot be adapted to other features: train anew"
                 )
             readers = []
-    source = np.array(_source(theirs, columns), np.int64)
+    source = np.array(_Names(theirs, columns).source, np.int64)
     is_new = source < 0
     if isinstance(fresh.config, MLPConfig) and fresh.config.norm_inputs:
-        before = _statistics(old.tensors, _INPUT_NORM)
-        statistics, is_new = _with_statistics(before, source)
+        statistics, is_new = _with_statistics(_statistics(old.tensors, _INPUT_NORM), source)
         found.tensors.update({_INPUT_NORM + part: each for part, each in statistics.items()})
-        found.is_new[_INPUT_NORM] = is_new | (before["count"] < 2)
+        found.is_new[_INPUT_NORM] = is_new | (statistics["count"] < 2)
     for name in readers:
         kept, taken = np.split(old.tensors[name], [num_before], axis=1)
         taken = np.where(is_new, 0, taken[:, source])
