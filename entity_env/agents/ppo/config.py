@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from entity_env.agents.ppo.presets import GameFigures, named_preset, preset_for
 from entity_env.agents.ppo.tracking.settings_file import read_settings
-from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, stored_net
 from entity_env.core.validation import require_choice
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
@@ -421,8 +421,8 @@ class PPOConfig:
         if not isinstance(net, dict):
             raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
         try:
-            kind = CNNConfig if "layers" in net else MLPConfig if "hidden" in net else None
-            size = (kind or RogueNetConfig)(**net)
+            kind, sizes = stored_net(net)
+            size = _NETS[kind](**sizes)  # type: ignore[arg-type]  # checked by the class
         except TypeError as error:  # a setting that is unknown
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class

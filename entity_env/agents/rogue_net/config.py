@@ -212,7 +212,9 @@ def _has_inverse(scale: float) -> bool:
         return False
 
 
-def _require_flags(config: RelposEncodingConfig | TranslationConfig | RogueNetConfig) -> None:
+def _require_flags(
+    config: RelposEncodingConfig | TranslationConfig | RogueNetConfig | MLPConfig,
+) -> None:
     for field in fields(config):
         value = getattr(config, field.name)
         if type(field.default) is bool and type(value) is not bool:
@@ -373,24 +375,29 @@ class RogueNetConfig:
 
 @dataclass(frozen=True)
 class MLPConfig:
-    """Sizes of an `MLPPolicy`.
+    """Sizes and options of an `MLPPolicy`.
 
     Args:
         hidden: widths of the hidden layers, one at least, of the policy and of the value alike.
+        norm_inputs: features are normalized by their running mean and deviation, see `InputNorm`.
+            In a file it is false unless stated: networks of earlier releases have none.
 
     Raises:
-        UsageError: no width, or one that is not an integer from 1 to `MAX_WIDTH`.
+        UsageError: no width, or one that is not an integer from 1 to `MAX_WIDTH`; `norm_inputs`
+            that is neither true nor false.
     """
 
     hidden: Sequence[int] = (64, 64)
+    norm_inputs: bool = True
 
     def __post_init__(self) -> None:
         _freeze(self, "hidden")
         _require_widths("hidden", self.hidden, least=1)
+        _require_flags(self)
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON."""
-        return {"hidden": list(self.hidden)}
+        """The configuration as JSON, without options that are not used."""
+        return {"hidden": list(self.hidden), **({"norm_inputs": True} if self.norm_inputs else {})}
 
 
 CNN_LAYERS: Final = {
@@ -503,10 +510,23 @@ NetConfig: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig | OwnNetConfig
 """Kind, sizes and options of a network."""
 
 
+def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """Kind ("rogue_net", "mlp" or "cnn") and fields of a network's configuration in a file.
+
+    Fields that are not in the file have the values that change nothing, which are not always the
+    defaults of the class.
+    """
+    if "layers" in data:
+        return "cnn", dict(data)
+    if "hidden" in data:
+        return "mlp", {"norm_inputs": False, **data}
+    return "rogue_net", dict(data)
+
+
 def net_from_json(data: object) -> NetConfig:
     """The configuration that `to_json` of one of them gave; raises `UsageError`."""
-    if isinstance(data, dict) and set(data) == {"hidden"}:
-        return MLPConfig(data["hidden"])
+    if isinstance(data, dict) and {"hidden"} <= set(data) <= {"hidden", "norm_inputs"}:
+        return MLPConfig(**stored_net(data)[1])  # type: ignore[arg-type]  # checked by the class
     if isinstance(data, dict) and set(data) == {"layers", "hidden"}:
         return CNNConfig(data["layers"], data["hidden"])
     if isinstance(data, dict) and set(data) == {"class"}:

@@ -187,6 +187,12 @@ class FlatFeatures:
         parts = [self.part(name, batch) for name in self._names]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
+    def shown(self, batch: Batch) -> Float:
+        """`array` without the rows that show nothing."""
+        array = self.array(batch)
+        has_any = np.logical_or.reduce([batch.features[name].lengths > 0 for name in self._names])
+        return array if has_any.all() else array[has_any]
+
     def part(self, name: EntityName, batch: Batch) -> Float:
         """`(num_rows, num_features)` of one entity type, which has features; zeros as `array`."""
         ragged = batch.features[name]

@@ -3,8 +3,8 @@
 Behaviour stays the same in what both games have: an observation of the old game, shown in the new
 one, gets the same values and the same probabilities of the choices that were there.
 
-- A new feature has weights of zero; a RogueNet counts its statistics from the start. A feature that
-  is gone counts as its mean (for an MLP or CNN: as zero).
+- A new feature has weights of zero, and its statistics are counted from the start. A feature that
+  is gone counts as its mean; as zero where features are not normalized, as by a CNN.
 - A new entity type has the mean embedding of the old types, whatever its features: an embedding
   that was never learnt can upset all that attends to it.
 - A new action and a new number of a continuous action begin untrained.
@@ -25,11 +25,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import (
-    CNNConfig,
-    NetConfig,
-    RogueNetConfig,
-)
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
 from entity_env.agents.rogue_net.weights import (
     RELPOS,
@@ -61,6 +57,8 @@ _LINEAR: Final = ("weight", "bias")
 _NO_EFFECT: Final = "without effect at first"
 _STATISTICS: Final = ("count", "mean", "squares_sum")
 _EMBEDDING: Final = "embedding.embeddings."
+_INPUT_NORM: Final = "input_norm."
+_MAX_LISTED: Final = 5
 _EPSILON: Final = 1e-5
 """Of a layer norm, as torch's."""
 _LEAST_DEVIATION: Final = 1e-6
@@ -105,9 +103,9 @@ def space_changes(old: Spaces, new: Spaces) -> list[str]:
 
 
 class _Names:
-    """Names in the old game and in the new one."""
+    """Names or columns in the old game and in the new one."""
 
-    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+    def __init__(self, old: Sequence[Any], new: Sequence[Any]) -> None:
         before, after = set(old), set(new)
         self.old, self.new = old, new
         self.kept = [name for name in new if name in before]
@@ -232,20 +230,27 @@ def untransferable(theirs: Spaces, spaces: Spaces) -> str:
 
 def _untrained(old: Weights, spaces: Spaces) -> list[str]:
     found = [] if old.has_value else ["the values were never trained, or left out by an export"]
-    if isinstance(old.config, RogueNetConfig):
-        entities = spaces[0].entities
-        for name, columns in _columns(old).items():
-            if name not in entities or not columns:
-                continue
-            varied = _varied(
-                {part: old.tensors[f"{_EMBEDDING}{name}.0.{part}"] for part in _STATISTICS}
-            )
-            found += [
-                f"feature {name}.{feature} has never changed: {_NO_EFFECT}"
-                for (_, feature), flag in zip(columns, varied, strict=False)
-                if not flag and feature in entities[name].features
-            ]
+    for name, entity in spaces[0].entities.items():
+        constant = [each for each in _constant_features(old, name) if each in entity.features]
+        if len(constant) == 1:
+            found.append(f"feature {name}.{constant[0]} has never changed: {_NO_EFFECT}")
+        elif constant:
+            more = len(constant) - _MAX_LISTED
+            listed = ", ".join(constant[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+            found.append(f"features of {name} have never changed: {listed}: {_NO_EFFECT}")
     return found
+
+
+def _constant_features(old: Weights, name: EntityName) -> list[str]:
+    """Features of an entity type that had one value only, if they are normalized."""
+    columns, prefix = _flat_columns(old), _INPUT_NORM
+    if isinstance(old.config, RogueNetConfig):
+        columns, prefix = _columns(old).get(name, []), f"{_EMBEDDING}{name}.0."
+    if f"{prefix}mean" not in old.tensors:
+        return []
+    varied = _varied(_statistics(old.tensors, prefix))
+    pairs = zip(columns, varied, strict=True)
+    return [feature for (owner, feature), flag in pairs if owner == name and not flag]
 
 
 def _size(shape: tuple[int, int, int] | None) -> str:
@@ -373,22 +378,34 @@ def _embedding_parts(columns: Sequence[Column]) -> list[str]:
 def _with_columns(
     before: Tensors, start: Tensors, old: Sequence[Column], new: Sequence[Column]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """An embedding with other columns; and which of them have statistics from the start.
+    """An embedding with other columns; and which of them have statistics from the start."""
+    source = np.array(_Names(old, new).source, np.int64)
+    statistics, is_new = _with_statistics(_statistics(before, "0."), source)
+    tensors = dict(start) | {"1.bias": before["1.bias"]}
+    tensors |= {f"0.{part}": each for part, each in statistics.items()}
+    tensors |= {f"3.{part}": before[f"3.{part}"] for part in _LINEAR}
+    tensors["1.weight"] = np.where(is_new, 0, before["1.weight"][:, source]).astype(np.float32)
+    return tensors, is_new | (before["0.count"] < 2)
+
+
+def _statistics(tensors: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
+    return {part: tensors[prefix + part] for part in _STATISTICS}
+
+
+def _with_statistics(
+    before: Tensors, source: NDArray[np.int64]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+    """Statistics of columns from other places, -1 for a new one; and which were never learnt.
 
     Those are new ones, and those that had one value: no weight of them was ever learnt, and a
     deviation of nearly zero would blow them up as soon as they vary.
     """
-    place = {column: i for i, column in enumerate(old)}
-    source = np.array([place.get(column, -1) for column in new])
-    count = before["0.count"]
-    varied = _varied({part: before[f"0.{part}"] for part in _STATISTICS})
-    is_new = (source < 0) | ~varied[source]
-    tensors = dict(start) | {part: before[part] for part in ("0.count", "1.bias")}
-    tensors |= {f"3.{part}": before[f"3.{part}"] for part in _LINEAR}
-    for part in ("0.mean", "0.squares_sum"):
-        tensors[part] = np.where(source < 0, 0, before[part][source]).astype(np.float32)
-    tensors["1.weight"] = np.where(is_new, 0, before["1.weight"][:, source]).astype(np.float32)
-    return tensors, is_new | (count < 2)
+    is_new = (source < 0) | ~_varied(before)[source]
+    taken = {
+        part: np.where(source < 0, 0, before[part][source]).astype(np.float32)
+        for part in ("mean", "squares_sum")
+    }
+    return {"count": before["count"], **taken}, is_new
 
 
 def _varied(statistics: Tensors) -> NDArray[np.bool_]:
@@ -555,11 +572,16 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
                     "a CNN without hidden layers cannot be adapted to other features: train anew"
                 )
             readers = []
-    place = {column: num_before + i for i, column in enumerate(theirs)}
-    source = [*range(num_before), *(place.get(column, -1) for column in columns)]
+    source = np.array(_Names(theirs, columns).source, np.int64)
+    is_new = source < 0
+    if isinstance(fresh.config, MLPConfig) and fresh.config.norm_inputs:
+        statistics, is_new = _with_statistics(_statistics(old.tensors, _INPUT_NORM), source)
+        found.tensors.update({_INPUT_NORM + part: each for part, each in statistics.items()})
+        found.is_new[_INPUT_NORM] = is_new | (statistics["count"] < 2)
     for name in readers:
-        taken = np.where(np.array(source) < 0, 0, old.tensors[name][:, source])
-        found.tensors[name] = taken.astype(np.float32)
+        kept, taken = np.split(old.tensors[name], [num_before], axis=1)
+        taken = np.where(is_new, 0, taken[:, source])
+        found.tensors[name] = np.concatenate((kept, taken), axis=1).astype(np.float32)
     return _completed(found, old, fresh)
 
 

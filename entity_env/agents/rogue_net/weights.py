@@ -168,7 +168,8 @@ def _mlp(
     width: int, action_space: Mapping[ActionName, ActionSpace], config: MLPConfig
 ) -> dict[str, TensorSpec]:
     sizes = (width, *config.hidden)
-    specs = {**_prefixed("policy_net.", _layers(sizes)), **_prefixed("value_net.", _layers(sizes))}
+    specs = _prefixed("input_norm.", _input_norm(width)) if config.norm_inputs else {}
+    specs |= _prefixed("policy_net.", _layers(sizes)) | _prefixed("value_net.", _layers(sizes))
     return specs | _flat_heads(sizes[-1], action_space)
 
 

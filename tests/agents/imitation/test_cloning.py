@@ -261,9 +261,14 @@ def test_an_mlp_of_another_size() -> None:
     dataset = dots_dataset(5)
     single = replace(dataset.obs_space.entities["Dot"], is_single=True)
     dataset = replace(dataset, obs_space=replace(dataset.obs_space, entities={"Dot": single}))
-    result = clone(dataset, CloneConfig(epochs=1, net=MLPConfig(hidden=(7,))))
+    result = clone(dataset, CloneConfig(epochs=1, held_out=0, net=MLPConfig(hidden=(7,))))
     assert isinstance(result.net, MLPPolicy)
     assert result.net.config.hidden == (7,)
+    assert result.net.input_norm is not None
+    mean, deviation = result.net.input_norm.scale()
+    seen = dataset.obs.features["Dot"].values
+    np.testing.assert_allclose(mean.numpy(), seen.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(deviation.numpy(), seen.std(axis=0, ddof=1), rtol=1e-5)
 
 
 class BestCherry(PolicyAgent):

@@ -210,7 +210,14 @@ def test_settings_of_a_file(tmp_path: Path) -> None:
 
 @given(
     st.sampled_from([RogueNetConfig(), MLPConfig((8,)), CNNConfig()]),
-    st.sampled_from([RogueNetConfig(d_model=8), MLPConfig((8, 8)), CNNConfig(hidden=(4,))]),
+    st.sampled_from(
+        [
+            RogueNetConfig(d_model=8),
+            MLPConfig((8, 8)),
+            MLPConfig((8, 8), norm_inputs=False),
+            CNNConfig(hidden=(4,)),
+        ]
+    ),
 )
 def test_the_file_of_a_run_gives_its_settings(before: MLPConfig, after: MLPConfig) -> None:
     config = replace(SMALL, net=after, gamma=Schedule([(0, 0.5), (1, 1)]))
@@ -285,6 +292,7 @@ def test_texts_that_are_no_settings_are_refused(text: str) -> None:
 def test_a_network_keeps_its_kind_where_it_can() -> None:
     mlp = PPOConfig(net=MLPConfig((8,)))
     assert mlp.changed({"net": {"hidden": [4, 4]}}).net == MLPConfig((4, 4))
+    assert mlp.changed({"net": {"norm_inputs": False}}).net == MLPConfig((8,), norm_inputs=False)
     assert mlp.changed({"net": {"d_model": 8}}).net == RogueNetConfig(d_model=8)
     cnn = PPOConfig(net=CNNConfig())
     assert cnn.changed({"net": {"hidden": [4]}}).net == CNNConfig(hidden=(4,))

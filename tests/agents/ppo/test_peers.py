@@ -43,10 +43,13 @@ from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import read_header
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.tensors import torch_only
 from entity_env.cli.load_game import load_game, make_training_env
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment
+from entity_env.games import BATCH_GAMES
+from entity_env.vec import BatchVecEnv
 from tests import ROOT
 from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecXor
 
@@ -263,6 +266,29 @@ def test_statistics_are_those_of_all_observations(relpos: RelposEncodingConfig |
         return own
 
     together.seen -= VecSigns().num_rows  # what rank 0 did not see
+    for own in on_ranks(2, work):
+        for name, value in together.state_dict().items():
+            torch.testing.assert_close(own.state_dict()[name], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_statistics_of_an_mlp_are_those_of_all_observations(restart: bool) -> None:
+    with BatchVecEnv(BATCH_GAMES["cartpole"].batch(5)) as vec:
+        net = MLPPolicy(vec.obs_space(), vec.action_space())
+        earlier, first, second = (vec.reset(seed=seed).copy() for seed in range(3))
+    nothing = first.map_arrays(itemgetter(np.zeros(0, np.int64)))
+    net.update_statistics(earlier)
+    together = copy.deepcopy(net)
+    together.update_statistics(first, restart=restart)
+    together.update_statistics(second)
+    parts = {0: (first, nothing), 1: (nothing, second)}
+
+    def work(peers: Peers) -> Policy:
+        own = copy.deepcopy(net)
+        update_statistics(own, parts[peers.rank][0], peers, restart=restart)
+        update_statistics(own, parts[peers.rank][1], peers, restart=False)
+        return own
+
     for own in on_ranks(2, work):
         for name, value in together.state_dict().items():
             torch.testing.assert_close(own.state_dict()[name], value, rtol=1e-5, atol=1e-5)

@@ -75,6 +75,7 @@ CONFIGS: Mapping[str, NetConfig] = {
         SIZE, relpos_encoding=replace(GRID, per_entity_values=True, value_relpos_projection=True)
     ),
     "mlp": MLPConfig([8, 8]),
+    "raw mlp": MLPConfig([8, 8], norm_inputs=False),
     "translation": replace(
         SIZE, translation=TranslationConfig("Unit", ["x", "y"], None, None, True)
     ),
@@ -96,7 +97,7 @@ FLAT: Spaces = (
 
 LOCAL: Spaces = OLD[0], {name: space for name, space in OLD[1].items() if name != "Mood"}
 """Without an action for the whole observation, which has no position."""
-SPACES: Mapping[str, Spaces] = {"mlp": FLAT, "relpos": LOCAL}
+SPACES: Mapping[str, Spaces] = {"mlp": FLAT, "raw mlp": FLAT, "relpos": LOCAL}
 _FIXED = ("strides", "extent_tensor", "mean", "std", "count", "squares_sum")
 
 
@@ -294,7 +295,7 @@ def test_what_both_games_have_stays_the_same(
     kind: str, data: st.DataObject, networks: Mapping[str, tuple[Policy, Path]]
 ) -> None:
     old, path = networks[kind]
-    grown = data.draw(grown_spaces(SPACES.get(kind, OLD), flat=kind == "mlp"))
+    grown = data.draw(grown_spaces(SPACES.get(kind, OLD), flat="mlp" in kind))
     new = initialized_from(path, adapt=True)(*grown)
     counts = st.lists(st.tuples(st.just(1), st.integers(0, 3)), min_size=1, max_size=3)
     require_same_behaviour(old, new, data.draw(st.integers(0, 1000)), data.draw(counts))
@@ -337,6 +338,65 @@ def test_what_is_gone_counts_as_its_mean(
     for name in ("Move", "Pick"):
         for label, expected in before[1][name].items():
             np.testing.assert_allclose(after[1][name][label], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "raw mlp"])
+def test_a_feature_of_an_mlp_that_is_gone_counts_as_its_mean(
+    kind: str, networks: Mapping[str, tuple[Policy, Path]]
+) -> None:
+    """As zero if features are not normalized."""
+    old, path = networks[kind]
+    names = ("x", "y", "hp", "day", "rain")
+    means = dict.fromkeys(names, 0.0)
+    if kind == "mlp":
+        means = dict(zip(names, old.get_buffer("input_norm.mean").tolist(), strict=True))
+        assert min(map(abs, means.values())) > 1
+    fewer: Spaces = ObsSpace(["rain"], {"Unit": Entity(["hp", "x"], True)}), FLAT[1]
+    new = initialized_from(path, adapt=True)(*fewer)
+    rows = scene(np.random.default_rng(3), 1, 0)
+    rows |= {"Unit.y": np.array([means["y"]]), ".day": np.array([means["day"]])}
+    before, after = (
+        behaviour(net, batch_of(spaces, [observation(spaces, rows, 1)]))
+        for net, spaces in ((old, FLAT), (new, fewer))
+    )
+    np.testing.assert_allclose(after[0], before[0], atol=1e-4)
+    for label, expected in before[1]["Move"].items():
+        np.testing.assert_allclose(after[1]["Move"][label], expected, atol=1e-4)
+
+
+def test_statistics_of_an_mlp_follow_their_features(
+    networks: Mapping[str, tuple[Policy, Path]],
+) -> None:
+    """And those of a new one are counted from now."""
+    old, path = networks["mlp"]
+    grown: Spaces = ObsSpace(["rain", "day"], {"Unit": Entity(["mana", "y", "x"], True)}), FLAT[1]
+    new = initialized_from(path, adapt=True)(*grown)
+    norm, theirs = new.get_submodule("input_norm"), old.get_submodule("input_norm")
+    assert isinstance(norm, InputNorm)
+    assert isinstance(theirs, InputNorm)
+    # Of the old vector x, y, hp, day, rain.
+    for mine, before in zip(norm.scale(), theirs.scale(), strict=True):
+        torch.testing.assert_close(mine[1:], before[[1, 0, 4, 3]])
+    had_statistics = new.has_statistics
+    scenes = [observation(grown, scene(np.random.default_rng(i), 1, 0), i) for i in range(9)]
+    batch = batch_of(grown, scenes)
+    new.update_statistics(batch)
+    assert (had_statistics, new.has_statistics) == (False, True)
+    assert norm.count == theirs.count + 9
+    mana = batch.features["Unit"].values[:, 0]
+    mean, deviation = (each.numpy() for each in norm.scale())
+    np.testing.assert_allclose((mean[0], deviation[0]), (mana.mean(), mana.std(ddof=1)), rtol=1e-4)
+
+
+def test_an_mlp_with_normalization_does_not_start_one_without(
+    networks: Mapping[str, tuple[Policy, Path]],
+) -> None:
+    for kind, has_norm in (("mlp", True), ("raw mlp", False)):
+        _, path = networks[kind]
+        told = f"its norm_inputs is {has_norm}, asked for {not has_norm}.* Leave out those options"
+        with pytest.raises(CheckpointError, match=told):
+            initialized_from(path, net=MLPConfig([8, 8], norm_inputs=not has_norm))
+        assert initialized_from(path)(*FLAT).net_config == CONFIGS[kind]
 
 
 def test_choices_that_are_gone_leave_their_share(
@@ -528,6 +588,37 @@ def test_a_feature_that_never_changed_counts_as_new(tmp_path: Path) -> None:
     new.update_statistics(batch_of(spaces, [shown]))
     [norm] = [x for x in new.modules() if isinstance(x, InputNorm)]
     np.testing.assert_allclose(norm.scale()[1][1], rows[:, 1].std(ddof=1), rtol=1e-4)
+
+
+def test_features_of_an_mlp_that_never_changed_count_as_new(tmp_path: Path) -> None:
+    """And are listed in one line, of a one-hot observation there may be hundreds."""
+    names = ["x", *(f"is{i}" for i in range(9))]
+    spaces: Spaces = ObsSpace((), {"Unit": Entity(names, True)}), {"Move": FLAT[1]["Move"]}
+    old = make_policy(*spaces, MLPConfig([8]))
+    rows = np.random.default_rng(1).normal(size=(50, 1))
+
+    def shown(first: float) -> VecObs:
+        scenes = [
+            Observation(
+                reward=0.0,
+                features={"Unit": np.append(x, [first] * 9)[None]},
+                actions={"Move": GlobalCategoricalActionMask()},
+            )
+            for x in rows
+        ]
+        return batch_of(spaces, scenes)
+
+    old.update_statistics(shown(10.1))
+    write_agent(tmp_path / "old.agent", old.weights())
+    new = initialized_from(tmp_path / "old.agent")(*spaces)
+    begun = new.origin["init_from"]
+    assert isinstance(begun, dict)
+    assert begun["changes"] == [
+        "features of Unit have never changed: is0, is1, is2, is3, is4 and 4 more: "
+        "without effect at first"
+    ]
+    np.testing.assert_allclose(old.values(shown(10.1)), new.values(shown(10.1)), atol=1e-5)
+    np.testing.assert_allclose(new.values(shown(-3.0)), new.values(shown(10.1)), atol=1e-5)
 
 
 def test_starts_from_what_enn_trainer_trained() -> None:

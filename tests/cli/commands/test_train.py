@@ -181,6 +181,23 @@ def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
     assert (settings_in(tmp_path)["gamma"], settings_in(tmp_path)["net"]["d_model"]) == (0.9, 8)
 
 
+def test_a_run_of_an_earlier_release_goes_on_without_normalization(tmp_path: Path) -> None:
+    """Its files say nothing of `norm_inputs`."""
+    small = ("--num-steps=8", "--num-envs=4", "--num-threads=1", "--eval-interval=0")
+    words = ("train", "cartpole", "--out", str(tmp_path), *small)
+    done = run(*words, "--steps=64", "--set-train", "net.norm_inputs=false")
+    assert done.exit_code == 0, done.output
+    for path in (find_checkpoint(tmp_path) / "config.json", tmp_path / "run.json"):
+        data = json.loads(path.read_text())
+        config = data["config"] if "config" in data else data["training"]["config"]
+        del config["net"]["norm_inputs"]
+        path.write_text(json.dumps(data))
+    again = run("train", "cartpole", "--out", str(tmp_path), "--resume", "--steps=128")
+    assert again.exit_code == 0, again.output
+    assert step_in(tmp_path) == 128
+    assert settings_in(tmp_path)["net"] == {"hidden": [64, 64], "norm_inputs": False}
+
+
 def test_overwrites_no_trained_agent(trained: tuple[Path, Result]) -> None:
     out, _ = trained
     result = train(out, *SMALL)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from entity_env.agents.rogue_net.config import stored_net
 from entity_env.core.files import parse_json, read_file
 from entity_env.errors import UsageError, shown
 
@@ -62,8 +63,8 @@ def run_settings(data: Mapping[str, Any]) -> SettingsFile:
     config, options = data.get("config"), data.get("options")
     net = config.get("net") if isinstance(config, dict) else None
     if isinstance(config, dict) and isinstance(net, dict):
-        kind = "cnn" if "layers" in net else "mlp" if "hidden" in net else "rogue_net"
-        config = {**config, "net": {"kind": kind, **net}}
+        kind, sizes = stored_net(net)
+        config = {**config, "net": {"kind": kind, **sizes}}
     run = {name: data[name] for name in ("game", "num_envs") if data.get(name) is not None}
     run |= options if isinstance(options, dict) else {}
     return SettingsFile(config if isinstance(config, dict) else {}, run, {})

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,9 +24,12 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
+    affine,
     convolve,
+    input_statistics,
     layer_norm,
     linear,
+    normalize,
     normalize_features,
     relu,
     softmax,
@@ -236,15 +239,31 @@ class NumpyMLP:
         spaces, config = (weights.obs_space, weights.action_space), weights.config
         self._picture = Picture.of(*spaces, config) if isinstance(config, CNNConfig) else None
         self._flat = FlatFeatures(*spaces, None if self._picture is None else self._picture.name)
+        names = ("policy_net", "value_net") if self._picture is None else ("hidden",)
+        self._layers = {name: list(_layers(self._tensors, name)) for name in names}
+        self._norm = "input_norm" if self._picture is None else "picture_norm"
+        norm = f"{self._norm}."
+        self._counted = [each for name, each in self._tensors.items() if name.startswith(norm)]
+        self._known: list[bytes] = []
+        """Content of `_counted` when `_statistics` were computed."""
+        self._statistics: tuple[Float, Float] | None = None
+        self.read_statistics()
+
+    def read_statistics(self) -> None:
+        """Computes mean and deviation of the features again if their tensors have changed."""
+        content = [each.tobytes() for each in self._counted]
+        if content != self._known:
+            self._known = content
+            self._statistics = input_statistics(self._tensors, self._norm)
 
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
         """The distribution of every action, and the `(num_rows,)` values."""
         if self._picture is None:
-            x = self._flat.array(batch)
-            hidden = self._layers("policy_net", x, np.tanh)
-            of_value = self._layers("value_net", x, np.tanh)
+            x = self._normalized(self._flat.array(batch))
+            hidden = self._hidden("policy_net", x, np.tanh)
+            of_value = self._hidden("value_net", x, np.tanh)
         else:
-            hidden = of_value = self._layers("hidden", self._convolved(self._picture, batch), relu)
+            hidden = of_value = self._hidden("hidden", self._convolved(self._picture, batch), relu)
         distributions: dict[ActionName, Distribution] = {}
         for name, space in self.weights.action_space.items():
             choices = find_row_choices(name, batch.action_masks[name])
@@ -255,17 +274,18 @@ class NumpyMLP:
         normalized = linear(self._tensors, "value_head", of_value)[:, 0]
         return distributions, normalized * std + mean
 
-    def _layers(self, net: str, x: Float, activation: Callable[[Float], Float]) -> Float:
-        i = 0
-        while f"{net}.{i}.weight" in self._tensors:
-            x = activation(linear(self._tensors, f"{net}.{i}", x))
-            i += 2
+    def _normalized(self, x: Float) -> Float:
+        return x if self._statistics is None else normalize(x, *self._statistics)
+
+    def _hidden(self, net: str, x: Float, activation: Callable[[Float], Float]) -> Float:
+        for weight, bias in self._layers[net]:
+            x = activation(affine(x, weight, bias))
         return x
 
     def _convolved(self, picture: Picture, batch: Batch) -> Float:
         """`(num_rows, picture.sizes[0])`: the picture after all convolutions, and all else."""
         x = self._flat.part(picture.name, batch).reshape(-1, *picture.shape)
-        x = normalize_features(self._tensors, "picture_norm", x)
+        x = self._normalized(x)
         for i, (_, _, stride) in enumerate(picture.config.layers or ()):
             x = relu(convolve(self._tensors, f"convolutions.{2 * i}", x, stride))
         # Channel after channel, as in torch.
@@ -273,6 +293,14 @@ class NumpyMLP:
         if not picture.width:
             return convolved
         return np.concatenate((convolved, self._flat.array(batch)), axis=1)
+
+
+def _layers(tensors: Mapping[str, NDArray[Any]], net: str) -> Iterator[tuple[Float, Float]]:
+    """Weight and bias of each layer, as `affine` takes them."""
+    i = 0
+    while f"{net}.{i}.weight" in tensors:
+        yield tensors[f"{net}.{i}.weight"].T, tensors[f"{net}.{i}.bias"]
+        i += 2
 
 
 def numpy_net(weights: Weights) -> NumpyNet | NumpyMLP:

@@ -28,7 +28,7 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, SelectEnti
 from entity_env.core.vec_obs import EntityBatch
 
 _COUNTED: Final = 1 << 20
-"""Pixels of a picture whose statistics are computed at a time: in float64, with copies."""
+"""Rows whose statistics are computed at a time: in float64, with copies."""
 
 
 class _FlatPolicy(Policy):
@@ -60,6 +60,28 @@ class _FlatPolicy(Policy):
 
     @abstractmethod
     def _read(self, batch: EntityBatch) -> Tensor: ...
+
+    @property
+    @abstractmethod
+    def _norm(self) -> InputNorm | None:
+        """What normalizes features; None = nothing does."""
+
+    @abstractmethod
+    def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
+        """`(num_counted, num_features)`: what `_norm` counts of a batch."""
+
+    @property
+    def has_statistics(self) -> bool:
+        return self._norm is None or self._norm.has_statistics
+
+    def update_statistics(self, batch: EntityBatch, *, restart: bool = False) -> None:
+        norm = self._norm
+        if norm is None:
+            return
+        rows = self._counted(batch)
+        for start in range(0, max(len(rows), 1), _COUNTED):
+            part = as_tensor(rows[start : start + _COUNTED], self.device)
+            norm.update(part, restart=restart and not start)
 
     @property
     def device(self) -> torch.device:
@@ -95,13 +117,14 @@ class MLPPolicy(_FlatPolicy):
     """Two multilayer perceptrons with tanh, one for the policy and one for the value.
 
     The features of all entities, of which each type has exactly one, and the global features are
-    one vector. Initial weights are orthogonal, with the gains of Stable-Baselines3 and CleanRL:
-    sqrt(2) of hidden layers, 0.01 of the actions, 1 of the value.
+    one vector, which `InputNorm` normalizes with `MLPConfig.norm_inputs`. Initial weights are
+    orthogonal, with the gains of Stable-Baselines3 and CleanRL: sqrt(2) of hidden layers, 0.01 of
+    the actions, 1 of the value.
 
     Args:
         obs_space: entity types with `Entity.is_single`, or global features alone.
         action_space: labels and real numbers.
-        config: sizes of the hidden layers.
+        config: sizes and options.
 
     Raises:
         SchemaError: an entity type that is not single, a select action, or no feature at all.
@@ -117,6 +140,7 @@ class MLPPolicy(_FlatPolicy):
         self.config = config or MLPConfig()
         expected_tensors(obs_space, action_space, self.config)  # raises where it is too large
         self._flat = FlatFeatures(obs_space, action_space)
+        self.input_norm = InputNorm(self._flat.width) if self.config.norm_inputs else None
         sizes = (self._flat.width, *self.config.hidden)
         self.policy_net, self.value_net = (_hidden_layers(sizes, nn.Tanh) for _ in range(2))
         self._add_heads(sizes[-1])
@@ -125,8 +149,16 @@ class MLPPolicy(_FlatPolicy):
     def net_config(self) -> MLPConfig:
         return self.config
 
+    @property
+    def _norm(self) -> InputNorm | None:
+        return self.input_norm
+
+    def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
+        return self._flat.shown(batch)
+
     def _read(self, batch: EntityBatch) -> Tensor:
-        return as_tensor(self._flat.array(batch), self.device)
+        x = as_tensor(self._flat.array(batch), self.device)
+        return x if self.input_norm is None else self.input_norm.forward(x)
 
     def _policy_hidden(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.policy_net(x))
@@ -182,14 +214,12 @@ class CNNPolicy(_FlatPolicy):
         return self.config
 
     @property
-    def has_statistics(self) -> bool:
-        return bool(self.picture_norm.count > 0)
+    def _norm(self) -> InputNorm | None:
+        return self.picture_norm
 
-    def update_statistics(self, batch: EntityBatch, *, restart: bool = False) -> None:
-        pixels = batch.features[self._picture.name].values.reshape(-1, self._picture.shape[2])
-        for start in range(0, max(len(pixels), 1), _COUNTED):
-            part = as_tensor(pixels[start : start + _COUNTED], self.device)
-            self.picture_norm.update(part, restart=restart and not start)
+    def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
+        """Pixels."""
+        return batch.features[self._picture.name].values.reshape(-1, self._picture.shape[2])
 
     def _read(self, batch: EntityBatch) -> Tensor:
         name, shape = self._picture.name, self._picture.shape

@@ -84,7 +84,7 @@ class ArrayPolicy:
     """Acts as an `MLPPolicy` does, by arrays: for few rows torch takes several times as long.
 
     Args:
-        net: a network on the CPU, whose parameters are read where they are.
+        net: a network on the CPU, whose parameters and statistics are read where they are.
     """
 
     def __init__(self, net: MLPPolicy) -> None:
@@ -97,6 +97,7 @@ class ArrayPolicy:
         """See `Policy.act`; the same draws choose the same."""
         if len(next(iter(batch.features.values()))) > self._most_rows:
             return self._net.act(batch, generator=generator)
+        self._arrays.read_statistics()
         distributions, values = self._arrays.distributions(batch)
         logprobs, entropy = np.zeros((2, len(values)), dtype=np.float32)
         samples: dict[ActionName, Samples] = {}

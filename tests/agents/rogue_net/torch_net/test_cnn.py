@@ -216,7 +216,15 @@ class TestConfig:
         with pytest.raises(UsageError, match="hidden needs"):
             CNNConfig(hidden=[0])
 
-    @pytest.mark.parametrize("net", [CNNConfig(), CNNConfig([(4, 3, 2)], (7,)), MLPConfig((3,))])
+    @pytest.mark.parametrize(
+        "net",
+        [
+            CNNConfig(),
+            CNNConfig([(4, 3, 2)], (7,)),
+            MLPConfig((3,)),
+            MLPConfig((3,), norm_inputs=False),
+        ],
+    )
     def test_comes_back_from_json(self, net: CNNConfig | MLPConfig) -> None:
         assert net_from_json(net.to_json()) == net
         assert PPOConfig.from_json(PPOConfig(net=net).to_json()).net == net

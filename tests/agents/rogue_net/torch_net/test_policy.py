@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from entity_env import ActionSpace, CheckpointError, Entity, ObsSpace, SchemaError, UsageError
@@ -37,6 +40,7 @@ from entity_env.agents.rogue_net.torch_net.rollout_policy import (
     CompiledPolicy,
     fastest_policy,
 )
+from entity_env.cli.training import settings_of_run
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     ContinuousActionSpace,
@@ -81,14 +85,39 @@ def cart_batch(num_rows: int, seed: int = 0) -> EntityBatch:
     )
 
 
-def random_mlp() -> MLPPolicy:
+def random_mlp(*, norm_inputs: bool = True) -> MLPPolicy:
     torch.manual_seed(3)
-    net = MLPPolicy(CART, PUSH, MLPConfig((8, 5)))
+    net = MLPPolicy(CART, PUSH, MLPConfig((8, 5), norm_inputs))
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.normal_()
+    net.update_statistics(cart_batch(30, 5))
     net.scale_values(-3.0, 7.0)
     return net
+
+
+def scaled(batch: EntityBatch, scale: float, shift: float) -> EntityBatch:
+    """The same with other features, of very different sizes."""
+    features = {
+        name: RaggedArray(
+            (each.values * [scale**i for i in range(each.values.shape[1])] + shift).astype(
+                np.float32
+            ),
+            each.lengths,
+        )
+        for name, each in batch.features.items()
+    }
+    return EntityBatch(features, batch.visible, batch.action_masks)
+
+
+def rows_of(*columns: list[float], name: str = "Cart") -> EntityBatch:
+    """Observations of carts without a request; the time is 0."""
+    values = np.array(columns, np.float32).T
+    ones = np.ones(len(values), np.int64)
+    time = np.zeros((len(values), 1), np.float32)
+    return EntityBatch(
+        {name: RaggedArray(values, ones), "__global__": RaggedArray(time, ones)}, {}, {}
+    )
 
 
 def require_same(net: Policy, batch: EntityBatch) -> None:
@@ -111,13 +140,196 @@ def require_same(net: Policy, batch: EntityBatch) -> None:
             np.testing.assert_allclose(one.mean, other.mean.detach().numpy(), rtol=1e-5, atol=1e-4)
 
 
-class TestMLP:
-    def test_is_the_same_in_numpy(self) -> None:
-        for num_rows in (2, 9):
-            require_same(random_mlp(), cart_batch(num_rows, num_rows))
+@given(
+    norm_inputs=st.booleans(),
+    num_rows=st.integers(2, 9),
+    seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)),
+    scale=st.sampled_from([1e-3, 1.0, 30.0]),
+    shift=st.sampled_from([0.0, -4.0, 100.0]),
+)
+def test_an_mlp_decides_the_same_everywhere(
+    norm_inputs: bool, num_rows: int, seeds: tuple[int, int], scale: float, shift: float
+) -> None:
+    """In torch and numpy, in a rollout and when it learns from it, on any features."""
+    net = random_mlp(norm_inputs=norm_inputs)
+    if norm_inputs:
+        net.update_statistics(scaled(cart_batch(20, seeds[0]), scale, shift), restart=True)
+        batch = scaled(cart_batch(num_rows, seeds[1]), scale, shift)
+    else:
+        batch = cart_batch(num_rows, seeds[1])
+    require_same(net, batch)
+    theirs = net.act(batch, generator=torch.Generator().manual_seed(1))
+    ours = fastest_policy(net).act(batch, generator=torch.Generator().manual_seed(1))
+    evaluation = net.evaluate(batch, ours.samples)
+    for found in (ours, theirs):
+        for name, of_samples in (
+            ("logprobs", evaluation.logprobs),
+            ("values", evaluation.values),
+            ("entropy", evaluation.entropy),
+        ):
+            np.testing.assert_allclose(
+                getattr(found, name), of_samples.detach().numpy(), rtol=1e-3, atol=1e-3
+            )
+    np.testing.assert_allclose(net.values(batch), theirs.values, rtol=1e-4, atol=1e-4)
 
-    def test_evaluates_what_it_sampled(self) -> None:
-        net, batch = random_mlp(), cart_batch(20)
+
+class TestNormalization:
+    """Of the features that an MLP reads."""
+
+    def test_statistics_change_only_when_they_are_updated(self) -> None:
+        net, batch = random_mlp(), cart_batch(9)
+        before = copy.deepcopy(net.state_dict())
+        output = fastest_policy(net).act(batch, generator=None)
+        net.train()
+        torch.autograd.grad(
+            net.evaluate(batch, output.samples).logprobs.sum(), [*net.policy_net.parameters()]
+        )
+        net.act(batch)
+        net.values(batch)
+        for name, tensor in net.state_dict().items():
+            assert torch.equal(tensor, before[name])
+        net.update_statistics(batch)
+        assert net.input_norm is not None
+        assert net.input_norm.count == 29 + 8
+
+    def test_rows_that_show_nothing_are_not_counted(self) -> None:
+        net = MLPPolicy(CART, PUSH)
+        assert net.input_norm is not None
+        had_statistics, batch = net.has_statistics, cart_batch(9)
+        for restart in (False, True):
+            net.update_statistics(batch, restart=restart)
+            assert (had_statistics, net.has_statistics) == (False, True)
+            assert net.input_norm.count == 8
+            values = np.hstack([batch.features[name].values for name in ("Cart", "__global__")])
+            mean, deviation = net.input_norm.scale()
+            np.testing.assert_allclose(mean.numpy(), values.mean(0), atol=1e-6)
+            np.testing.assert_allclose(deviation.numpy(), values.std(0, ddof=1), rtol=1e-5)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda net: net.update_statistics(scaled(cart_batch(9), 3.0, 1.0)),
+            lambda net: net.update_statistics(scaled(cart_batch(30), 3.0, 1.0), restart=True),
+            lambda net: net.load_state_dict(MLPPolicy(CART, PUSH, net.config).state_dict()),
+        ],
+    )
+    def test_arrays_follow_the_statistics(self, change: Callable[[MLPPolicy], object]) -> None:
+        net, batch = random_mlp(), cart_batch(9)
+        policy = fastest_policy(net)
+        before = policy.act(batch, generator=None).values
+        change(net)
+        after = policy.act(batch, generator=None).values
+        assert np.abs(after - before).max() > 0.1
+        np.testing.assert_allclose(after, net.values(batch), rtol=1e-4, atol=1e-4)
+
+    def test_constant_features_and_rare_ones_stay_small(self) -> None:
+        """Most states of a one-hot observation are hardly ever visited, some never."""
+        num_states = 500
+        obs_space = ObsSpace((), {"Cart": Entity([str(i) for i in range(num_states)], True)})
+        net = MLPPolicy(obs_space, PUSH)
+        visited = np.minimum(np.random.default_rng(1).geometric(0.2, 2000), 400) - 1
+        visited[0] = 450
+        lengths = np.ones(len(visited), np.int64)
+
+        def shown(states: NDArray[np.int64]) -> EntityBatch:
+            values = np.eye(num_states, dtype=np.float32)[states]
+            return EntityBatch({"Cart": RaggedArray(values, lengths[: len(values)])}, {}, {})
+
+        for part in np.array_split(visited, 7):
+            net.update_statistics(shown(part))
+        assert net.input_norm is not None
+        with torch.no_grad():
+            x = net.input_norm(torch.eye(num_states))
+        assert x.isfinite().all()
+        assert x.abs().max() <= 5
+        # Every state can be told from all others, and the size of the input is that of one state.
+        assert (x.diagonal() >= 1).all()
+        assert (x.square().sum(dim=1) < 30).all()
+        assert x[499, 499] == 1  # never seen
+        assert x[450, 450] == 5  # seen once
+
+    def test_a_constant_that_changes_is_clipped(self) -> None:
+        net = MLPPolicy(CART, PUSH)
+        for _ in range(50):
+            net.update_statistics(rows_of([10.1] * 7, list(range(7))))
+        assert net.input_norm is not None
+        with torch.no_grad():
+            x = net.input_norm(torch.tensor([[10.1, 3.0, 0.0], [1e6, 3.0, 0.0]]))
+        assert x[0].abs().max() < 1e-3
+        assert x[1, 0] == 5
+
+    def test_without_it_nothing_is_as_before_it_existed(self) -> None:
+        """The same parameters, and the plain features in front of them."""
+        torch.manual_seed(7)
+        net = MLPPolicy(CART, PUSH, MLPConfig((8, 5), norm_inputs=False))
+        torch.manual_seed(7)
+        other = MLPPolicy(CART, PUSH, MLPConfig((8, 5)))
+        assert net.input_norm is None
+        assert net.has_statistics
+        batch = rows_of([100.0, -3.0, 0.0], [0.5, 7.0, 2.0])
+        before = copy.deepcopy(net.state_dict())
+        net.update_statistics(batch)
+        assert list(before) == [name for name in other.state_dict() if "input_norm" not in name]
+        for name, tensor in net.state_dict().items():
+            assert torch.equal(tensor, before[name])
+            assert torch.equal(tensor, other.state_dict()[name])
+        x = torch.tensor([[100.0, 0.5, 0.0], [-3.0, 7.0, 0.0], [0.0, 2.0, 0.0]])
+        expected = net.value_head(net.value_net(x)).squeeze(1)
+        np.testing.assert_array_equal(net.values(batch), expected.detach().numpy())
+
+    def test_makes_the_size_of_features_irrelevant(self) -> None:
+        batch = cart_batch(50)
+        values: list[NDArray[np.float32]] = []
+        for scale in (1.0, 1000.0):
+            torch.manual_seed(1)
+            net = MLPPolicy(CART, PUSH)
+            own = scaled(batch, scale, 0.0)
+            net.update_statistics(own)
+            values.append(net.values(own)[:-1])
+        np.testing.assert_allclose(values[0], values[1], rtol=1e-3, atol=1e-4)
+
+
+class TestFilesOfEarlierReleases:
+    """Their networks are called `{"hidden": [...]}`, and have no normalization."""
+
+    OLD = MLPConfig((8, 5), norm_inputs=False)
+
+    def test_checkpoints(self, tmp_path: Path) -> None:
+        net = random_mlp(norm_inputs=False)
+        config = PPOConfig(net=self.OLD).to_json()
+        save_checkpoint(tmp_path, net, training={"config": config})
+        path = tmp_path / "config.json"
+        data = json.loads(path.read_text())
+        assert data["net"] == {"hidden": [8, 5]}
+        data["training"]["config"]["net"] = {"hidden": [8, 5]}
+        path.write_text(json.dumps(data))
+        assert read_network(tmp_path).config == self.OLD
+        found, batch = load_checkpoint(tmp_path), cart_batch(5)
+        assert found.net.net_config == self.OLD
+        np.testing.assert_array_equal(found.net.values(batch), net.values(batch))
+        assert settings_of_run(tmp_path)["net"] == self.OLD
+
+    def test_agents(self) -> None:
+        content = agent_bytes(random_mlp(norm_inputs=False).weights())
+        assert b'"net": {"hidden": [8, 5]}' in content
+        assert agent_from_bytes(content, "it").config == self.OLD
+        content = agent_bytes(random_mlp().weights())
+        assert agent_from_bytes(content, "it").config == MLPConfig((8, 5))
+
+    def test_settings_of_runs(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.json"
+        data = {"format": "entity_env.run", "config": {"net": {"hidden": [8, 5]}, "gamma": 0.5}}
+        path.write_text(json.dumps(data))
+        for start in (PPOConfig(), PPOConfig(net=MLPConfig())):
+            config = PPOConfig.from_file(path, start)
+            assert (config.net, config.gamma) == (self.OLD, 0.5)
+        assert PPOConfig.from_json({"net": {"hidden": [8, 5]}}).net == self.OLD
+
+
+class TestMLP:
+    @pytest.mark.parametrize("norm_inputs", [False, True])
+    def test_evaluates_what_it_sampled(self, norm_inputs: bool) -> None:
+        net, batch = random_mlp(norm_inputs=norm_inputs), cart_batch(20)
         output = net.act(batch, generator=torch.Generator().manual_seed(1))
         evaluation = net.evaluate(batch, output.samples)
         np.testing.assert_allclose(evaluation.logprobs.detach().numpy(), output.logprobs, atol=1e-5)
@@ -187,6 +399,10 @@ class TestMLP:
         }
         with pytest.raises(SchemaError, match="row 0 has 2 entities of type 'Cart'"):
             random_mlp().values(batch)
+
+    def test_of_a_flag_that_is_none(self) -> None:
+        with pytest.raises(UsageError, match="norm_inputs is true or false, got 1"):
+            MLPConfig(norm_inputs=1)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("hidden", [(), (0,), (3.5,), 7, [8, True]])
     def test_of_sizes_that_make_no_sense(self, hidden: object) -> None:
