@@ -52,8 +52,12 @@ def train_on(
     np.random.seed(seed)
     make = partial(from_entity_gym(ENV_REGISTRY[task.env_id]), **task.kwargs)
 
+    last = 0
+
     def on_update(progress: TrainProgress) -> None:
-        run.end_update()
+        nonlocal last
+        num_steps, last = progress.step - last, progress.step
+        run.end_update(num_steps)
 
     with _CountedVecEnv(make, num_envs, run) as vec:
         config = config or PPOConfig.for_env(
@@ -62,8 +66,6 @@ def train_on(
             seed=seed,
             checkpoint_interval_s=1e9,
         )
-        if config.num_steps * num_envs != task.steps_per_update:
-            raise SystemExit("the pieces of a run are counted in rollouts of the task's size")
         train(vec, config, out=folder, on_update=on_update)
 
 

@@ -32,7 +32,7 @@ class _TimedStateManager(StateManager):  # type: ignore[misc]  # hyperstate's ow
 
     def step(self) -> None:
         super().step()
-        self.run.end_update()
+        self.run.end_update(self.run.num_steps)
 
 
 def main(task: Task, seed: int, folder: Path, run: Run) -> None:

@@ -67,7 +67,7 @@ class Trainee:
     def piece(self, num_updates: int) -> Piece:
         """Trains for so many updates."""
         if self._process.stdin is not None:
-            self._process.stdin.write(f"{num_updates}\n")
+            self._process.stdin.write(f"{num_updates * self._task.steps_per_update}\n")
             self._process.stdin.flush()
         return self._answer(num_updates)
 
