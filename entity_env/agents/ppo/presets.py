@@ -339,7 +339,13 @@ def preset_for(
         return replace(preset, settings={**preset.settings, **settings})
     if not is_flat(obs_space, action_space):
         return PRESETS["entities"]
-    return PRESETS["control" if picture_of(obs_space) is None else "pictures"]
+    if picture_of(obs_space) is not None:
+        return PRESETS["pictures"]
+    if obs_space.global_features or not all(x.is_binary for x in obs_space.entities.values()):
+        return _CONTROL
+    # Normalized, the flag of a rare state is as large as clipping lets it be: of five seeds on
+    # Taxi-v4 four earned 6.8 after 150,000 decisions and one -48, all of them 7.4 or more without.
+    return replace(_CONTROL, settings={**_CONTROL.settings, "net": MLPConfig(norm_inputs=False)})
 
 
 def named_preset(name: str) -> Preset:
