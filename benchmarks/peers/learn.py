@@ -26,6 +26,8 @@ from benchmarks.peers.training import CONTROL_TASKS, ControlTask
 WINDOW = 100
 """Episodes that a point of a curve is the mean of; as Stable-Baselines3 has it."""
 NUM_GREEDY = 40
+_MOST_STEPS = 500
+"""Of an episode of a task without a limit of its own, which a greedy policy may never end."""
 _EVAL_SEED = 10_000
 NUM_ENVS = {"ours": 16, "sb3": 8, "sb3_1": 1}
 """By trainer; Stable-Baselines3 learns more from a step in one, and takes more time for it."""
@@ -49,6 +51,8 @@ def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
         if env_id not in gymnasium.registry:
             minatar.gym.register_envs()
         return FlattenObservation(gymnasium.make(env_id))
+    if gymnasium.spec(env_id).max_episode_steps is None:
+        return gymnasium.make(env_id, max_episode_steps=_MOST_STEPS)
     return gymnasium.make(env_id)
 
 

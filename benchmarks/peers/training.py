@@ -130,5 +130,21 @@ CONTROL_TASKS: Mapping[str, ControlTask] = {
     "taxi": ControlTask("Taxi-v4", 100_000),
     "minigrid_empty_5x5": ControlTask("MiniGrid-Empty-5x5-v0", 100_000),
     "minatar_breakout": ControlTask("MinAtar/Breakout-v1", 200_000),
+    "minatar_asterix": ControlTask("MinAtar/Asterix-v1", 200_000),
+    "minatar_space_invaders": ControlTask("MinAtar/SpaceInvaders-v1", 200_000),
+    "minigrid_doorkey_5x5": ControlTask("MiniGrid-DoorKey-5x5-v0", 100_000),
+    "cliffwalking": ControlTask("CliffWalking-v1", 100_000),
+    "bipedalwalker": ControlTask("BipedalWalker-v3", 300_000),
+    "hopper": ControlTask("Hopper-v5", 200_000),
+    "halfcheetah": ControlTask("HalfCheetah-v5", 300_000),
+    "walker2d": ControlTask("Walker2d-v5", 200_000),
+    "lunarlander_continuous": ControlTask("LunarLanderContinuous-v3", 200_000),
 }
 """Ordinary tasks, by the name of their figures; of each both trainers keep their defaults."""
+STEP_TASKS = (
+    *("hopper", "halfcheetah", "walker2d", "bipedalwalker", "pendulum", "acrobot"),
+    *("minigrid_doorkey_5x5", "cliffwalking", "minatar_breakout", "minatar_asterix"),
+    *("minatar_space_invaders", "lunarlander_continuous"),
+)
+"""Small budgets and continuous control, where Stable-Baselines3 learns most from a step in one
+environment: what ours learns from the same steps is compared with that."""

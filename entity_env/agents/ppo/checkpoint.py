@@ -161,7 +161,6 @@ def save_learner(
             "elapsed_s": learner.elapsed_s,
             "rng": learner.rng.bit_generator.state,
             "returns": [learner.returns.mean, learner.returns.square, learner.returns.count],
-            "step_scale": learner.step_scale,
             **({} if notes is None else {"notes": dict(notes)}),
         },
         optimizer=optimizer,
@@ -182,8 +181,6 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
             int(_number(training, key, int)) for key in ("step", "update", "num_episodes")
         )
         elapsed_s = float(_number(training, "elapsed_s", int | float))
-        if "step_scale" in training:  # not in files of earlier releases
-            learner.step_scale = float(_number(training, "step_scale", int | float))
         learner.rng.bit_generator.state = _object(training, "rng")
         learner.returns = _returns(training)
         learner.generator.set_state(checkpoint.optimizer[GENERATOR].cpu())

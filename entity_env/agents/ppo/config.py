@@ -42,7 +42,7 @@ FINE_TUNING_ENTROPY: Final = 0.01
 """Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
 SCHEDULED: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
-    *("max_grad_norm", "target_kl", "desired_kl", "stay_close", "minibatch_size"),
+    *("max_grad_norm", "target_kl", "stay_close", "minibatch_size"),
     "update_epochs",
 )
 """Settings that may be a `Schedule`."""
@@ -60,16 +60,14 @@ _FLAGS: Final = (
 _NUMBERS: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
     *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
-    *("max_train_time_s", "stay_close", "desired_kl"),
+    *("max_train_time_s", "stay_close"),
 )
 _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 """Numbers that can be infinite: never."""
 COMPILE_MODES: Final = ("wait", "background", "never")
 """Values of the setting `compile`, besides a number of steps."""
 _STEPS: Final = f"{', '.join(COMPILE_MODES)}, or a number of steps, 1 or more"
-_OPTIONAL: Final = (
-    *("num_threads", "microbatch_size", "target_kl", "desired_kl", "max_train_time_s"),
-)
+_OPTIONAL: Final = (*("num_threads", "microbatch_size", "target_kl", "max_train_time_s"),)
 _NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
     "mlp": MLPConfig,
@@ -239,11 +237,6 @@ class PPOConfig:
     """Longest gradient that is followed as it is."""
     target_kl: float | Schedule | None = None
     """Divergence from the rollout's policy that ends learning from it early; None = never."""
-    desired_kl: float | Schedule | None = None
-    """Divergence of an update, mean over its minibatches, that the step size is adapted to: 1.5
-    times smaller after an update with more than twice as much, 1.5 times larger after one with less
-    than half as much, within 100 times and a tenth of `learning_rate`. As the step size is annealed
-    by a factor, it falls with the square of it. None = the step size is not adapted."""
 
     stay_close: float | Schedule = 0.0
     """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
@@ -301,7 +294,7 @@ class PPOConfig:
             require_choice("compile", self.compile, COMPILE_MODES)
         for name in (
             *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
-            *("checkpoint_interval_s", "max_train_time_s", "stay_close", "desired_kl"),
+            *("checkpoint_interval_s", "max_train_time_s", "stay_close"),
         ):
             self._require(name, lambda value: value >= 0, "0 or more")
         is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
@@ -342,9 +335,6 @@ class PPOConfig:
             found["learning_rate"] = self._step_size(self.learning_rate, rise, reached)
         if not isinstance(self.ent_coef, Schedule):
             found["ent_coef"] = self.ent_coef * (left if self.anneal_entropy else 1)
-        if found["desired_kl"] is not None:
-            whole = max(values_of(self.learning_rate))
-            found["desired_kl"] *= (found["learning_rate"] / whole) ** 2 if whole else 0.0
         found |= {"anneal_learning_rate": False, "warmup_steps": 0, "anneal_entropy": False}
         return CurrentConfig(**found)
 
@@ -490,7 +480,6 @@ class CurrentConfig(PPOConfig):
         weight_decay: float
         max_grad_norm: float
         target_kl: float | None
-        desired_kl: float | None
         stay_close: float
         minibatch_size: int
         update_epochs: int

@@ -31,10 +31,6 @@ MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], P
 """Makes the network to train from the spaces of the environments."""
 TEACHER: Final = "teacher"
 """Folder of the teacher's network, in the folder of the run."""
-_STEP_FACTOR: Final = 1.5
-_LEAST_STEP: Final = 0.01
-_MOST_STEP: Final = 10.0
-"""Of the settings' step size."""
 
 
 @dataclass(slots=True)
@@ -51,7 +47,6 @@ class Learner:
         num_episodes: episodes that ended so far.
         elapsed_s: seconds of training so far.
         returns: mean and deviation of returns.
-        step_scale: what the step size of the settings is multiplied by, see `desired_kl`.
     """
 
     net: Policy
@@ -63,14 +58,6 @@ class Learner:
     num_episodes: int = 0
     elapsed_s: float = 0.0
     returns: ReturnStatistics = field(default_factory=ReturnStatistics)
-    step_scale: float = 1.0
-
-    def adapt_step(self, approx_kl: float, desired_kl: float) -> None:
-        """Changes the step size of the next updates after one with that divergence."""
-        if approx_kl > 2 * desired_kl:
-            self.step_scale = max(self.step_scale / _STEP_FACTOR, _LEAST_STEP)
-        elif approx_kl < desired_kl / 2:
-            self.step_scale = min(self.step_scale * _STEP_FACTOR, _MOST_STEP)
 
 
 def new_learner(

@@ -15,7 +15,7 @@ import numpy as np
 from entity_env.agents.random import random_actions
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat, picture_of
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
@@ -37,15 +37,13 @@ class GameFigures(NamedTuple):
             decisions of a row.
         is_cut: whether most episodes were truncated.
         decisions_per_step: of a row, 1 unless agents take turns.
-        num_entities: mean number of entities that a decision is made on.
-        num_actors: mean number of actors of a decision.
+        is_continuous: whether an action is real numbers.
     """
 
     mean_length: float
     is_cut: bool
     decisions_per_step: float
-    num_entities: float
-    num_actors: float
+    is_continuous: bool = False
 
     @classmethod
     def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
@@ -59,13 +57,11 @@ class GameFigures(NamedTuple):
         obs, began = vec.reset(seed=seed), time.monotonic()
         num_rows = len(obs)
         lengths: dict[tuple[int, int], list[int]] = {}
-        steps = decisions = entities = actors = cut = ended = 0
+        steps = decisions = cut = ended = 0
         while decisions < _PROBE_DECISIONS and not _are_enough(lengths, num_rows):
             if steps >= _PROBE_STEPS and time.monotonic() - began > _PROBE_S:
                 break
             decisions += int(np.count_nonzero(obs.is_ready))
-            actors += sum(len(mask.actors.values) for mask in obs.action_masks.values())
-            entities += sum(len(each.values) for each in obs.features.values())
             obs = vec.act(random_actions(obs, space, rng))
             steps += 1
             for each in obs.episodes:
@@ -78,8 +74,7 @@ class GameFigures(NamedTuple):
             sum(first) / len(first) if first else decisions / max(ended, num_rows),
             2 * cut > ended or not ended,
             decisions / (steps * num_rows),
-            entities / max(decisions, 1),
-            actors / max(decisions, 1),
+            any(isinstance(each, ContinuousActionSpace) for each in space.values()),
         )
 
 
@@ -118,7 +113,8 @@ class Preset:
         rollout_sizes: least and most decisions of a rollout, whatever the number of environments;
             between them a run has `num_rollouts`. None = as many as `num_steps` makes.
         num_rollouts: of a run.
-        is_fitted: number of environments, rollouts and discount follow what random play shows.
+        is_fitted: number of environments, rollouts, discount and whether the value has a network
+            apart follow what random play shows.
     """
 
     name: str
@@ -170,6 +166,9 @@ class Preset:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
             reasons.append(f"gamma {settings['gamma']:g}: they are cut, not ended by the rules")
+        if seen.is_continuous and "net" not in settings:
+            settings["net"] = RogueNetConfig(separate_value=True)
+            reasons.append("a network apart for the value: actions are real numbers")
         return Defaults(num_envs, settings, tuple(reasons))
 
     def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
@@ -194,9 +193,9 @@ class Preset:
         return min(wanted, max(total_steps // 4, 1))
 
 
-# More gradient steps than for entities, and values in units of their deviation: returns are in the
-# hundreds. A long run can afford long rollouts, whose gradients are less noisy: LunarLander hovers
-# without end with 2,048 decisions and a gamma of 0.99.
+# Many small gradient steps, and values in units of their deviation: returns are in the hundreds.
+# A long run can afford longer rollouts, whose gradients are less noisy. LunarLander hovers without
+# end with a gamma of 0.99.
 _CONTROL: Final = Preset(
     "control",
     "observations of fixed size",
@@ -205,8 +204,8 @@ _CONTROL: Final = Preset(
         "total_steps": 300_000,
         "net": MLPConfig(),
         "norm_returns": True,
-        "minibatch_size": 256,
-        "update_epochs": 8,
+        "minibatch_size": 64,
+        "update_epochs": 10,
         "learning_rate": 0.001,
         "gamma": 0.995,
         "ent_coef": 0.01,
@@ -214,12 +213,20 @@ _CONTROL: Final = Preset(
         "max_grad_norm": 0.5,
     },
     rollout_sizes=(2048, 8192),
+    num_rollouts=240,
 )
 _PICTURES: Final = replace(
     _CONTROL,
     name="pictures",
     kind="pictures",
-    settings={**_CONTROL.settings, "net": CNNConfig(), "learning_rate": 0.0005},
+    settings={
+        **_CONTROL.settings,
+        "net": CNNConfig(),
+        "minibatch_size": 256,
+        "update_epochs": 8,
+        "learning_rate": 0.0005,
+    },
+    num_rollouts=40,
 )
 PRESETS: Final[Mapping[str, Preset]] = {
     preset.name: preset
@@ -337,15 +344,21 @@ def preset_for(
         name, settings = _OF_GAMES[game]
         preset = PRESETS[name]
         return replace(preset, settings={**preset.settings, **settings})
+    entities = PRESETS["entities"]
     if not is_flat(obs_space, action_space):
-        return PRESETS["entities"]
+        return entities
     if picture_of(obs_space) is not None:
         return PRESETS["pictures"]
-    if obs_space.global_features or not all(x.is_binary for x in obs_space.entities.values()):
-        return _CONTROL
     # Normalized, the flag of a rare state is as large as clipping lets it be: of five seeds on
     # Taxi-v4 four earned 6.8 after 150,000 decisions and one -48, all of them 7.4 or more without.
-    return replace(_CONTROL, settings={**_CONTROL.settings, "net": MLPConfig(norm_inputs=False)})
+    has_numbers = not all(each.is_binary for each in obs_space.entities.values())
+    net = MLPConfig(norm_inputs=has_numbers or bool(obs_space.global_features))
+    if num_agents == 1:
+        control = PRESETS["control"]
+        return replace(control, settings={**control.settings, "net": net})
+    # Discounts and opponents of a game for several agents, and the network of a control task.
+    settings = {**entities.settings, "net": net, "update_epochs": 8}
+    return replace(entities, kind="several agents that see a fixed size", settings=settings)
 
 
 def named_preset(name: str) -> Preset:

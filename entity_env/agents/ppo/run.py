@@ -341,8 +341,6 @@ class Run(TrainState):
         optimizer, rng = learner.optimizer, learner.rng
         net, teacher = learner.net, self._teacher
         losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
-        if now.desired_kl is not None:
-            learner.adapt_step(losses.approx_kl, now.desired_kl)
         # After learning, so that the policy which learns is the one that played. The first rollout
         # was normalized by its first observations, which must not be counted twice: restart.
         self._count(rollout.obs, restart=self._begins_statistics)
@@ -367,7 +365,7 @@ class Run(TrainState):
         if now.norm_entropy:
             unit = max(self.rollouts.random_entropy, _LEAST_ENTROPY)
             now = replace(now, ent_coef=now.ent_coef / unit)
-        return replace(now, learning_rate=now.learning_rate * self.learner.step_scale)
+        return now
 
     def _count_update(self) -> None:
         """Adds the last update to the history; tells hints that are known since then."""

@@ -122,13 +122,6 @@ def test_the_shorthands_are_schedules(step: int, warmup: int) -> None:
     assert short.at(step).learning_rate == pytest.approx(expected, abs=1e-12)
 
 
-@given(st.integers(0, 999))
-def test_the_desired_divergence_falls_with_the_square_of_the_step_size(step: int) -> None:
-    config = PPOConfig(total_steps=1000, learning_rate=0.5, desired_kl=0.02)
-    assert config.at(step).desired_kl == pytest.approx(0.02 * (1 - step / 1000) ** 2)
-    assert replace(config, anneal_learning_rate=False).at(step).desired_kl == 0.02
-
-
 @given(st.integers(0, 999), st.integers(0, 1000), st.integers(0, 1000))
 def test_schedules_follow_the_time_where_it_is_ahead(step: int, at: int, warmup: int) -> None:
     """As if the run were at that step; the warm-up follows the steps alone."""

@@ -5,17 +5,17 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, strategies as st
 
-from entity_env import Game, Obs
+from entity_env import Continuous, Game, Obs
 from entity_env.agents import Agent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.presets import PRESETS, GameFigures, preset_for
-from entity_env.agents.rogue_net import MLPConfig
+from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.core.space_json import spaces_from_json, spaces_to_json
 from entity_env.core.spaces import GlobalCategoricalActionSpace
 from entity_env.games import rock_paper_scissors, tic_tac_toe
 from entity_env.interop.gymnasium.spaces import ObsConverter
 from entity_env.vec import VecEnv
-from tests.helpers.tiny_games import ask, dots_game
+from tests.helpers.tiny_games import Dot, ask, dots_game
 
 FITTED = PRESETS["entities"]
 
@@ -42,7 +42,7 @@ def lasting(length: int, *, truncated: bool = False) -> Game:
 def test_length_and_end_of_episodes(length: int, *, truncated: bool) -> None:
     seen = figures(lasting(length, truncated=truncated))
     assert (seen.mean_length, seen.is_cut) == (length, truncated)
-    assert (seen.decisions_per_step, seen.num_actors) == (1, 1)
+    assert (seen.decisions_per_step, seen.is_continuous) == (1, False)
     assert figures(lasting(length, truncated=truncated)) == seen
 
 
@@ -86,7 +86,7 @@ def test_an_episode_without_end_ends_the_look() -> None:
 def test_rollouts_have_about_the_size_of_the_preset(
     num_agents: int, total_steps: int, length: float, is_cut: bool, share: float
 ) -> None:
-    seen = GameFigures(length, is_cut, share, 10, 1)
+    seen = GameFigures(length, is_cut, share)
     num_envs, settings, reasons = FITTED.defaults_for(num_agents, total_steps, seen)
     assert 8 <= num_envs <= 128
     assert settings["num_steps"] >= 8
@@ -102,7 +102,7 @@ def test_rollouts_have_about_the_size_of_the_preset(
 
 
 def test_given_sizes_stay() -> None:
-    seen = GameFigures(100, False, 1, 10, 1)
+    seen = GameFigures(100, False, 1)
     chosen = FITTED.defaults_for(1, 60_000, seen, num_envs=16)
     assert (chosen.num_envs, chosen.settings["num_steps"]) == (16, 62)
     chosen = FITTED.defaults_for(1, 60_000, seen, num_steps=20)
@@ -110,7 +110,7 @@ def test_given_sizes_stay() -> None:
 
 
 def test_other_presets_follow_the_kind_of_environment_alone() -> None:
-    seen = GameFigures(100, True, 1, 10, 1)
+    seen = GameFigures(100, True, 1)
     preset = PRESETS["control"]
     assert preset.defaults_for(1, 1000, seen) == preset.defaults_for(1, 1000)
     assert preset.defaults_for(1, 1000).num_envs == preset.num_envs
@@ -134,6 +134,24 @@ def test_an_mlp_reads_flags_as_they_are(space: gymnasium.Space[object], is_binar
     assert obs_space.entities["Env"].is_binary == is_binary
     push = {"Push": GlobalCategoricalActionSpace(("L", "R"))}
     for own, actions in ((obs_space, push), spaces_from_json(spaces_to_json(obs_space, push))):
-        preset = preset_for(own, actions)
-        assert preset.name == "control"
-        assert preset.settings["net"] == MLPConfig(norm_inputs=not is_binary)
+        for num_agents, name in ((1, "control"), (2, "entities")):
+            preset = preset_for(own, actions, num_agents=num_agents)
+            assert preset.name == name
+            assert preset.settings["net"] == MLPConfig(norm_inputs=not is_binary)
+
+
+def test_real_numbers_have_a_network_apart_for_the_value() -> None:
+    thrust = Continuous("Thrust", low=[-1], high=[1])
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for _ in range(3):
+            if agent.act(Obs(0.0).actors([Dot(0)]), thrust) is None:
+                return
+        agent.game_over()
+
+    seen = figures(Game(play, entities=(Dot,), actions=(thrust,)))
+    assert seen.is_continuous
+    chosen = FITTED.defaults_for(1, 1000, seen)
+    assert chosen.settings["net"] == RogueNetConfig(separate_value=True)
+    assert "network apart" in chosen.reasons[-1]
+    assert "net" not in FITTED.defaults_for(1, 1000, seen._replace(is_continuous=False)).settings

@@ -147,27 +147,6 @@ def test_entropy_counts_in_units_of_random_decisions() -> None:
     assert _same(plain, train(VecXor(64), normalized).net)
 
 
-@pytest.mark.parametrize(("desired_kl", "factor"), [(1e-9, 1 / 1.5), (1e9, 1.5)])
-def test_the_step_size_follows_the_divergence(
-    desired_kl: float, factor: float, tmp_path: Path
-) -> None:
-    config = dataclasses.replace(
-        CONFIG, total_steps=16_000, desired_kl=desired_kl, anneal_learning_rate=False
-    )
-    updates: list[TrainProgress] = []
-
-    def on_update(progress: TrainProgress) -> None:
-        updates.append(progress)
-        if len(updates) in (3, 20):
-            raise KeyboardInterrupt
-
-    train(VecXor(64), config, out=tmp_path, on_update=on_update)
-    train(VecXor(64), config, out=tmp_path, resume=True, on_update=on_update)
-    scales = [each.learning_rate / updates[0].learning_rate for each in updates]
-    expected = [min(max(factor**i, 0.01), 10.0) for i in range(20)]
-    assert scales == pytest.approx(expected)
-
-
 def test_early_stop_by_divergence() -> None:
     strict = dataclasses.replace(CONFIG, target_kl=0.0, update_epochs=50, learning_rate=1e-3)
     assert train(VecXor(64), strict).progress.update == 4

@@ -55,7 +55,7 @@ class TestPresets:
         settings = PRESETS["control"].settings_for(num_rows, total_steps)
         assert settings["total_steps"] == total_steps
         size = settings["num_steps"] * num_rows
-        wanted = min(sorted((2048, total_steps // 40, 8192))[1], total_steps // 4)
+        wanted = min(sorted((2048, total_steps // 240, 8192))[1], total_steps // 4)
         assert settings["num_steps"] == 8 or wanted - num_rows < size <= wanted
 
     @pytest.mark.parametrize("num_pictures", [0, 1, 2])
@@ -90,7 +90,7 @@ class TestUnusual:
             ({"target_kl": 5.0}, "target_kl=5"),
             ({"warmup_steps": 100_000}, "the step size never gets to learning_rate"),
             ({"num_steps": 1}, "a rollout has 16 decisions"),
-            ({"total_steps": 10_000}, "are 5 rollouts of 2,496 decisions"),
+            ({"total_steps": 10_000}, "are 5 rollouts of 2,048 decisions"),
             ({"update_epochs": 1, "minibatch_size": 2048}, "1 gradient steps a rollout"),
             ({"net": RogueNetConfig()}, "net is a RogueNet"),
         ],
@@ -163,3 +163,10 @@ def test_games_for_several_agents_have_the_same_preset() -> None:
     with VecEnv(tic_tac_toe, 2) as vec:
         config = PPOConfig.for_env(vec)
     assert config.update_epochs == PRESETS["entities"].settings["update_epochs"]
+
+
+def test_several_agents_that_see_a_fixed_size_have_an_mlp_and_a_look_at_the_game() -> None:
+    preset = preset_for(*_CONTROL, num_agents=2)
+    assert (preset.name, preset.is_fitted) == ("entities", True)
+    assert preset.settings["net"] == MLPConfig()
+    assert preset_for(*_CONTROL).name == "control"
