@@ -42,6 +42,7 @@ def spaces_to_json(
                 "features": list(entity.features),
                 **({"is_single": True} if entity.is_single else {}),
                 **({"shape": list(entity.shape)} if entity.shape is not None else {}),
+                **({"is_binary": True} if entity.is_binary else {}),
             }
             for name, entity in obs_space.entities.items()
         ],
@@ -71,8 +72,9 @@ def _entity_from_json(data: Mapping[str, object]) -> Entity:
     shape = data.get("shape")
     if isinstance(shape, list):
         shape = tuple(shape)
-    is_single = data.get("is_single") is True
-    return Entity(_strings(data, "features"), is_single, shape)  # type: ignore[arg-type]  # checked
+    is_single, is_binary = (data.get(name) is True for name in ("is_single", "is_binary"))
+    features = _strings(data, "features")
+    return Entity(features, is_single, shape, is_binary)  # type: ignore[arg-type]  # checked
 
 
 def differences(

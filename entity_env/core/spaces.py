@@ -32,6 +32,8 @@ class Entity:
             part of a comparison.
         shape: height, width and channels, if the features are the pixels of a picture, row after
             row and each with its channels; None = they are not. No part of a comparison.
+        is_binary: all features are 0 or 1, as the one-hot vector of a choice; no part of a
+            comparison.
 
     Raises:
         SchemaError: a feature twice or without a valid name, or a shape of another number of
@@ -41,6 +43,7 @@ class Entity:
     features: Sequence[str]
     is_single: bool = field(default=False, compare=False)
     shape: tuple[int, int, int] | None = field(default=None, compare=False)
+    is_binary: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         _require_unique(self.features, "entity features")

@@ -349,10 +349,15 @@ def preset_for(
         return entities
     if picture_of(obs_space) is not None:
         return PRESETS["pictures"]
+    # Normalized, the flag of a rare state is as large as clipping lets it be: of five seeds on
+    # Taxi-v4 four earned 6.8 after 150,000 decisions and one -48, all of them 7.4 or more without.
+    has_numbers = not all(each.is_binary for each in obs_space.entities.values())
+    net = MLPConfig(norm_inputs=has_numbers or bool(obs_space.global_features))
     if num_agents == 1:
-        return PRESETS["control"]
+        control = PRESETS["control"]
+        return replace(control, settings={**control.settings, "net": net})
     # Discounts and opponents of a game for several agents, and the network of a control task.
-    settings = {**entities.settings, "net": MLPConfig(), "update_epochs": 8}
+    settings = {**entities.settings, "net": net, "update_epochs": 8}
     return replace(entities, kind="several agents that see a fixed size", settings=settings)
 
 

@@ -291,7 +291,9 @@ class ObsConverter:
                 f"entities names {entity!r}, which is the entity of all other parts of the "
                 "observation: choose another name"
             )
-        own = Entity(names, is_single=True, shape=_picture_of(self._rest))
+        choices = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+        is_binary = all(isinstance(leaf.space, choices) for leaf in self._rest)
+        own = Entity(names, True, _picture_of(self._rest), is_binary)
         wanted = {} if self.single is None else {entity: own}
         wanted |= {name: Entity(each.names) for name, each in self._tables.items()}
         for name, given in (features or {}).items():

@@ -1,14 +1,19 @@
 """What random play shows of a game, and the defaults that follow from it."""
 
+import gymnasium
 import pytest
+from gymnasium import spaces
 from hypothesis import given, strategies as st
 
 from entity_env import Continuous, Game, Obs
 from entity_env.agents import Agent
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.presets import PRESETS, GameFigures
-from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.ppo.presets import PRESETS, GameFigures, preset_for
+from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.core.space_json import spaces_from_json, spaces_to_json
+from entity_env.core.spaces import GlobalCategoricalActionSpace
 from entity_env.games import rock_paper_scissors, tic_tac_toe
+from entity_env.interop.gymnasium.spaces import ObsConverter
 from entity_env.vec import VecEnv
 from tests.helpers.tiny_games import Dot, ask, dots_game
 
@@ -110,6 +115,29 @@ def test_other_presets_follow_the_kind_of_environment_alone() -> None:
     assert preset.defaults_for(1, 1000, seen) == preset.defaults_for(1, 1000)
     assert preset.defaults_for(1, 1000).num_envs == preset.num_envs
     assert not preset.defaults_for(1, 1000).reasons
+
+
+@pytest.mark.parametrize(
+    ("space", "is_binary"),
+    [
+        (spaces.Discrete(500), True),
+        (spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))), True),
+        (spaces.MultiBinary(4), True),
+        (spaces.Box(0, 1, (4,)), False),
+        (spaces.Dict({"room": spaces.Discrete(3), "speed": spaces.Box(-1, 1, (1,))}), False),
+    ],
+    ids=str,
+)
+def test_an_mlp_reads_flags_as_they_are(space: gymnasium.Space[object], is_binary: bool) -> None:
+    """Normalized, the flag of a rare state would be as large as clipping lets it be."""
+    obs_space = ObsConverter(space, "Env").obs_space
+    assert obs_space.entities["Env"].is_binary == is_binary
+    push = {"Push": GlobalCategoricalActionSpace(("L", "R"))}
+    for own, actions in ((obs_space, push), spaces_from_json(spaces_to_json(obs_space, push))):
+        for num_agents, name in ((1, "control"), (2, "entities")):
+            preset = preset_for(own, actions, num_agents=num_agents)
+            assert preset.name == name
+            assert preset.settings["net"] == MLPConfig(norm_inputs=not is_binary)
 
 
 def test_real_numbers_have_a_network_apart_for_the_value() -> None:

@@ -165,9 +165,7 @@ def test_games_for_several_agents_have_the_same_preset() -> None:
     assert config.update_epochs == PRESETS["entities"].settings["update_epochs"]
 
 
-def test_several_agents_that_see_a_fixed_size_have_an_mlp_and_a_look_at_the_game() -> (
-    None
-):
+def test_several_agents_that_see_a_fixed_size_have_an_mlp_and_a_look_at_the_game() -> None:
     preset = preset_for(*_CONTROL, num_agents=2)
     assert (preset.name, preset.is_fitted) == ("entities", True)
     assert preset.settings["net"] == MLPConfig()
