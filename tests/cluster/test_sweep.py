@@ -22,6 +22,7 @@ from hypothesis import given, strategies as st
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.authoring.identity import identity_of
 from entity_env.cli import main
 from entity_env.cluster import sweep as sweep_module
@@ -82,7 +83,7 @@ def test_widths_of_an_mlp_are_read() -> None:
     config = PPOConfig(**PRESETS["control"].settings_for(16))
     found = SearchRange.parse("net.hidden=64,128x32", config)
     assert found.choices == ([64], [128, 32])
-    assert changed(config, {"net.hidden": found.at(0.9)}).net.to_json() == {"hidden": [128, 32]}
+    assert changed(config, {"net.hidden": found.at(0.9)}).net == MLPConfig((128, 32))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from entity_env import Game, ProtocolError, SchemaError, UsageError
+from entity_env import Game, SchemaError, UsageError
 from entity_env.agents import Agent, random_actions
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
@@ -164,5 +164,6 @@ def test_starts_of_a_vec_env_that_resets_by_itself() -> None:
         obs = vec.reset(6, starts=[3, 0])
         expected = [EpisodeSeeds(6)[ix] % 2**20 for ix in (3, 0)]
         assert obs.features["Dot"].values.ravel().tolist() == expected
-        with pytest.raises(ProtocolError, match='autoreset="disabled"'):
-            vec.reset_envs([True, True], 6, starts=[0, 1])
+        obs = vec.reset_envs([True, False], 6, starts=[1, 0])
+        expected = [EpisodeSeeds(6)[ix] % 2**20 for ix in (1, 0)]
+        assert obs.features["Dot"].values.ravel().tolist() == expected

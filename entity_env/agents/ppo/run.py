@@ -338,13 +338,17 @@ class Run(TrainState):
         scale = learner.returns.std
         if config.norm_returns:
             learner.net.scale_values(learner.returns.mean, scale)
+        # The first rollout was normalized by the openings of episodes, which must not be counted
+        # twice: what it teaches is for the statistics from now on.
+        if begins_statistics := self._begins_statistics:
+            self._count(rollout.obs, restart=True)
+            self._begins_statistics = False
         optimizer, rng = learner.optimizer, learner.rng
         net, teacher = learner.net, self._teacher
         losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
-        # After learning, so that the policy which learns is the one that played. The first rollout
-        # was normalized by its first observations, which must not be counted twice: restart.
-        self._count(rollout.obs, restart=self._begins_statistics)
-        self._begins_statistics = False
+        # After learning, so that the policy which learns is the one that played.
+        if not begins_statistics:
+            self._count(rollout.obs)
 
         learner.step += num_decisions
         learner.update += 1

@@ -514,7 +514,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     assert result.stdout.startswith("fine-tuning settings for any number of entities: ")
     beginner, tuned = settings_in(first), settings_in(second)
     assert tuned["learning_rate"] == pytest.approx(0.3 * beginner["learning_rate"])
-    assert (beginner["ent_coef"], tuned["ent_coef"]) == (0.02, 0.01)
+    assert (beginner["ent_coef"], tuned["ent_coef"]) == (0.1, 0.01)
     start, end = (
         float(x) for x in re.findall(r"^start (\S+) -> end (\S+)$", result.stdout, re.M)[0]
     )
