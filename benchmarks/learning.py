@@ -91,13 +91,19 @@ def main() -> None:
     for task in given.only:
         of_task = [run for run in runs if run["task"] == task]
         figures |= _family(task)(task, of_task)
-    games = [[run for run in runs if run["task"] == name] for name in _GAMES if name in given.only]
+    games = [name for name in BENCHMARK_GAMES if name in given.only]
     if games:
-        figures |= _all_games(games)
-    for names, kinds in ((CONTROL_TASKS, ("as_good",)), (STEP_TASKS, ("beats_one", "above_worst"))):
+        figures |= _all_games([[run for run in runs if run["task"] == name] for name in games])
+    for group, names, kinds in (
+        ("control", CONTROL_TASKS, ("as_good",)),
+        ("steps", STEP_TASKS, ("beats_one", "above_worst")),
+        ("games", games, ("beats_scripted", "as_good")),
+    ):
         found = [name for name in names if name in given.only]
         for kind in kinds if found else ():
-            figures[f"{kind}_of_{len(found)}"] = sum(figures[f"{name}_{kind}"] for name in found)
+            figures[f"{group}_{kind}_of_{len(found)}"] = sum(
+                figures[f"{name}_{kind}"] for name in found
+            )
     # The versions that are told are those of the trainers.
     sys.path[:0] = [str(path) for path in _FOLDER.glob("lib/*/site-packages")]
     report("Learning", figures, _PACKAGES, given.json)
@@ -136,19 +142,18 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
     lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
     kept = {_job(run): run for run in map(json.loads, lines)}
     todo = [job for job in jobs if job not in kept]
+    here = Path(sys.executable)
     has_peers = any(job.task in CONTROL_TASKS for job in todo)
-    python = _python(progress.say) if has_peers else Path(sys.executable)
+    with_peers = _python(progress.say) if has_peers else here
     lock = threading.Lock()
 
     def made(job: Job) -> None:
         if job.task in ENTITY_TASKS:
             run = _entity_run(job)
         elif job.task in CONTROL_TASKS:
-            run = _process(python, "benchmarks.peers.learn", job.who, job.task, job.seed)
+            run = _process(with_peers, "benchmarks.peers.learn", job.who, job.task, job.seed)
         else:
-            run = _process(
-                Path(sys.executable), "benchmarks.games.train", job.task, job.who, job.seed
-            )
+            run = _process(here, "benchmarks.games.train", job.task, job.who, job.seed)
         with lock:
             kept[job] = {"task": job.task, "who": job.who, "seed": job.seed, **run}
             if keep is not None:
@@ -259,7 +264,7 @@ def _game(task: str, runs: Iterable[Run]) -> dict[str, float]:
 
 
 def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
-    """Figures of all games together: interquartile means, and how often the default holds."""
+    """Interquartile means of all games together."""
     figures: dict[str, float] = {"games": len(games)}
     for who in (DEFAULT, *SETTINGS):
         scores = [[run["sampled"] for run in runs if run["who"] == who] for runs in games]
@@ -267,10 +272,6 @@ def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
         figures |= {f"games_{who}": interval.value}
         if interval.is_known:
             figures |= {f"games_{who}_low": interval.low, f"games_{who}_high": interval.high}
-    each = [_game(runs[0]["task"], runs) for runs in games]
-    for name in ("beats_scripted", "as_good"):
-        found = [value for game in each for key, value in game.items() if key.endswith(name)]
-        figures[f"games_{name}"] = sum(found)
     return figures
 
 

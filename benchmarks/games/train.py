@@ -22,19 +22,14 @@ from benchmarks.peers.serve import private_stdout
 from entity_env import Game
 from entity_env.agents import Agent, RandomAgent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
-from entity_env.agents.ppo.presets import (
-    DEFAULT_OPPONENTS,
-    PRESETS,
-    PROBE_ENVS,
-    GameFigures,
-    preset_for,
-)
+from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS
 from entity_env.agents.ppo.tracking.settings_file import parse_setting_text
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.cli.opponents import make_pool
+from entity_env.cli.training import defaults_of, preset_of
 from entity_env.vec import VecEnv
 
 DEFAULT: Final = "default"
@@ -152,21 +147,16 @@ def planned(
         }
     shares = {} if game.seats == 1 or "opponents" in changes else DEFAULT_OPPONENTS
     changes.pop("opponents", None)
-    num_envs, spaces = changes.pop("envs", None), (made.obs_space(), made.action_space())
+    num_envs = changes.pop("envs", None)
     if name in SETTINGS:
         fixed = SETTINGS[name]
         num_envs, fields = num_envs or fixed.num_envs, dict(fixed.fields)
-        if fixed.has_mlp and is_flat(*spaces):
+        if fixed.has_mlp and is_flat(made.obs_space(), made.action_space()):
             fields["net"] = MLPConfig()
     else:
-        own = preset_for(*spaces, num_agents=made.num_agents)
-        preset, seen = own if name == DEFAULT else PRESETS[name], None
-        if preset.is_fitted:
-            with VecEnv(made, PROBE_ENVS) as probe:
-                seen = GameFigures.of(probe)
-        num_envs, fields, _ = preset.defaults_for(
-            made.num_agents, game.steps, seen, num_envs=num_envs, num_steps=changes.get("num_steps")
-        )
+        preset = preset_of(made) if name == DEFAULT else PRESETS[name]
+        sizes = (game.steps, num_envs, changes.get("num_steps"))
+        num_envs, fields, _ = defaults_of(made, preset, sizes)
     start = PPOConfig(**{**fields, "total_steps": game.steps, "seed": seed})
     return num_envs, shares, start.changed(changes)
 

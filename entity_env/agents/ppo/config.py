@@ -67,7 +67,7 @@ _ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
 COMPILE_MODES: Final = ("wait", "background", "never")
 """Values of the setting `compile`, besides a number of steps."""
 _STEPS: Final = f"{', '.join(COMPILE_MODES)}, or a number of steps, 1 or more"
-_OPTIONAL: Final = (*("num_threads", "microbatch_size", "target_kl", "max_train_time_s"),)
+_OPTIONAL: Final = ("num_threads", "microbatch_size", "target_kl", "max_train_time_s")
 _NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
     "mlp": MLPConfig,

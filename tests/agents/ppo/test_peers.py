@@ -233,6 +233,22 @@ def test_the_number_of_minibatches_is_that_of_all_decisions() -> None:
     assert distance(first, net) > 0
 
 
+def counted_on_ranks(
+    net: Policy, first: EntityBatch, second: EntityBatch, *, restart: bool
+) -> list[Policy]:
+    """The networks of two ranks, after rank 0 has shown the first batch and rank 1 the second."""
+    nothing = first.map_arrays(itemgetter(np.zeros(0, np.int64)))
+    parts = {0: (first, nothing), 1: (nothing, second)}
+
+    def work(peers: Peers) -> Policy:
+        own = copy.deepcopy(net)
+        update_statistics(own, parts[peers.rank][0], peers, restart=restart)
+        update_statistics(own, parts[peers.rank][1], peers, restart=False)
+        return own
+
+    return on_ranks(2, work)
+
+
 class Counting(RogueNet):
     """Has a buffer of its own, which nobody can merge."""
 
@@ -253,20 +269,11 @@ def test_statistics_are_those_of_all_observations(relpos: RelposEncodingConfig |
     net = Counting(vec.obs_space(), vec.action_space(), config)
     net.register_buffer("seen", torch.zeros(()))
     first, second = vec.reset(seed=1).copy(), vec.reset(seed=2).copy()
-    nothing = first.map_arrays(itemgetter(np.zeros(0, np.int64)))
     together = copy.deepcopy(net)
     for batch in (first, second):
         together.update_statistics(batch)
-    parts = {0: (first, nothing), 1: (nothing, second)}
-
-    def work(peers: Peers) -> Policy:
-        own = copy.deepcopy(net)
-        update_statistics(own, parts[peers.rank][0], peers, restart=True)
-        update_statistics(own, parts[peers.rank][1], peers, restart=False)
-        return own
-
     together.seen -= VecSigns().num_rows  # what rank 0 did not see
-    for own in on_ranks(2, work):
+    for own in counted_on_ranks(net, first, second, restart=True):
         for name, value in together.state_dict().items():
             torch.testing.assert_close(own.state_dict()[name], value, rtol=1e-5, atol=1e-5)
 
@@ -276,20 +283,11 @@ def test_statistics_of_an_mlp_are_those_of_all_observations(restart: bool) -> No
     with BatchVecEnv(BATCH_GAMES["cartpole"].batch(5)) as vec:
         net = MLPPolicy(vec.obs_space(), vec.action_space())
         earlier, first, second = (vec.reset(seed=seed).copy() for seed in range(3))
-    nothing = first.map_arrays(itemgetter(np.zeros(0, np.int64)))
     net.update_statistics(earlier)
     together = copy.deepcopy(net)
     together.update_statistics(first, restart=restart)
     together.update_statistics(second)
-    parts = {0: (first, nothing), 1: (nothing, second)}
-
-    def work(peers: Peers) -> Policy:
-        own = copy.deepcopy(net)
-        update_statistics(own, parts[peers.rank][0], peers, restart=restart)
-        update_statistics(own, parts[peers.rank][1], peers, restart=False)
-        return own
-
-    for own in on_ranks(2, work):
+    for own in counted_on_ranks(net, first, second, restart=restart):
         for name, value in together.state_dict().items():
             torch.testing.assert_close(own.state_dict()[name], value, rtol=1e-5, atol=1e-5)
 
