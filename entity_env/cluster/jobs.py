@@ -42,6 +42,7 @@ class Job:
         log: file that stdout and stderr go to.
         state: "stopped" by a signal, before its end.
         error: why it failed, in a line.
+        is_wanted: set to False to stop it as Ctrl-C does, while the others run.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Job:
     log: Path
     state: Literal["waiting", "running", "done", "failed", "stopped"] = "waiting"
     error: str = ""
+    is_wanted: bool = True
 
 
 def run_jobs(
@@ -86,6 +88,9 @@ def run_jobs(
                         del running[job]
                         _end(job, process, was_stopped=is_stopping)
                 on_change()
+                for job, process in running.items():
+                    if not job.is_wanted:
+                        _close(process.stdin)
                 try:
                     interrupt.check()
                 except KeyboardInterrupt:

@@ -26,7 +26,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.identity import Identity
 from entity_env.cluster.search_range import SearchRange, Settings, changed
 from entity_env.cluster.session import Portable, connect
-from entity_env.cluster.sweep_here import run_here
+from entity_env.cluster.sweep_here import FIRST_RUNG, REDUCTION, run_here
 from entity_env.core.files import write_file
 from entity_env.errors import TrainingDivergedError, UsageError
 from entity_env.games.azul import AzulTables
@@ -39,8 +39,6 @@ STATE_FILE: Final = "sweep.json"
 _NUMBERS: Final = ("reward", "evaluation")
 _TUNE: Final = "tune"
 _NUM_REPORTS: Final = 20
-_FIRST_RUNG: Final = 5
-_REDUCTION: Final = 3
 _MAX_FAILURES: Final = 3
 _QUIET: Final = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -197,20 +195,22 @@ def run_sweep(
     address: str | None = None,
     num_jobs: int = 1,
     resume: bool = False,
+    stop_early: bool = False,
     on_change: Callable[[Sequence[SweepTrial]], None] | None = None,
 ) -> list[SweepTrial]:
     """Runs the trials of a sweep; returns them in order.
 
     Every run trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`. The state of
-    all is in `out/sweep.json`. Ctrl-C ends the sweep, and leaves runs that are not over. On a Ray
-    cluster bad trials are stopped early.
+    all is in `out/sweep.json`. Ctrl-C ends the sweep, and leaves runs that are not over.
 
     Args:
         sweep: what to run.
         address: of the Ray cluster, see `connect`; None = in processes of this machine.
         num_jobs: number of these processes.
         resume: goes on with the sweep in `out`: runs that are over are not run again, others go on
-            from their last checkpoint. A scheduler compares new reports alone.
+            from their last checkpoint. Only new reports decide which runs are stopped early.
+        stop_early: stops runs that are not among the best third at a fifth and at three fifths of
+            their steps; on a Ray cluster they always are, but for a population.
         on_change: called with all runs when one of them has changed, and several times a second.
 
     Raises:
@@ -225,7 +225,8 @@ def run_sweep(
         return trials
     if address is None:
         sweep.out.mkdir(parents=True, exist_ok=True)
-        run_here(sweep, trials, num_jobs, on_change, lambda: _save(sweep, trials))
+        save = partial(_save, sweep, trials)
+        run_here(sweep, trials, num_jobs, on_change, save, stop_early=stop_early)
         return trials
     with connect(address), _quiet_tune():
         sweep.out.mkdir(parents=True, exist_ok=True)
@@ -465,8 +466,8 @@ def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
         return ASHAScheduler(
             time_attr="step",
             max_t=steps,
-            grace_period=max(1, steps // _FIRST_RUNG),
-            reduction_factor=_REDUCTION,
+            grace_period=max(1, steps // FIRST_RUNG),
+            reduction_factor=REDUCTION,
         )
     rng = np.random.default_rng((sweep.seed, 1))
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from entity_env.agents.ppo import Callback, PPOConfig
 from entity_env.agents.ppo.tracking.follow import FollowedRun
@@ -18,6 +20,11 @@ from entity_env.interrupts import INTERRUPTED
 if TYPE_CHECKING:
     from entity_env.cluster.sweep import MakeEnv, Sweep, SweepTrial
 
+FIRST_RUNG: Final = 5
+"""Share of the steps, as a divisor, before bad runs are stopped."""
+REDUCTION: Final = 3
+"""One of so many goes on, for so many times the steps."""
+
 
 def run_here(
     sweep: Sweep,
@@ -25,8 +32,11 @@ def run_here(
     num_jobs: int,
     on_change: Callable[[Sequence[SweepTrial]], None],
     save: Callable[[], None],
+    *,
+    stop_early: bool = False,
 ) -> None:
     """Runs the trials that are not over, each in a process; saves when a state has changed."""
+    halving = _Halving(sweep.config.total_steps) if stop_early else None
     save()
     jobs: list[tuple[SweepTrial, Job, FollowedRun]] = []
     for trial in trials:
@@ -44,8 +54,11 @@ def run_here(
                 trial.step = followed.step
                 trial.reward = followed.figures.get(REWARD, math.nan)
                 trial.evaluation = followed.figures.get(EVALUATED, math.nan)
-            # Stopped by a signal: it goes on when the sweep does.
-            trial.state = "running" if job.state == "stopped" else job.state
+                if halving is not None and halving.is_behind(trial):
+                    job.is_wanted = False
+            # Stopped by a signal, not for its reward: it goes on when the sweep does.
+            is_paused = job.state == "stopped" and job.is_wanted
+            trial.state = "running" if is_paused else job.state
             trial.error = job.error
         states = [job.state for _, job, _ in jobs]
         if states != known:
@@ -58,6 +71,34 @@ def run_here(
     finally:
         update()
         save()
+
+
+class _Halving:
+    """Which runs are not worth their next steps: asynchronous successive halving, as on Ray.
+
+    A run that reaches a rung goes on if its reward is among the best third of those before it. Li
+    et al., "A System for Massively Parallel Hyperparameter Tuning" (2018), algorithm 2.
+    """
+
+    def __init__(self, total_steps: int) -> None:
+        first = max(1, total_steps // FIRST_RUNG)
+        self._rungs: dict[int, dict[str, float]] = {}
+        while first < total_steps:
+            self._rungs[first] = {}
+            first *= REDUCTION
+
+    def is_behind(self, trial: SweepTrial) -> bool:
+        """Whether a run has just reached a rung, and is not among the best."""
+        if not math.isfinite(trial.reward):
+            return False
+        is_behind = False
+        for step, rewards in self._rungs.items():
+            if trial.step >= step and trial.name not in rewards:
+                earlier = list(rewards.values())
+                rewards[trial.name] = trial.reward
+                cutoff = np.quantile(earlier, 1 - 1 / REDUCTION) if earlier else -math.inf
+                is_behind |= bool(trial.reward < cutoff)
+        return is_behind
 
 
 def _train(

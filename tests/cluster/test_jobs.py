@@ -81,6 +81,20 @@ def test_one_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert "Traceback" not in jobs[2].log.read_text()
 
 
+def test_one_that_is_not_wanted_any_more_saves_and_stops_while_others_run(tmp_path: Path) -> None:
+    left, saved = tmp_path / "left", tmp_path / "saved.txt"
+    unwanted = job_of(tmp_path, "a", partial(save_when_stopped, saved))
+    other = job_of(tmp_path, "b", lambda: write(left))
+
+    def drop() -> None:  # as soon as both run
+        if left.exists() and saved.with_suffix(".pid").exists():
+            unwanted.is_wanted = False
+
+    assert run_jobs([unwanted, other], 2, drop) is None
+    assert (unwanted.state, other.state) == ("stopped", "done")
+    assert saved.exists()
+
+
 def test_jobs_find_the_modules_and_files_of_their_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
