@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.spaces import ActionName
-from entity_env.errors import MissingExtraError, SchemaError, UsageError
+from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
 
 
 def of_selectors(
@@ -65,10 +65,12 @@ def as_mask(
         )
     array = array.reshape(shape)
     kind = array.dtype.kind
-    if kind != "b" and (kind not in "iuf" or not ((array == 0) | (array == 1)).all()):
+    is_number = kind in "iuf"
+    if kind != "b" and not (is_number and ((array == 0) | (array == 1)).all()):
+        wrong = array[(array != 0) & (array != 1)] if is_number else array.reshape(-1)
         raise SchemaError(
-            f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype} "
-            f"with {array.reshape(-1)[:8]}"
+            f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype}, "
+            f"such as {shown(wrong.tolist()[0])}"
         )
     allowed = array.astype(np.bool_)
     blocked = np.flatnonzero(~allowed.any(axis=1))

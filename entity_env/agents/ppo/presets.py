@@ -38,12 +38,14 @@ class GameFigures(NamedTuple):
         is_cut: whether most episodes were truncated.
         decisions_per_step: of a row, 1 unless agents take turns.
         is_continuous: whether an action is real numbers.
+        num_entities: mean number in an observation of an agent that decides.
     """
 
     mean_length: float
     is_cut: bool
     decisions_per_step: float
     is_continuous: bool = False
+    num_entities: float = 0.0
 
     @classmethod
     def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
@@ -57,11 +59,12 @@ class GameFigures(NamedTuple):
         obs, began = vec.reset(seed=seed), time.monotonic()
         num_rows = len(obs)
         lengths: dict[tuple[int, int], list[int]] = {}
-        steps = decisions = cut = ended = 0
+        steps = decisions = cut = ended = num_entities = 0
         while decisions < _PROBE_DECISIONS and not _are_enough(lengths, num_rows):
             if steps >= _PROBE_STEPS and time.monotonic() - began > _PROBE_S:
                 break
             decisions += int(np.count_nonzero(obs.is_ready))
+            num_entities += sum(len(each.values) for each in obs.features.values())
             obs = vec.act(random_actions(obs, space, rng))
             steps += 1
             for each in obs.episodes:
@@ -75,6 +78,7 @@ class GameFigures(NamedTuple):
             2 * cut > ended or not ended,
             decisions / (steps * num_rows),
             any(isinstance(each, ContinuousActionSpace) for each in space.values()),
+            num_entities / max(decisions, 1),
         )
 
 
@@ -88,6 +92,12 @@ _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
 """Episodes of every copy in a run, for starts that are spread over a whole one."""
+_MANY_ENTITIES: Final = 64
+"""From so many on attention is most of the time, and one block of it learns as much as two."""
+_SMALL_MINIBATCHES: Final = 256
+"""Of games of entities with real numbers as actions, or with an MLP."""
+_RATE_OF_SEVERAL: Final = 0.005
+"""Step size of games for several agents, with a network of entities."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
 """Least and largest discount where episodes are cut: the value of the observation at the cut is an
 estimate, and one that looks further than an episode is long is made of nothing else."""
@@ -166,9 +176,17 @@ class Preset:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
             reasons.append(f"gamma {settings['gamma']:g}: they are cut, not ended by the rules")
-        if seen.is_continuous and "net" not in settings:
-            settings["net"] = RogueNetConfig(separate_value=True)
-            reasons.append("a network apart for the value: actions are real numbers")
+        if "net" not in settings and num_agents > 1 and not seen.is_continuous:
+            settings["learning_rate"] = _RATE_OF_SEVERAL
+        if "net" not in settings and (seen.is_continuous or seen.num_entities >= _MANY_ENTITIES):
+            net = RogueNetConfig(separate_value=seen.is_continuous)
+            if seen.is_continuous:
+                settings["minibatch_size"] = _SMALL_MINIBATCHES
+                reasons.append("a network apart for the value: actions are real numbers")
+            if seen.num_entities >= _MANY_ENTITIES:
+                net = replace(net, n_layer=1)
+                reasons.append(f"one block of attention: about {seen.num_entities:.0f} entities")
+            settings["net"] = net
         return Defaults(num_envs, settings, tuple(reasons))
 
     def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
@@ -240,7 +258,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
             num_envs=32,
             settings={
                 "total_steps": 400_000,
-                "minibatch_size": 256,
+                "minibatch_size": 512,
                 "update_epochs": 4,
                 "learning_rate": 0.003,
                 "target_kl": 0.05,
@@ -357,8 +375,10 @@ def preset_for(
     if num_agents == 1:
         control = PRESETS["control"]
         return replace(control, settings={**control.settings, "net": net})
-    # Discounts and opponents of a game for several agents, and the network of a control task.
-    settings = {**entities.settings, "net": net, "update_epochs": 8}
+    # Discounts and opponents of a game for several agents, and the network of a control task, which
+    # takes more steps.
+    steps = {"minibatch_size": _SMALL_MINIBATCHES, "update_epochs": 8}
+    settings = {**entities.settings, **steps, "net": net}
     return replace(entities, kind="several agents that see a fixed size", settings=settings)
 
 

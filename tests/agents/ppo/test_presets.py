@@ -101,6 +101,22 @@ def test_rollouts_have_about_the_size_of_the_preset(
     PPOConfig(**settings)
 
 
+@pytest.mark.parametrize("is_continuous", [False, True])
+def test_many_entities_have_one_block(is_continuous: bool) -> None:
+    for num_entities, n_layer in ((63.0, 2), (64.0, 1)):
+        seen = GameFigures(100, False, 1, is_continuous, num_entities)
+        chosen = FITTED.defaults_for(1, 60_000, seen)
+        net = chosen.settings.get("net", RogueNetConfig())
+        assert (net.n_layer, net.separate_value) == (n_layer, is_continuous)
+        assert len(chosen.reasons) == 1 + is_continuous + (n_layer == 1)
+
+
+def test_several_agents_have_a_larger_step_size_but_for_real_numbers() -> None:
+    for num_agents, is_continuous, rate in ((1, False, 0.003), (2, False, 0.005), (2, True, 0.003)):
+        seen = GameFigures(100, False, 1, is_continuous)
+        assert FITTED.defaults_for(num_agents, 60_000, seen).settings["learning_rate"] == rate
+
+
 def test_given_sizes_stay() -> None:
     seen = GameFigures(100, False, 1)
     chosen = FITTED.defaults_for(1, 60_000, seen, num_envs=16)
