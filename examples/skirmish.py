@@ -1,8 +1,8 @@
 """Skirmish: two sides in turn; every unit steps, and hits the foe it aims at if that is in range.
 
 Play it:   entity-env play examples/skirmish.py --agent human
-Train it:  entity-env train examples/skirmish.py --steps 8e4 --learning-rate 0.003 --ent-coef 0.01
-           (five minutes of two cores: it wins 95 % against random)
+Train it:  entity-env train examples/skirmish.py --steps 150000
+           (a minute of one core: it wins 97 % and more against random)
 """
 
 import random
