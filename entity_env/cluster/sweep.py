@@ -208,7 +208,7 @@ def run_sweep(
         address: of the Ray cluster, see `connect`; None = in processes of this machine.
         num_jobs: number of these processes.
         resume: goes on with the sweep in `out`: runs that are over are not run again, others go on
-            from their last checkpoint. Only new reports decide which runs are stopped early.
+            from their last checkpoint. On a Ray cluster only new reports stop runs early.
         stop_early: stops runs that are not among the best third at a fifth and at three fifths of
             their steps; on a Ray cluster they always are, but for a population.
         on_change: called with all runs when one of them has changed, and several times a second.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ import numpy as np
 
 from entity_env.agents.ppo import Callback, PPOConfig
 from entity_env.agents.ppo.tracking.follow import FollowedRun
-from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD
+from entity_env.agents.ppo.tracking.runs import CURVES_FILE, EVALUATED, REWARD, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.cluster.jobs import LOG, Job, run_jobs
 from entity_env.interrupts import INTERRUPTED
@@ -37,6 +37,10 @@ def run_here(
 ) -> None:
     """Runs the trials that are not over, each in a process; saves when a state has changed."""
     halving = _Halving(sweep.config.total_steps) if stop_early else None
+    if halving is not None:
+        for trial in trials:
+            for step, reward in _rewards(sweep.out / trial.name):
+                halving.is_behind(trial.name, step, reward)  # before the sweep was interrupted
     save()
     jobs: list[tuple[SweepTrial, Job, FollowedRun]] = []
     for trial in trials:
@@ -54,7 +58,8 @@ def run_here(
                 trial.step = followed.step
                 trial.reward = followed.figures.get(REWARD, math.nan)
                 trial.evaluation = followed.figures.get(EVALUATED, math.nan)
-                if halving is not None and halving.is_behind(trial):
+                reached = trial.name, trial.step, trial.reward
+                if halving is not None and halving.is_behind(*reached):
                     job.is_wanted = False
             # Stopped by a signal, not for its reward: it goes on when the sweep does.
             is_paused = job.state == "stopped" and job.is_wanted
@@ -87,18 +92,26 @@ class _Halving:
             self._rungs[first] = {}
             first *= REDUCTION
 
-    def is_behind(self, trial: SweepTrial) -> bool:
+    def is_behind(self, name: str, step: int, reward: float) -> bool:
         """Whether a run has just reached a rung, and is not among the best."""
-        if not math.isfinite(trial.reward):
+        if not math.isfinite(reward):
             return False
         is_behind = False
-        for step, rewards in self._rungs.items():
-            if trial.step >= step and trial.name not in rewards:
+        for rung, rewards in self._rungs.items():
+            if step >= rung and name not in rewards:
                 earlier = list(rewards.values())
-                rewards[trial.name] = trial.reward
+                rewards[name] = reward
                 cutoff = np.quantile(earlier, 1 - 1 / REDUCTION) if earlier else -math.inf
-                is_behind |= bool(trial.reward < cutoff)
+                is_behind |= bool(reward < cutoff)
         return is_behind
+
+
+def _rewards(folder: Path) -> Iterable[tuple[int, float]]:
+    """Steps and mean rewards of a run so far."""
+    if not (folder / CURVES_FILE).is_file():
+        return ()
+    curve = read_run(folder).curves.get(REWARD)
+    return () if curve is None else zip(curve.steps, curve.values, strict=True)
 
 
 def _train(

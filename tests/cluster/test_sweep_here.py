@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, strategies as st
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.cluster.search_range import SearchRange
-from entity_env.cluster.sweep import Sweep, SweepTrial, run_sweep
+from entity_env.cluster.sweep import STATE_FILE, Sweep, run_sweep
 from entity_env.cluster.sweep_here import _Halving
 from entity_env.games import snake
 from entity_env.vec import VecEnv
@@ -20,26 +22,26 @@ TOTAL = 1_000
 FIRST, SECOND = 200, 600
 
 
-def at(number: int, step: int, reward: float) -> SweepTrial:
-    return SweepTrial(number, {}, "running", reward, step)
+def is_behind(halving: _Halving, number: int, step: int, reward: float) -> bool:
+    return halving.is_behind(f"trial-{number:03}", step, reward)
 
 
 def test_a_run_goes_on_if_it_is_among_the_best_third_at_a_rung() -> None:
     halving = _Halving(TOTAL)
-    assert not any(halving.is_behind(at(i, FIRST, i)) for i in range(4))  # each is the best so far
-    assert halving.is_behind(at(4, FIRST, 1.9))
-    assert not halving.is_behind(at(5, FIRST, 2.5))
-    assert not halving.is_behind(at(3, SECOND, 0.0))  # the first that came there
-    assert halving.is_behind(at(2, SECOND + 50, -1.0))
+    assert not any(is_behind(halving, i, FIRST, i) for i in range(4))  # each is the best so far
+    assert is_behind(halving, 4, FIRST, 1.9)
+    assert not is_behind(halving, 5, FIRST, 2.5)
+    assert not is_behind(halving, 3, SECOND, 0.0)  # the first that came there
+    assert is_behind(halving, 2, SECOND + 50, -1.0)
 
 
 def test_a_run_is_judged_once_at_each_rung_and_only_when_it_has_a_reward() -> None:
     halving = _Halving(TOTAL)
-    assert not halving.is_behind(at(0, FIRST - 1, -5.0))
-    assert not halving.is_behind(at(0, FIRST, math.nan))
-    assert not halving.is_behind(at(0, FIRST + 1, 2.0))
-    assert not halving.is_behind(at(0, FIRST + 2, -9.0))
-    assert halving.is_behind(at(1, FIRST + 1, 1.0))
+    assert not is_behind(halving, 0, FIRST - 1, -5.0)
+    assert not is_behind(halving, 0, FIRST, math.nan)
+    assert not is_behind(halving, 0, FIRST + 1, 2.0)
+    assert not is_behind(halving, 0, FIRST + 2, -9.0)
+    assert is_behind(halving, 1, FIRST + 1, 1.0)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
@@ -47,8 +49,7 @@ def test_the_best_run_is_never_stopped(rewards: list[float]) -> None:
     halving = _Halving(TOTAL)
     best = max(rewards)
     for number, reward in enumerate(rewards):
-        is_behind = halving.is_behind(at(number, FIRST, reward))
-        assert not (is_behind and reward == best)
+        assert not (is_behind(halving, number, FIRST, reward) and reward == best)
 
 
 @pytest.mark.slow
@@ -65,3 +66,14 @@ def test_a_bad_run_is_stopped_early_and_not_run_again(tmp_path: Path) -> None:
     assert all(each.step < config.total_steps for each in stopped)
     again = run_sweep(sweep, num_jobs=1, stop_early=True, resume=True)
     assert [each.step for each in again] == [each.step for each in trials]
+
+    # A run that was never begun is compared with those of before.
+    path = tmp_path / "out" / STATE_FILE
+    data = json.loads(path.read_text())
+    number = stopped[-1].number
+    data["trials"][number] |= {"state": "waiting", "reward": "nan", "step": 0}
+    path.write_text(json.dumps(data))
+    shutil.rmtree(tmp_path / "out" / stopped[-1].name)
+    again = run_sweep(sweep, num_jobs=1, stop_early=True, resume=True)
+    assert again[number].state == "stopped"
+    assert again[number].step < config.total_steps
