@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +18,18 @@ from entity_env.agents.ppo.learner import evaluate_beside
 from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.ppo.tracking.progress import Losses
+from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
 
+Floats: TypeAlias = NDArray[np.float32]
+Numbers = TypeVar("Numbers", Tensor, Floats)
 _NUM_FIGURES: Final = 5
 _NUM_TEACHER_FIGURES: Final = 2
 """More of them with a teacher: the divergence from it, and the agreement."""
+_MOST_ROWS: Final = 1024
+"""Of a minibatch in arrays: where there are more, torch can use several threads."""
 _LEAST_DEVIATION: Final = 0.1
 """Of advantages, in deviations of returns: what is below that is mostly errors of the value."""
 
@@ -49,7 +54,11 @@ def learn(
     net.train()
     try:
         old = copy.deepcopy(net) if _has_dropout(net) else None
-        minibatches = _Minibatches(net, old, rollout, config, return_scale, peers, teacher)
+        arrays = None
+        if teacher is None and old is None:
+            samples = {name: each.values for name, each in rollout.samples.items()}
+            arrays = MLPGradient.of(net, rollout.obs, samples)
+        minibatches = _Minibatches(net, old, rollout, config, return_scale, peers, teacher, arrays)
         seen = _descend(minibatches, optimizer, rng, total)
     finally:
         net.eval()
@@ -73,6 +82,7 @@ class _Minibatches(NamedTuple):
     Args:
         old: a copy of the network before it learnt, if it has dropout.
         teacher: the network to stay close to, if there is one.
+        arrays: what computes the gradient instead of torch, if it can.
     """
 
     net: Policy
@@ -82,6 +92,7 @@ class _Minibatches(NamedTuple):
     return_scale: float | None
     peers: Peers = ALONE
     teacher: Policy | None = None
+    arrays: MLPGradient | None = None
 
     def add_gradient(
         self,
@@ -95,30 +106,87 @@ class _Minibatches(NamedTuple):
         """
         num_figures = _NUM_FIGURES + (_NUM_TEACHER_FIGURES if self.teacher is not None else 0)
         loss_sum, figures = 0.0, torch.zeros(num_figures, device=self.net.device)
-        for minibatch, config, share in self._parts(mb_inds, moments):
-            new, minibatch = self._evaluate(minibatch, rng)
-            loss, own = ppo_loss(new, minibatch, config, self.return_scale)
-            (loss * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
-            loss_sum += float(loss.detach()) * share
+        for inds, advantages, config, share in self._parts(mb_inds, moments):
+            if self.arrays is not None and len(inds) <= _MOST_ROWS:
+                loss, own = self._add_array_gradient(self.arrays, inds, advantages, config, share)
+            else:
+                minibatch = replace(self.rollout.minibatch(inds), advantages=advantages)
+                new, minibatch = self._evaluate(minibatch, rng)
+                loss_tensor, own = ppo_loss(new, minibatch, config, self.return_scale)
+                (loss_tensor * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+                loss = float(loss_tensor.detach())
+            loss_sum += loss * share
             figures = figures + own * share
         return loss_sum, figures
 
     def _parts(
         self, mb_inds: NDArray[np.int64], moments: _Moments | None
-    ) -> Iterator[tuple[Minibatch, CurrentConfig, float]]:
-        """Microbatches, with the advantages of the whole, and their shares of it."""
+    ) -> Iterator[tuple[NDArray[np.int64], Floats, CurrentConfig, float]]:
+        """Indices of microbatches, with the advantages of the whole, and their shares of it."""
         config, most = self.config, self.config.microbatch_size or max(len(mb_inds), 1)
+        advantages = self.rollout.advantages[mb_inds]
         if moments is None and len(mb_inds) <= most:
-            yield self.rollout.minibatch(mb_inds), config, 1.0
+            yield mb_inds, advantages, config, 1.0
             return
-        advantages = torch.from_numpy(self.rollout.advantages[mb_inds])
-        advantages = _normalized(advantages, config, self.return_scale, moments)
+        moments = moments or _moments_of(advantages)
+        normalized = _normalized(
+            torch.from_numpy(advantages), config, self.return_scale, moments
+        ).numpy()
         config = replace(config, norm_adv=False)
         num_parts = math.ceil(len(mb_inds) / most)
         for at in np.array_split(np.arange(len(mb_inds)), num_parts) if num_parts else ():
-            part = self.rollout.minibatch(mb_inds[at])
-            part = replace(part, advantages=advantages[torch.from_numpy(at)].numpy())
-            yield part, config, len(at) / (moments.number if moments else len(mb_inds))
+            yield mb_inds[at], normalized[at], config, len(at) / moments.number
+
+    def _add_array_gradient(
+        self,
+        arrays: MLPGradient,
+        inds: NDArray[np.int64],
+        advantages: Floats,
+        config: CurrentConfig,
+        share: float,
+    ) -> tuple[float, Tensor]:
+        """Adds a share of the gradient of `ppo_loss`; returns its loss and figures.
+
+        The slopes are those of torch: of the larger of two that are equal, half of each.
+        """
+        clip, number, before = config.clip_coef, len(inds), self.rollout
+        with np.errstate(over="ignore", invalid="ignore"):  # see `TrainingDivergedError`
+            new = arrays.evaluate(inds)
+            logratio = new.logprobs - before.logprobs[inds]
+            ratio = np.exp(logratio)
+            whole = _moments_of(advantages)
+            weights = -_normalized(advantages, config, self.return_scale, whole)
+            unclipped = weights * ratio
+            clipped = weights * np.clip(ratio, 1 - clip, 1 + clip)
+            larger = np.maximum(unclipped, clipped)
+            of_logprobs = weights * (unclipped >= clipped) * ratio
+
+            values, returns = new.values, before.returns[inds]
+            slope = error = values - returns
+            squares = error * error
+            scale = _value_unit(config, self.return_scale)
+            if config.clip_vloss:
+                most, old_values = config.clip_coef * scale, before.values[inds]
+                step = values - old_values
+                bounded = np.clip(step, -most, most)
+                near = old_values + bounded - returns
+                near_squares = near * near
+                is_first = 0.5 + 0.5 * np.sign(squares - near_squares)
+                slope = is_first * error + (1 - is_first) * near * (step == bounded)
+                squares = np.maximum(squares, near_squares)
+
+            arrays.add(
+                new,
+                of_logprobs * (share / number),
+                -config.ent_coef * share / number,
+                slope * (config.vf_coef * share / (number * scale**2)),
+            )
+            kl, is_clipped = ratio - 1 - logratio, np.abs(ratio - 1) > clip
+            summed = (larger, squares, new.entropy, kl, is_clipped)
+            pg_loss, v_loss, entropy, *others = (float(np.add.reduce(e)) / number for e in summed)
+        v_loss *= 0.5 / scale**2
+        loss = pg_loss - config.ent_coef * entropy + config.vf_coef * v_loss
+        return loss, torch.tensor((pg_loss, v_loss, entropy, *others))
 
     def moments(self, splits: Sequence[NDArray[np.int64]]) -> list[_Moments]:
         """Those of the advantages of every minibatch, of all ranks."""
@@ -233,10 +301,11 @@ def ppo_loss(
         as_tensor(each, new.values.device)
         for each in (minibatch.logprobs, minibatch.values, minibatch.advantages, minibatch.returns)
     )
-    scale = return_scale if config.norm_returns and return_scale is not None else 1.0
+    scale = _value_unit(config, return_scale)
     logratio = new.logprobs - old_logprobs
     ratio = logratio.exp()
-    advantages = _normalized(advantages, config, return_scale)
+    whole = _moments_of(minibatch.advantages)
+    advantages = _normalized(advantages, config, return_scale, whole)
     clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
     pg_loss = torch.max(-advantages * ratio, -advantages * clipped).mean()
     error = (new.values - returns).square()
@@ -259,22 +328,26 @@ def ppo_loss(
     return loss, figures
 
 
-def _normalized(
-    advantages: Tensor,
-    config: CurrentConfig,
-    return_scale: float | None,
-    moments: _Moments | None = None,
-) -> Tensor:
-    """Advantages of a whole minibatch with mean 0 and about deviation 1, see `ppo_loss`.
+def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
+    return return_scale if config.norm_returns and return_scale is not None else 1.0
 
-    `moments` are those of the whole; None = these advantages are all of it.
-    """
-    if not config.norm_adv or (moments.number if moments else len(advantages)) < 2:
+
+def _moments_of(advantages: Floats) -> _Moments:
+    numbers = advantages.astype(np.float64)
+    mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
+    numbers -= mean
+    std = math.sqrt(float(numbers @ numbers) / max(len(numbers) - 1, 1))
+    return _Moments(len(numbers), mean, std)
+
+
+def _normalized(
+    advantages: Numbers, config: CurrentConfig, return_scale: float | None, whole: _Moments
+) -> Numbers:
+    """Advantages with mean 0 and about deviation 1 over the whole minibatch, see `ppo_loss`."""
+    if not config.norm_adv or whole.number < 2:
         return advantages
     least = 1e-8 + _LEAST_DEVIATION * (return_scale or 0.0)
-    if moments is not None:
-        return (advantages - moments.mean) / max(moments.std, least)
-    return (advantages - advantages.mean()) / advantages.std().clamp_min(least)
+    return (advantages - whole.mean) / max(whole.std, least)
 
 
 def _not_finite_figures(norm: float, figures: Tensor) -> str:

@@ -25,7 +25,7 @@ from entity_env.core.spaces import ActionName
 
 FORBIDDEN = -1e30
 """Logit of a choice that is not allowed: finite, so that probability 0 times it is not NaN."""
-_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 def masked_log_softmax(logits: Tensor, allowed: NDArray[np.bool_] | None) -> Tensor:
@@ -166,10 +166,10 @@ class GaussianDistribution(ActionDistribution):
 
     def logprob(self, samples: Tensor) -> Tensor:
         deviation = (samples - self.mean) * torch.exp(-self.log_std)
-        return (-0.5 * deviation.square() - self.log_std - _HALF_LOG_TWO_PI).sum(dim=1)
+        return (-0.5 * deviation.square() - self.log_std - HALF_LOG_TWO_PI).sum(dim=1)
 
     def entropy(self) -> Tensor:
-        each = self.log_std + (0.5 + _HALF_LOG_TWO_PI)
+        each = self.log_std + (0.5 + HALF_LOG_TWO_PI)
         return each.sum().expand(len(self.mean))
 
     def kl_from(self, teacher: Self) -> Tensor:

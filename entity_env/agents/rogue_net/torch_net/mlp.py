@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -16,17 +16,31 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.action_index import find_row_choices
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import FlatFeatures
-from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
-from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
-from entity_env.agents.rogue_net.torch_net.heads import label_head
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    FORBIDDEN,
+    HALF_LOG_TWO_PI,
+    ActionDistribution,
+)
+from entity_env.agents.rogue_net.torch_net.embedding import CLIP, InputNorm
+from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, GaussianHead, label_head
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy, ValueScale
-from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor, as_tensors
+from entity_env.agents.rogue_net.torch_net.tensors import (
+    FEW_PRODUCTS,
+    NamedModules,
+    as_array,
+    as_tensor,
+    as_tensors,
+)
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.agents.rogue_net.weights import Picture, Weights, expected_tensors
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, SelectEntityActionSpace
 from entity_env.core.vec_obs import EntityBatch
 
+Floats: TypeAlias = NDArray[np.float32]
+Draws: TypeAlias = NDArray[np.int64 | np.float32]
+Layers: TypeAlias = Sequence[tuple[Floats, Floats]]
+"""`(num_outputs, num_inputs)` weight and `(num_outputs, 1)` bias of each layer."""
 _COUNTED: Final = 1 << 20
 """Rows whose statistics are computed at a time: in float64, with copies."""
 
@@ -250,6 +264,237 @@ def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
     nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
+
+
+class MLPEvaluation(NamedTuple):
+    """`Evaluation` in float32 arrays, with what `MLPGradient.add` needs of it.
+
+    Args:
+        logprobs, entropy, values: `(num_rows,)`.
+        of_logprobs, of_entropy: `(num_outputs, num_rows)`, their slopes along the outputs of the
+            head, and along `log_std` of a continuous action, whose entropy has `(num_outputs, 1)`.
+        policy, value: `(width, num_rows)` input of every layer of the two networks.
+    """
+
+    logprobs: Floats
+    entropy: Floats
+    values: Floats
+    of_logprobs: Floats
+    of_entropy: Floats
+    policy: list[Floats]
+    value: list[Floats]
+
+
+class MLPGradient:
+    """Evaluates decisions by an `MLPPolicy` and adds to its gradient, in arrays instead of torch.
+
+    In a minibatch of 64, calling the operations of torch takes several times as long as computing
+    them. Parameters are read where they are; statistics of features and returns as they are now.
+
+    Args:
+        net: a network that `of` accepts.
+        x: `(num_decisions, num_features)` float32, as `MLPPolicy` reads them.
+        samples: one of each decision.
+        allowed: `(num_decisions, num_choices)`; None = everything is allowed.
+    """
+
+    def __init__(
+        self, net: MLPPolicy, x: Floats, samples: Draws, allowed: NDArray[np.bool_] | None
+    ) -> None:
+        self._x, self._samples, self._allowed = x, samples, allowed
+        self._input_scale: tuple[Floats, Floats] | None = None
+        if net.input_norm is not None:
+            mean, deviation = net.input_norm.scale()
+            self._input_scale = as_array(mean), as_array(deviation)
+        self._value_scale = float(net.value_scale.std), float(net.value_scale.mean)
+        policy, value, log_std = _towers(net)
+        self._policy, self._value = _layer_arrays(policy), _layer_arrays(value)
+        self._log_std = None if log_std is None else as_array(log_std)[:, None]
+        layers = (*reversed(policy), *reversed(value))
+        self._parameters = [each for layer in layers for each in (layer.weight, layer.bias)]
+        self._parameters += [] if log_std is None else [log_std]
+
+    @classmethod
+    def of(
+        cls, net: Policy, obs: EntityBatch, samples: Mapping[ActionName, Draws]
+    ) -> MLPGradient | None:
+        """That of all decisions of a rollout; None where only torch computes it.
+
+        The network must be an `MLPPolicy` as it was built, with one action, on the CPU, and every
+        observation must have one actor.
+
+        Raises:
+            SchemaError: an actor that has nothing to choose from.
+        """
+        if type(net) is not MLPPolicy or len(net.action_space) != 1 or not _is_as_built(net):
+            return None
+        (name,) = net.action_space
+        mask = obs.action_masks[name]
+        if not (mask.actors.lengths == 1).all():
+            return None
+        allowed = find_row_choices(name, mask).allowed
+        return cls(net, net._flat.array(obs), samples[name], allowed)
+
+    def evaluate(self, index: NDArray[np.int64]) -> MLPEvaluation:
+        """The decisions of that index, in that order."""
+        x, samples = self._x[index], self._samples[index]
+        if self._input_scale is not None:
+            mean, deviation = self._input_scale
+            x -= mean
+            x /= deviation
+            np.clip(x, -CLIP, CLIP, out=x)
+        outputs, policy = _forward(self._policy, x.T)
+        (normalized,), value = _forward(self._value, x.T)
+        std, mean_value = self._value_scale
+        values = normalized * std + mean_value
+        if self._log_std is not None:
+            weighed = _weigh_numbers(outputs, self._log_std, samples.T)
+        else:
+            allowed = None if self._allowed is None else self._allowed[index].T
+            weighed = _weigh_labels(outputs, samples, allowed)
+        logprobs, entropy, of_logprobs, of_entropy = weighed
+        return MLPEvaluation(logprobs, entropy, values, of_logprobs, of_entropy, policy, value)
+
+    def add(
+        self, found: MLPEvaluation, of_logprobs: Floats, of_entropy: float, of_values: Floats
+    ) -> None:
+        """Adds the gradient of a loss, given its slopes along what was found.
+
+        Args:
+            found: what `evaluate` returned, with the same parameters; its arrays are used up.
+            of_logprobs, of_values: `(num_rows,)` float32.
+            of_entropy: along the entropy of each row.
+        """
+        outputs = found.of_logprobs * of_logprobs
+        outputs += found.of_entropy * of_entropy
+        num_outputs = len(self._policy[-1][0])
+        normalized = (of_values * self._value_scale[0])[None]
+        gradients = [
+            *_backward(self._policy, found.policy, outputs[:num_outputs]),
+            *_backward(self._value, found.value, normalized),
+        ]
+        if self._log_std is not None:
+            gradients.append(np.add.reduce(outputs[num_outputs:], axis=1))
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.from_numpy(gradient)
+            else:
+                parameter.grad += torch.from_numpy(gradient)
+
+
+def _towers(net: MLPPolicy) -> tuple[list[nn.Linear], list[nn.Linear], nn.Parameter | None]:
+    """Layers of the policy and of the value, each with its head; `log_std` of real numbers."""
+    ((_, head),) = net.action_heads.items()
+    policy, value = (list(tower)[::2] for tower in (net.policy_net, net.value_net))
+    return (
+        cast(list[nn.Linear], [*policy, head.proj]),
+        cast(list[nn.Linear], [*value, net.value_head]),
+        head.log_std if isinstance(head, GaussianHead) else None,
+    )
+
+
+def _is_as_built(net: MLPPolicy) -> bool:
+    """Whether a network of one action was not changed after it was made, and is on the CPU."""
+    ((_, head),) = net.action_heads.items()
+    layers = [nn.Linear, nn.Tanh] * len(net.config.hidden)
+    if type(head) not in (CategoricalHead, GaussianHead) or any(
+        type(tower) is not nn.Sequential or [type(each) for each in tower] != layers
+        for tower in (net.policy_net, net.value_net)
+    ):
+        return False
+    policy, value, log_std = _towers(net)
+    parameters = list(net.parameters())
+    return (
+        all(type(layer) is nn.Linear for layer in (policy[-1], value[-1]))
+        and len(parameters) == 2 * len(policy + value) + (log_std is not None)
+        and not any(each._forward_hooks or each._forward_pre_hooks for each in net.modules())
+        and all(
+            each.device.type == "cpu"
+            and each.dtype == torch.float32
+            and each.is_contiguous()
+            and each.requires_grad
+            and not each._backward_hooks
+            for each in parameters
+        )
+    )
+
+
+def _layer_arrays(layers: Sequence[nn.Linear]) -> Layers:
+    return [(as_array(each.weight), as_array(each.bias)[:, None]) for each in layers]
+
+
+def _product(a: Floats, b: Floats) -> Floats:
+    if a.size * b.shape[1] <= FEW_PRODUCTS:
+        return a @ b
+    return torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy()
+
+
+def _forward(layers: Layers, x: Floats) -> tuple[Floats, list[Floats]]:
+    """Outputs of the last layer, and the inputs of all; tanh follows all but the last."""
+    inputs = [x]
+    for weight, bias in layers:
+        x = _product(weight, x)
+        x += bias
+        if len(inputs) < len(layers):
+            np.tanh(x, out=x)
+            inputs.append(x)
+    return x, inputs
+
+
+def _backward(layers: Layers, inputs: Sequence[Floats], slopes: Floats) -> Iterator[Floats]:
+    """Gradients of weight and bias, from the last layer to the first; changes the inputs.
+
+    `slopes` are those of the loss along the outputs: `slopes @ x.T` along the weight, `weight.T @
+    slopes` along x; and `1 - x**2` is the slope of tanh where it is x.
+    """
+    for i in range(len(layers) - 1, -1, -1):
+        x = inputs[i]
+        yield _product(slopes, x.T)
+        yield np.add.reduce(slopes, axis=1)
+        if i:
+            slopes = _product(layers[i][0].T, slopes)
+            x *= x
+            slopes *= np.subtract(1.0, x, out=x)
+
+
+def _weigh_labels(
+    logits: Floats, samples: Draws, allowed: NDArray[np.bool_] | None
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The first four fields of an `MLPEvaluation` but the values, of `(num_choices, num_rows)`.
+
+    With probabilities p and entropy H, the slope of `log p[i]` is `(i == j) - p[j]`, and that of H
+    is `-p[j] * (log p[j] + H)`.
+    """
+    if allowed is not None:
+        logits = np.where(allowed, logits, FORBIDDEN)
+    logits -= np.maximum.reduce(logits)
+    probs = np.exp(logits)
+    total = np.add.reduce(probs)
+    probs /= total
+    logits -= np.log(total)
+    entropy = -np.add.reduce(probs * logits)
+    of_entropy = -probs * (logits + entropy)
+    chosen = samples, np.arange(len(samples))
+    of_logprobs = np.negative(probs, out=probs)
+    of_logprobs[chosen] += 1
+    return logits[chosen], entropy, of_logprobs, of_entropy
+
+
+def _weigh_numbers(
+    mean: Floats, log_std: Floats, samples: Draws
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """As `_weigh_labels`, of `(num_labels, num_rows)`; slopes along the mean, then `log_std`.
+
+    With d = (sample - mean) / std they are `d / std` and `d**2 - 1`; of the entropy, 0 and 1.
+    """
+    inverse = np.exp(-log_std)
+    distance = (samples - mean) * inverse
+    squares = distance * distance
+    normalizer = float(np.add.reduce(log_std)[0]) + len(mean) * HALF_LOG_TWO_PI
+    logprobs = np.add.reduce(squares) * -0.5 - normalizer
+    entropy = np.full_like(logprobs, normalizer + 0.5 * len(mean))
+    of_entropy = np.repeat(np.array([[0.0], [1.0]], np.float32), len(mean), axis=0)
+    return logprobs, entropy, np.concatenate((distance * inverse, squares - 1)), of_entropy
 
 
 def make_policy(

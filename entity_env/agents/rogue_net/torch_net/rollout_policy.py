@@ -33,7 +33,7 @@ from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectE
 from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, has_kernels
+from entity_env.agents.rogue_net.torch_net.tensors import FEW_PRODUCTS, as_array, has_kernels
 from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import EntityBatch
@@ -42,8 +42,6 @@ Floats: TypeAlias = NDArray[np.float32]
 Pair: TypeAlias = tuple[Floats, Floats]
 _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 """All choices are allowed."""
-_FEW_PRODUCTS: Final = 1 << 18
-"""Of a layer and a batch: more are left to torch, because OpenBLAS starts threads for them."""
 
 
 class ActingPolicy(Protocol):
@@ -90,7 +88,7 @@ class ArrayPolicy:
     def __init__(self, net: MLPPolicy) -> None:
         self._net = net
         tensors = {name: as_array(tensor) for name, tensor in net.state_dict().items()}
-        self._most_rows = _FEW_PRODUCTS // max(tensor.size for tensor in tensors.values())
+        self._most_rows = FEW_PRODUCTS // max(tensor.size for tensor in tensors.values())
         self._arrays = NumpyMLP(Weights(net.obs_space, net.action_space, net.config, tensors))
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:

@@ -17,6 +17,8 @@ from entity_env.core.validation import has_numba
 
 FEW = 32
 """Up to this many entities are left to torch."""
+FEW_PRODUCTS = 1 << 18
+"""Of two matrices: more are left to torch, because OpenBLAS starts threads for them."""
 
 
 _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
