@@ -18,6 +18,7 @@ from entity_env.agents.ppo.run import Run
 from entity_env.agents.ppo.tracking.advice import log_settings
 from entity_env.agents.ppo.tracking.progress import TrainProgress, TrainResult
 from entity_env.agents.ppo.tracking.recorders import Recorder
+from entity_env.agents.rogue_net.torch_net.checkpoint import require_safetensors
 from entity_env.agents.rogue_net.torch_net.mlp import (
     CNNPolicy as CNNPolicy,
     MLPPolicy as MLPPolicy,
@@ -72,6 +73,7 @@ def train(
 
     Raises:
         CheckpointError: no checkpoint to resume from, or one of another game or size.
+        MissingExtraError: `out` without safetensors, which saves the network.
         ProtocolError: environments without actions, or without final observations.
         SchemaError: a number that is not finite, or a `vec` that is none.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
@@ -81,6 +83,8 @@ def train(
         WorkerError: a rank ended, or did not answer in time; names it.
     """
     require_vec_env(vec, "train", autoreset="same_step")
+    if out is not None:
+        require_safetensors()
     config = config or PPOConfig.for_env(vec)
     log_settings(vec, config, config.num_threads or torch.get_num_threads())
     device = torch_device(config.device)

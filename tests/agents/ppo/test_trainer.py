@@ -39,6 +39,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import (
     CheckpointError,
+    MissingExtraError,
     SchemaError,
     TrainingDivergedError,
     UsageError,
@@ -118,6 +119,15 @@ def test_progress_and_statistics() -> None:
 def test_the_last_rollout_is_no_longer_than_needed() -> None:
     result = train(VecXor(64), dataclasses.replace(CONFIG, total_steps=300))
     assert result.progress.step == 320
+
+
+def test_a_run_that_could_not_be_saved_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(MissingExtraError, match="saving a network needs the package 'safetensors'"):
+        train(VecCherryPick(), CONFIG, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_environments_stay_open() -> None:

@@ -241,11 +241,18 @@ def _net(weights: Weights, found: Path) -> Policy:
         raise CheckpointError(f"{found}: {error}") from error
 
 
-def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+def require_safetensors() -> None:
+    """Raises `MissingExtraError` where a network cannot be saved."""
     try:
-        import safetensors.torch
+        import safetensors.torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError("safetensors", "train", "saving a network") from error
+
+
+def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    require_safetensors()
+    import safetensors.torch
+
     return safetensors.torch.save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     )
