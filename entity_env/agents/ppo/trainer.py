@@ -83,8 +83,6 @@ def train(
         WorkerError: a rank ended, or did not answer in time; names it.
     """
     require_vec_env(vec, "train", autoreset="same_step")
-    if out is not None:
-        require_safetensors()
     config = config or PPOConfig.for_env(vec)
     log_settings(vec, config, config.num_threads or torch.get_num_threads())
     device = torch_device(config.device)
@@ -102,6 +100,8 @@ def _train(
 ) -> TrainResult:
     tune_malloc()
     config, peers = run.config, run.peers
+    if run.out is not None:
+        require_safetensors()
     resume_path = _resume_path(resume, run.out) if resume else None
     cause = None
     with run_folder(run.written), run.interrupt as interrupt:
