@@ -40,7 +40,7 @@ def test_a_study_is_made_as_the_page_says(tmp_path: Path) -> None:
         for line in block.text.splitlines()
     ]
     printed = {line: run(line, tmp_path) for line in lines}
-    settings = [f"runs/study/{name}" for name in ("fast", "plain")]
+    settings = [f"runs/study/{name}" for name in ("plain", "small")]
     names = [f"{folder}/seed-{seed}" for folder in settings for seed in range(1, 6)]
     for name in names:
         assert read_run(tmp_path / name).final_evaluation is not None
