@@ -316,7 +316,7 @@ def moments_over_peers(
         peers: the ranks.
         columns: as many 1-D arrays on every rank, each of any length.
     """
-    own = torch.tensor([_moments(each) for each in columns], dtype=torch.float64)
+    own = torch.tensor([moments_of(each) for each in columns], dtype=torch.float64)
     parts = torch.stack(peers.gather(own.reshape(-1, 3))).numpy()
     counts, means, squares = parts.transpose(2, 0, 1)
     totals = counts.sum(axis=0)
@@ -326,11 +326,12 @@ def moments_over_peers(
     return totals, mean, sum(squares + counts * (means - mean) ** 2)
 
 
-def _moments(values: NDArray[np.floating]) -> tuple[float, float, float]:
-    if not len(values):
-        return 0.0, 0.0, 0.0
-    mean = values.mean(dtype=np.float64)
-    return float(len(values)), float(mean), float(np.square(values - mean).sum())
+def moments_of(values: NDArray[np.floating]) -> tuple[float, float, float]:
+    """Number, mean and sum of squared distances from the mean, in float64; 0 of none."""
+    numbers = values.astype(np.float64)
+    mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
+    numbers -= mean
+    return float(len(numbers)), mean, float(numbers @ numbers)
 
 
 def copy_from_first(net: Policy, peers: Peers) -> None:

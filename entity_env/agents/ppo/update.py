@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.learner import evaluate_beside
-from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
+from entity_env.agents.ppo.peers import ALONE, Peers, moments_of, moments_over_peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
@@ -24,7 +24,6 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.errors import TrainingDivergedError
 
 Floats: TypeAlias = NDArray[np.float32]
-Numbers = TypeVar("Numbers", Tensor, Floats)
 _NUM_FIGURES: Final = 5
 _NUM_TEACHER_FIGURES: Final = 2
 """More of them with a teacher: the divergence from it, and the agreement."""
@@ -74,6 +73,10 @@ class _Moments(NamedTuple):
     number: float
     mean: float
     std: float
+
+    @classmethod
+    def of(cls, number: float, mean: float, squares: float) -> _Moments:
+        return cls(number, mean, math.sqrt(squares / max(number - 1, 1)))
 
 
 class _Minibatches(NamedTuple):
@@ -128,14 +131,12 @@ class _Minibatches(NamedTuple):
         if moments is None and len(mb_inds) <= most:
             yield mb_inds, advantages, config, 1.0
             return
-        moments = moments or _moments_of(advantages)
-        normalized = _normalized(
-            torch.from_numpy(advantages), config, self.return_scale, moments
-        ).numpy()
+        advantages = _normalized(advantages, config, self.return_scale, moments)
         config = replace(config, norm_adv=False)
+        number = moments.number if moments else len(mb_inds)
         num_parts = math.ceil(len(mb_inds) / most)
         for at in np.array_split(np.arange(len(mb_inds)), num_parts) if num_parts else ():
-            yield mb_inds[at], normalized[at], config, len(at) / moments.number
+            yield mb_inds[at], advantages[at], config, len(at) / number
 
     def _add_array_gradient(
         self,
@@ -154,8 +155,7 @@ class _Minibatches(NamedTuple):
             new = arrays.evaluate(inds)
             logratio = new.logprobs - before.logprobs[inds]
             ratio = np.exp(logratio)
-            whole = _moments_of(advantages)
-            weights = -_normalized(advantages, config, self.return_scale, whole)
+            weights = -_normalized(advantages, config, self.return_scale)
             unclipped = weights * ratio
             clipped = weights * np.clip(ratio, 1 - clip, 1 + clip)
             larger = np.maximum(unclipped, clipped)
@@ -166,7 +166,7 @@ class _Minibatches(NamedTuple):
             squares = error * error
             scale = _value_unit(config, self.return_scale)
             if config.clip_vloss:
-                most, old_values = config.clip_coef * scale, before.values[inds]
+                most, old_values = clip * scale, before.values[inds]
                 step = values - old_values
                 bounded = np.clip(step, -most, most)
                 near = old_values + bounded - returns
@@ -191,9 +191,8 @@ class _Minibatches(NamedTuple):
     def moments(self, splits: Sequence[NDArray[np.int64]]) -> list[_Moments]:
         """Those of the advantages of every minibatch, of all ranks."""
         values = [self.rollout.advantages[each].astype(np.float64) for each in splits]
-        counts, means, squares = moments_over_peers(self.peers, values)
-        stds = np.sqrt(squares / np.maximum(counts - 1, 1))
-        return [_Moments(*each) for each in np.stack((counts, means, stds), axis=1).tolist()]
+        parts = np.stack(moments_over_peers(self.peers, values), axis=1)
+        return [_Moments.of(*each) for each in parts.tolist()]
 
     def _evaluate(
         self, minibatch: Minibatch, rng: np.random.Generator
@@ -297,15 +296,14 @@ def ppo_loss(
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
     """
+    normalized = _normalized(minibatch.advantages, config, return_scale)
     old_logprobs, old_values, advantages, returns = (
         as_tensor(each, new.values.device)
-        for each in (minibatch.logprobs, minibatch.values, minibatch.advantages, minibatch.returns)
+        for each in (minibatch.logprobs, minibatch.values, normalized, minibatch.returns)
     )
     scale = _value_unit(config, return_scale)
     logratio = new.logprobs - old_logprobs
     ratio = logratio.exp()
-    whole = _moments_of(minibatch.advantages)
-    advantages = _normalized(advantages, config, return_scale, whole)
     clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
     pg_loss = torch.max(-advantages * ratio, -advantages * clipped).mean()
     error = (new.values - returns).square()
@@ -332,19 +330,20 @@ def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
     return return_scale if config.norm_returns and return_scale is not None else 1.0
 
 
-def _moments_of(advantages: Floats) -> _Moments:
-    numbers = advantages.astype(np.float64)
-    mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
-    numbers -= mean
-    std = math.sqrt(float(numbers @ numbers) / max(len(numbers) - 1, 1))
-    return _Moments(len(numbers), mean, std)
-
-
 def _normalized(
-    advantages: Numbers, config: CurrentConfig, return_scale: float | None, whole: _Moments
-) -> Numbers:
-    """Advantages with mean 0 and about deviation 1 over the whole minibatch, see `ppo_loss`."""
-    if not config.norm_adv or whole.number < 2:
+    advantages: Floats,
+    config: CurrentConfig,
+    return_scale: float | None,
+    moments: _Moments | None = None,
+) -> Floats:
+    """Advantages of a whole minibatch with mean 0 and about deviation 1, see `ppo_loss`.
+
+    `moments` are those of the whole; None = these advantages are all of it.
+    """
+    if not config.norm_adv:
+        return advantages
+    whole = moments or _Moments.of(*moments_of(advantages))
+    if whole.number < 2:
         return advantages
     least = 1e-8 + _LEAST_DEVIATION * (return_scale or 0.0)
     return (advantages - whole.mean) / max(whole.std, least)
