@@ -40,7 +40,7 @@ def run_here(
     if halving is not None:
         for trial in trials:
             for step, reward in _rewards(sweep.out / trial.name):
-                halving.is_behind(trial.name, step, reward)  # before the sweep was interrupted
+                halving.reach(trial.name, step, reward)  # before the sweep was interrupted
     save()
     jobs: list[tuple[SweepTrial, Job, FollowedRun]] = []
     for trial in trials:
@@ -58,8 +58,7 @@ def run_here(
                 trial.step = followed.step
                 trial.reward = followed.figures.get(REWARD, math.nan)
                 trial.evaluation = followed.figures.get(EVALUATED, math.nan)
-                reached = trial.name, trial.step, trial.reward
-                if halving is not None and halving.is_behind(*reached):
+                if halving is not None and halving.reach(trial.name, trial.step, trial.reward):
                     job.is_wanted = False
             # Stopped by a signal, not for its reward: it goes on when the sweep does.
             is_paused = job.state == "stopped" and job.is_wanted
@@ -86,14 +85,14 @@ class _Halving:
     """
 
     def __init__(self, total_steps: int) -> None:
-        first = max(1, total_steps // FIRST_RUNG)
         self._rungs: dict[int, dict[str, float]] = {}
-        while first < total_steps:
-            self._rungs[first] = {}
-            first *= REDUCTION
+        rung = max(1, total_steps // FIRST_RUNG)
+        while rung < total_steps:
+            self._rungs[rung] = {}
+            rung *= REDUCTION
 
-    def is_behind(self, name: str, step: int, reward: float) -> bool:
-        """Whether a run has just reached a rung, and is not among the best."""
+    def reach(self, name: str, step: int, reward: float) -> bool:
+        """Notes how far a run is; returns whether it has just reached a rung, and is behind."""
         if not math.isfinite(reward):
             return False
         is_behind = False

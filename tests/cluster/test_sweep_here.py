@@ -23,7 +23,7 @@ FIRST, SECOND = 200, 600
 
 
 def is_behind(halving: _Halving, number: int, step: int, reward: float) -> bool:
-    return halving.is_behind(f"trial-{number:03}", step, reward)
+    return halving.reach(f"trial-{number:03}", step, reward)
 
 
 def test_a_run_goes_on_if_it_is_among_the_best_third_at_a_rung() -> None:

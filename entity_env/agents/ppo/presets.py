@@ -176,17 +176,10 @@ class Preset:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
             reasons.append(f"gamma {settings['gamma']:g}: they are cut, not ended by the rules")
-        if "net" not in settings and num_agents > 1 and not seen.is_continuous:
-            settings["learning_rate"] = _RATE_OF_SEVERAL
-        if "net" not in settings and (seen.is_continuous or seen.num_entities >= _MANY_ENTITIES):
-            net = RogueNetConfig(separate_value=seen.is_continuous)
-            if seen.is_continuous:
-                settings["minibatch_size"] = _SMALL_MINIBATCHES
-                reasons.append("a network apart for the value: actions are real numbers")
-            if seen.num_entities >= _MANY_ENTITIES:
-                net = replace(net, n_layer=1)
-                reasons.append(f"one block of attention: about {seen.num_entities:.0f} entities")
-            settings["net"] = net
+        if "net" not in settings:
+            changes, why = _for_entities(num_agents, seen)
+            settings |= changes
+            reasons += why
         return Defaults(num_envs, settings, tuple(reasons))
 
     def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
@@ -209,6 +202,25 @@ class Preset:
         least, most = self.rollout_sizes or (1, total_steps)
         wanted = max(least, min(total_steps // self.num_rollouts, most))
         return min(wanted, max(total_steps // 4, 1))
+
+
+def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], list[str]]:
+    """Network and size of its steps for a game of entities where others suit it, and why."""
+    changes: dict[str, Any] = {}
+    reasons: list[str] = []
+    net = RogueNetConfig()
+    if seen.is_continuous:
+        net = replace(net, separate_value=True)
+        changes["minibatch_size"] = _SMALL_MINIBATCHES
+        reasons.append("a network apart for the value: actions are real numbers")
+    elif num_agents > 1:
+        changes["learning_rate"] = _RATE_OF_SEVERAL
+    if seen.num_entities >= _MANY_ENTITIES:
+        net = replace(net, n_layer=1)
+        reasons.append(f"one block of attention: about {seen.num_entities:.0f} entities")
+    if net != RogueNetConfig():
+        changes["net"] = net
+    return changes, reasons
 
 
 # Many small gradient steps, and values in units of their deviation: returns are in the hundreds.
