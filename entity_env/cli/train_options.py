@@ -100,7 +100,8 @@ _PPO_OPTIONS: Final = {
     "weight_decay": "Weight decay of AdamW.",
     "max_grad_norm": "Longest gradient.",
     "target_kl": "Divergence that ends learning from a rollout early.",
-    "stay_close": "With --init-from: weight of the divergence from that network.",
+    "stay_close": "With --init-from: weight of the divergence from that network; by default 0.2, "
+    "falling to 0 over the first half.",
 }
 _NET_OPTIONS: Final = {
     "d_model": "Size of an entity's embedding.",

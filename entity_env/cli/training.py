@@ -280,7 +280,9 @@ class Origin:
             return start
         self.changes(game)  # before anything else
         tuned = PPOConfig(**start).for_fine_tuning()
-        changed = {"learning_rate": tuned.learning_rate, "ent_coef": tuned.ent_coef}
+        changed = {
+            name: getattr(tuned, name) for name in ("learning_rate", "ent_coef", "stay_close")
+        }
         return {**start, **changed, "net": self._weights.config}
 
     def checked(self, config: PPOConfig, resume: bool) -> PPOConfig:

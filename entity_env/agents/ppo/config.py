@@ -40,6 +40,8 @@ FINE_TUNING_STEP: Final = 0.3
 """Share of a preset's step size for a network that can play already."""
 FINE_TUNING_ENTROPY: Final = 0.01
 """Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
+_FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
+"""Points of `stay_close` for such a network: until its value knows the game."""
 SCHEDULED: Final = (
     *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
     *("max_grad_norm", "target_kl", "stay_close", "minibatch_size"),
@@ -381,14 +383,18 @@ class PPOConfig:
     def for_fine_tuning(self) -> PPOConfig:
         """These settings for a network that can play already, such as `initialized_from` makes.
 
-        The step size is `FINE_TUNING_STEP` of this one, `ent_coef` at most `FINE_TUNING_ENTROPY`.
-        Schedules stay as they are. See docs/how-to/fine_tuning.md for what was measured.
+        The step size is `FINE_TUNING_STEP` of this one, `ent_coef` at most `FINE_TUNING_ENTROPY`,
+        and `stay_close` falls from 0.2 to 0 in the first half of the run. Schedules, and a
+        `stay_close` that is not 0, stay as they are. See docs/how-to/fine_tuning.md for what was
+        measured.
         """
-        tuned: dict[str, float] = {}
+        tuned: dict[str, float | Schedule] = {}
         if not isinstance(self.learning_rate, Schedule):
             tuned["learning_rate"] = self.learning_rate * FINE_TUNING_STEP
         if not isinstance(self.ent_coef, Schedule):
             tuned["ent_coef"] = min(self.ent_coef, FINE_TUNING_ENTROPY)
+        if self.stay_close == 0:
+            tuned["stay_close"] = Schedule(_FINE_TUNING_CLOSE)
         return self.changed(tuned)
 
     def summary(self) -> str:
@@ -398,8 +404,10 @@ class PPOConfig:
             "norm_returns",
         )
         settings = ", ".join(f"{name} {getattr(self, name)}" for name in names)
-        sizes = self.net.to_json().items()
-        net = ", ".join(f"{name}={getattr(self.net, name, value)}" for name, value in sizes)
+        sizes = {name: getattr(self.net, name, x) for name, x in self.net.to_json().items()}
+        net = ", ".join(
+            f"{name}=({x})" if "=" in f"{x}" else f"{name}={x}" for name, x in sizes.items()
+        )
         return f"{self.total_steps:,} steps, {settings}, {type(self.net).__name__}({net})"
 
     def to_json(self) -> dict[str, object]:

@@ -344,7 +344,7 @@ class Run(TrainState):
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         optimizer, rng = learner.optimizer, learner.rng
-        net, teacher = learner.net, self._teacher
+        net, teacher = learner.net, self._teacher if now.stay_close else None
         losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
         # After learning, so that the policy which learns is the one that played.
         if not begins_statistics:

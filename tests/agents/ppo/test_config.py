@@ -304,12 +304,14 @@ def test_a_network_keeps_its_kind_where_it_can() -> None:
     )
 
 
-def test_fine_tuning_takes_smaller_steps_and_explores_less() -> None:
+def test_fine_tuning_takes_smaller_steps_explores_less_and_stays_close_at_first() -> None:
     tuned = PPOConfig(learning_rate=0.01, ent_coef=0.1, gamma=0.9).for_fine_tuning()
     assert (tuned.learning_rate, tuned.ent_coef, tuned.gamma) == (0.003, 0.01, 0.9)
     assert PPOConfig(ent_coef=0.001).for_fine_tuning().ent_coef == 0.001
+    assert isinstance(tuned.stay_close, Schedule)
+    assert [tuned.stay_close.at(x) for x in (0, 0.25, 0.5, 1)] == pytest.approx([0.2, 0.1, 0, 0])
     falling = Schedule([(0, 0.1), (1, 0)])
-    given = PPOConfig(learning_rate=falling, ent_coef=falling)
+    given = PPOConfig(learning_rate=falling, ent_coef=falling, stay_close=0.5)
     assert given.for_fine_tuning() == given
 
 

@@ -371,7 +371,7 @@ def test_options_of_network_and_trainer(tmp_path: Path) -> None:
         "settings for any number of entities: 4 environments, 64 steps, num_steps 16"
         in result.stdout
     )
-    assert ", relpos_encoding=x=3,y=4, " in result.stdout
+    assert ", relpos_encoding=(x=3,y=4), " in result.stdout
     config: Any = read_header(find_checkpoint(tmp_path)).training["config"]
     ppo = {"warmup_steps": 32, "microbatch_size": 16, "weight_decay": 0.01, "norm_returns": False}
     assert {name: config[name] for name in ppo} == ppo
@@ -515,6 +515,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     beginner, tuned = settings_in(first), settings_in(second)
     assert tuned["learning_rate"] == pytest.approx(0.3 * beginner["learning_rate"])
     assert (beginner["ent_coef"], tuned["ent_coef"]) == (0.1, 0.01)
+    assert tuned["stay_close"] == [[0, 0.2], [0.5, 0]]
     start, end = (
         float(x) for x in re.findall(r"^start (\S+) -> end (\S+)$", result.stdout, re.M)[0]
     )
