@@ -216,10 +216,12 @@ def _best_words(
     share = games.get("win_rate") if isinstance(games, dict) else None
     match = ""
     if isinstance(games, dict) and isinstance(share, int | float):
-        match = f"; of {games.get('num_episodes')} games of the two the last one won {share:.0%}"
+        match = f"the last one won {share:.0%} of {games.get('num_episodes')} games of the two"
     if kept == step:
+        match = match and f"; {match}"
         return f"which is the last network now: step {best.step:,} had {best.words}{match}"
-    return f"of step {best.step:,}: mean reward {best.words}{match}"
+    reason = match and f"; kept because {match}"
+    return f"of step {best.step:,}: mean reward {best.words}{reason}"
 
 
 def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:

@@ -215,10 +215,12 @@ def run_sweep(
 
     Raises:
         UsageError: another sweep is in `out`, or none to resume; no such cluster; a population
-            without one.
+            without one, or with `stop_early`.
     """
     if sweep.is_population and address is None:
         raise UsageError("a population runs on Ray: name a cluster, as --ray local")
+    if sweep.is_population and stop_early:
+        raise UsageError("a population stops no run early: bad runs go on from good networks")
     trials = _resumed(sweep) if resume else _new_trials(sweep)
     on_change = on_change or (lambda _: None)
     if all(trial.is_over for trial in trials):

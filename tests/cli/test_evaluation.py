@@ -101,7 +101,21 @@ def figure(step: int, mean: float, cut: float = 0.0) -> dict[str, float]:
             [
                 "evaluation: mean reward 7.000 ± 0.399 (95 %, 100 episodes), greedy",
                 "best: {out}/best, which is the last network now: step 300 had 7.000 ± 0.399 "
-                "(95 %, 100 episodes); of 100 games of the two the last one won 62%",
+                "(95 %, 100 episodes); the last one won 62% of 100 games of the two",
+            ],
+        ),
+        (
+            {
+                "policy": "greedy",
+                "last": figure(500, 8.0),
+                "best": figure(300, 7.0),
+                "match": {"win_rate": 0.41, "num_episodes": 100},
+            },
+            300,
+            [
+                "evaluation: mean reward 8.000 ± 0.399 (95 %, 100 episodes), greedy",
+                "best: {out}/best, of step 300: mean reward 7.000 ± 0.399 (95 %, 100 episodes); "
+                "kept because the last one won 41% of 100 games of the two",
             ],
         ),
         (

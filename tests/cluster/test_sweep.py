@@ -173,6 +173,10 @@ def test_a_seed_samples_the_same_and_covers_the_ranges(tmp_path: Path) -> None:
         (("--vary", "net.n_head=2,4", "--vary", "net.d_model=32,34"), "multiple of n_head"),
         (("--vary", "gamma=0.9,1", "--set", "sice=3"), "sice"),
         (("--vary", "gamma=0.9,1", "--population"), "a population runs on Ray: name a cluster"),
+        (
+            ("--vary", "gamma=0.9,1", "--population", "--stop-early", "--ray", "local"),
+            "no run early",
+        ),
         (("--vary", "gamma=0.9,1", "--population", "--repeats", "2"), "do not go with a populat"),
         (("--vary", "seed=1:9", "--repeats", "2"), "do not go with a seed that is varied"),
         (("--vary", "gamma=0.9,1", "--ray", "local", "--jobs", "2"), "--jobs is for this machine"),

@@ -168,9 +168,10 @@ class Preset:
         staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
         settings["staggered_steps"] = int(staggered)
+        decisions = round(seen.mean_length)
         reasons = [
-            f"{num_envs} environments x {num_steps} steps: episodes last about "
-            f"{seen.mean_length:.0f} decisions"
+            f"{num_envs} environments x {num_steps} steps: episodes last about {decisions} "
+            f"decision{'s' * (decisions != 1)}"
         ]
         if seen.is_cut:
             low, high = _CUT_GAMMAS

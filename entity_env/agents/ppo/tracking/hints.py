@@ -418,15 +418,18 @@ def _no_exploration(run: RunView) -> Iterator[Hint]:
 
 def _large_bonus(run: RunView) -> Iterator[Hint]:
     start, now = run.freedoms
-    coefficient, entropy = max(values_of(run.config.ent_coef)), run.recent("entropy")
-    bonus = coefficient * (now if run.config.norm_entropy else entropy)
+    coefficient, is_share = max(values_of(run.config.ent_coef)), run.config.norm_entropy
+    entropy = now if is_share else run.recent("entropy")
+    bonus = coefficient * entropy
     if run.is_stuck and bonus > _LARGE_BONUS and now > _UNCHANGED * start:
         actors = run.last.rollouts.actors
-        of_actors = f", summed over {actors:.0f} actors" if actors > 1.5 else ""
+        of_actors = f", summed over {actors:.0f} actors" if actors > 1.5 and not is_share else ""
+        of_random = " of that of random play" if is_share else ""
         yield Hint(
             "large_bonus",
             f"the policy stays as it was ({_entropies(run)}{of_actors}): the reward for entropy, "
-            f"{coefficient:g} times {entropy:.3g}, outweighs advantages, whose deviation is 1",
+            f"{coefficient:g} times {entropy:.3g}{of_random}, outweighs advantages, "
+            "whose deviation is 1",
             {"ent_coef": _scaled(coefficient, min(0.3, 0.2 / bonus))},
         )
 
