@@ -11,10 +11,12 @@ A run is a process with one thread. A control task is judged by the mean reward 
 played greedily after learning (`sampled`: 40 with actions drawn), a game of entity-gym by the last
 tenth, one of the twenty by sampled episodes after learning: 0 is random play, 1 the scripted
 player. Games that need a package that is not installed are left out, and those that are held out
-unless they are named.
+unless they are named. Of the eight settings, the four that are best with the first seed run with
+the others.
 
 `--keep FILE` writes every run down as it ends, and takes up those that are there; `--picture FILE`
-draws the curves. The peers' environment `.venv-learning` is made where it is missing.
+draws the curves, `--tables` prints tables in Markdown. The peers' environment `.venv-learning` is
+made where it is missing.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ _SB3 = ("sb3", "sb3_1")
 """In eight environments and in one."""
 _NUM_SEEDS = 5
 _NUM_ENTITY_SEEDS = 9
+_NUM_GAME_SEEDS = 3
+_NUM_FINALISTS = 4
 _ROUNDING = 1e-6
 """Of rewards that are added up in another order."""
 _GAMES = tuple(
@@ -75,18 +79,23 @@ def main() -> None:
     """Measures and reports."""
     given = _arguments()
     progress = Progress()
-    jobs = [
+    first = [Job(task, who, 1) for task in given.only for who in _who(task)]
+    runs = _runs(first, given.keep, given.jobs, progress)
+    rest = [
         Job(task, who, seed)
         for task in given.only
-        for seed in range(1, 1 + _num_seeds(task, given.seeds))
-        for who in _who(task)
+        for seed in range(2, 1 + _num_seeds(task, given.seeds))
+        for who in _finalists(task, runs)
     ]
-    runs = _runs(jobs, given.keep, given.jobs, progress)
+    runs += _runs(rest, given.keep, given.jobs, progress)
     progress.end()
     if given.picture is not None:
         command = [str(_FOLDER / "bin" / "python"), "-m", "benchmarks.peers.learn", "picture"]
         lines = json.dumps([run for run in runs if run["curve"]])
         subprocess.run([*command, given.picture], input=lines, text=True, cwd=ROOT, check=True)
+    if given.tables:
+        sys.stdout.write(_tables(given.only, runs))
+        return
     figures: dict[str, float] = {}
     for task in given.only:
         of_task = [run for run in runs if run["task"] == task]
@@ -115,14 +124,19 @@ def _arguments() -> argparse.Namespace:
     tasks = [*CONTROL_TASKS, *ENTITY_TASKS, *_GAMES]
     choices = [*tasks, *(name for name in BENCHMARK_GAMES if name not in tasks)]
     parser.add_argument("--only", nargs="+", choices=choices, default=tasks, metavar="TASK")
-    parser.add_argument("--seeds", type=int, help="runs of each; default 5, of entities 9")
+    parser.add_argument(
+        "--seeds", type=int, help="runs of each; default 5, of entities 9, of games 3"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="where runs are written down")
     parser.add_argument("--picture", metavar="FILE", help="SVG with the curves of all runs")
+    parser.add_argument("--tables", action="store_true", help="print tables, not figures")
     return parser.parse_args()
 
 
 def _num_seeds(task: str, given: int | None) -> int:
+    if task in BENCHMARK_GAMES:
+        return given or _NUM_GAME_SEEDS
     return given or (_NUM_ENTITY_SEEDS if task in ENTITY_TASKS else _NUM_SEEDS)
 
 
@@ -133,6 +147,15 @@ def _who(task: str) -> tuple[str, ...]:
     if task in CONTROL_TASKS:
         return ("ours", "sb3_1") if task in STEP_TASKS else ("ours", *_SB3)
     return ("ours", "enn")
+
+
+def _finalists(task: str, runs: Sequence[Run]) -> tuple[str, ...]:
+    """Those of `_who` that run with more than one seed, by the runs with the first one."""
+    if task not in BENCHMARK_GAMES:
+        return _who(task)
+    first = {run["who"]: run["sampled"] for run in runs if run["task"] == task}
+    best = sorted(SETTINGS, key=lambda who: -first[who])[:_NUM_FINALISTS]
+    return (DEFAULT, *(who for who in SETTINGS if who in best))
 
 
 def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progress) -> list[Run]:
@@ -243,11 +266,9 @@ def _entities(task: str, runs: Iterable[Run]) -> dict[str, float]:
 
 def _game(task: str, runs: Iterable[Run]) -> dict[str, float]:
     """Figures of one of the twenty games: those of the default, and of the best of the others."""
-    of = {
-        who: [run["sampled"] for run in runs if run["who"] == who] for who in (DEFAULT, *SETTINGS)
-    }
+    of = _scores(runs)
     means = {who: statistics.mean(each) for who, each in of.items()}
-    best = max(SETTINGS, key=lambda who: means[who])
+    best = _best(of)
     spread = max(statistics.pstdev(of[who]) for who in (DEFAULT, best))
     figures: dict[str, float] = {}
     for who in of:
@@ -263,16 +284,84 @@ def _game(task: str, runs: Iterable[Run]) -> dict[str, float]:
     }
 
 
+def _scores(runs: Iterable[Run]) -> dict[str, list[float]]:
+    """Scores in one game of the default and of the eight settings, in the order of the seeds."""
+    scores: dict[str, list[float]] = {who: [] for who in (DEFAULT, *SETTINGS)}
+    for run in sorted(runs, key=lambda run: run["seed"]):
+        scores[run["who"]].append(run["sampled"])
+    return scores
+
+
+def _best(scores: dict[str, list[float]]) -> str:
+    """The best of the settings that ran with all seeds."""
+    most = max(len(scores[who]) for who in SETTINGS)
+    finalists = [who for who in SETTINGS if len(scores[who]) == most]
+    return max(finalists, key=lambda who: statistics.mean(scores[who]))
+
+
 def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
-    """Interquartile means of all games together."""
+    """Interquartile means of all games together, with the first seed only where all ran it."""
     figures: dict[str, float] = {"games": len(games)}
     for who in (DEFAULT, *SETTINGS):
-        scores = [[run["sampled"] for run in runs if run["who"] == who] for runs in games]
-        interval = interquartile_mean(scores)
+        of_games = [_scores(runs)[who] for runs in games]
+        least = min(map(len, of_games))
+        interval = interquartile_mean([scores[:least] for scores in of_games])
         figures |= {f"games_{who}": interval.value}
         if interval.is_known:
             figures |= {f"games_{who}_low": interval.low, f"games_{who}_high": interval.high}
     return figures
+
+
+def _tables(tasks: Sequence[str], runs: Sequence[Run]) -> str:
+    """A table in Markdown for each kind of tasks: means, interquartile means and intervals."""
+    lines: list[str] = []
+    for family, names, columns in (
+        (_control_row, CONTROL_TASKS, ("ours", "sb3", "sb3_1", "its least", "CPU time")),
+        (_entity_row, ENTITY_TASKS, ("ours", "least", "enn", "least", "steps/CPU-s")),
+        (_game_row, BENCHMARK_GAMES, (DEFAULT, "best of eight", "beats scripted", "as good")),
+    ):
+        chosen = [task for task in names if task in tasks]
+        if chosen:
+            lines += ["| task | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
+        for task in chosen:
+            row = family(task, [run for run in runs if run["task"] == task])
+            lines.append("| " + " | ".join([task, *row]) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _control_row(task: str, runs: Sequence[Run]) -> list[str]:
+    of = {who: [run for run in runs if run["who"] == who] for who in ("ours", *_SB3)}
+    greedy = {who: [run["greedy"] for run in each] for who, each in of.items()}
+    other = "sb3_1" if of["sb3_1"] else "sb3"
+    cpu = _mean(of["ours"], "cpu_s") / _mean(of[other], "cpu_s")
+    return [*map(_words, greedy.values()), f"{min(greedy[other]):.4g}", f"{cpu:.2f}"]
+
+
+def _entity_row(task: str, runs: Sequence[Run]) -> list[str]:
+    cells, speeds = list[str](), list[str]()
+    for who in _who(task):
+        of_who = [run for run in runs if run["who"] == who]
+        last = [run["last"] for run in of_who]
+        cells += [_words(last), f"{min(last):.3f}"]
+        speeds.append(f"{_speed(of_who):,.0f}")
+    return [*cells, ", ".join(speeds)]
+
+
+def _game_row(task: str, runs: Sequence[Run]) -> list[str]:
+    scores, figures = _scores(runs), _game(task, runs)
+    best = _best(scores)
+    answers = (figures[f"{task}_{kind}"] for kind in ("beats_scripted", "as_good"))
+    signs = ["yes" if each else "no" for each in answers]
+    return [_words(scores[DEFAULT]), f"`{best}` {_words(scores[best])}", *signs]
+
+
+def _words(values: Sequence[float]) -> str:
+    """Mean, interquartile mean and its interval; nothing of no values."""
+    if not values:
+        return ""
+    found = interquartile_mean([values])
+    bounds = f" [{found.low:.4g}, {found.high:.4g}]" if found.is_known else ""
+    return f"{statistics.mean(values):.4g}; {found.value:.4g}{bounds}"
 
 
 def _family(task: str) -> Callable[[str, Iterable[Run]], dict[str, float]]:
