@@ -57,6 +57,8 @@ _NUM_SEEDS = 5
 _NUM_ENTITY_SEEDS = 9
 _NUM_GAME_SEEDS = 3
 _NUM_FINALISTS = 4
+_MAX_POINTS = 30
+"""Of a curve that is kept."""
 _ROUNDING = 1e-6
 """Of rewards that are added up in another order."""
 _GAMES = tuple(
@@ -177,6 +179,7 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
             run = _process(with_peers, "benchmarks.peers.learn", job.who, job.task, job.seed)
         else:
             run = _process(here, "benchmarks.games.train", job.task, job.who, job.seed)
+        run["curve"] = _thinned(run["curve"])
         with lock:
             kept[job] = {"task": job.task, "who": job.who, "seed": job.seed, **run}
             if keep is not None:
@@ -189,6 +192,13 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
         for _ in pool.map(made, todo):
             pass
     return [kept[job] for job in jobs]
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Points that are spread over a curve, the last one among them, with five digits."""
+    last, count = len(curve) - 1, min(len(curve), _MAX_POINTS)
+    places = sorted({round(last * i / max(count - 1, 1)) for i in range(count)})
+    return [(curve[i][0], float(f"{curve[i][1]:.5g}")) for i in places]
 
 
 def _job(run: Run) -> Job:

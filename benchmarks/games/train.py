@@ -33,7 +33,6 @@ from entity_env.cli.training import defaults_of, preset_of
 from entity_env.vec import VecEnv
 
 DEFAULT: Final = "default"
-_MAX_CURVE: Final = 30
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def main(name: str, text: str, seed: int) -> dict[str, Any]:
         "cpu_s": cpu_s,
         "wall_s": wall_s,
         **final_scores(game, result.net.weights()),
-        "curve": known[:: max(1, len(known) // _MAX_CURVE)],
+        "curve": known,
     }
 
 
