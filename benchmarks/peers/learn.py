@@ -153,7 +153,7 @@ def picture(file: str) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "learning"
+    matplotlib.rcParams |= {"svg.hashsalt": "learning", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     runs = json.load(sys.stdin)
@@ -166,15 +166,21 @@ def picture(file: str) -> None:
     colours = {"ours": ours, "default": ours, "sb3_1": "#60a0e0", "enn": "#308030"}
     if "default" not in {run["who"] for run in runs}:
         colours["sb3"] = "#3060c0"  # a trainer there, settings of ours among those of games
+    names_of = {
+        "sb3": "Stable-Baselines3",
+        "sb3_1": "Stable-Baselines3, one environment",
+        "enn": "enn-trainer",
+    }
     for panel in panels.flat[len(names) :]:
         panel.axis("off")
     for name, panel in zip(names, panels.flat, strict=False):
         panel.set_title(name, fontsize=10)
         panel.tick_params(labelsize=8)
+        panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
         of_task = sorted((run for run in runs if run["task"] == name), key=lambda run: run["who"])
         for who, lines in groupby(of_task, key=lambda run: run["who"]):
             for i, line in enumerate(lines):
-                label = who if i == 0 and who in colours else None
+                label = names_of.get(who, who) if i == 0 and who in colours else None
                 colour = colours.get(who, others)
                 panel.plot(*zip(*line["curve"], strict=True), colour, label=label, lw=1)
     panels.flat[0].legend(fontsize=8)

@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.peers.training import CONTROL_TASKS, STEP_TASKS
 from entity_env.views.chart import COLOURS, svg_begin
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -56,15 +57,8 @@ PLOTS: Final = {
         is_ratio=True,
     ),
     "learning": Bars(
-        "Training: steps a second of processor time over Stable-Baselines3's",
-        {
-            f"steps_per_cpu_s_vs_sb3_{name}": name
-            for name in (
-                *("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MountainCarContinuous-v0"),
-                *("Pendulum-v1", "FrozenLake-v1", "Taxi-v4", "MiniGrid-Empty-5x5"),
-                "MinAtar/Breakout",
-            )
-        },
+        "Training: steps a second of processor time over those of Stable-Baselines3 in one env",
+        {f"steps_per_cpu_s_vs_sb3_{task}": CONTROL_TASKS[task].env_id for task in STEP_TASKS},
         is_ratio=True,
     ),
     "vec": Bars(
