@@ -117,7 +117,7 @@ _KINDS: Final[Mapping[str, Any]] = {
     "seed": SEED,
     "microbatch_size": _INTEGER,
     "target_kl": FiniteFloat(),
-    "pooling": click.Choice([each for each in POOLINGS if each is not None]),
+    "pooling": click.Choice(POOLINGS),
     "relpos_encoding": _Relpos(),
 }
 """Of settings whose default does not say it; `PPOConfig` checks more."""

@@ -1,14 +1,27 @@
-"""Checks of arguments: counts, indices, seeds, masks, choices, and whether numba is installed."""
+"""Checks of arguments and of settings, and whether numba is installed."""
 
 from __future__ import annotations
 
+import math
 import os
 import reprlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
-from typing import TypeGuard
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,6 +170,186 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises a `UsageError` if a setting is not one of a few texts."""
     if value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+# ------------------------------------------------------------------ settings
+
+
+class Range(NamedTuple):
+    """Which numbers a setting may be, in `Annotated[float, Range(0, 1)]`.
+
+    Args:
+        least, most: the bounds. Finite ones belong to it.
+        is_above, is_below: that bound does not.
+        is_endless: infinity belongs to it.
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    is_above: bool = False
+    is_below: bool = False
+    is_endless: bool = False
+
+    def has(self, number: float) -> bool:
+        """Whether a number belongs to it, which may be an integer larger than any float."""
+        is_size = abs(number) <= sys.float_info.max or (self.is_endless and number == math.inf)
+        is_least = number > self.least if self.is_above else number >= self.least
+        return (
+            is_size and is_least and (number < self.most if self.is_below else number <= self.most)
+        )
+
+    def words(self, noun: str) -> str:
+        """What belongs to it, such as "a number from 0 to 1"."""
+        least, most = _in_words(self.least), _in_words(self.most)
+        if math.isinf(self.least):
+            return noun if noun.endswith("s") else f"{noun.split()[0]} finite {noun.split()[1]}"
+        if math.isinf(self.most):
+            return f"{noun} above {least}" if self.is_above else f"{noun}, {least} or more"
+        between = "above" if self.is_above else "from"
+        return f"{noun} {between} {least} to {'below ' * self.is_below}{most}"
+
+
+class OneOf(tuple[str, ...]):
+    """Which texts a setting may be, in `Annotated[str, OneOf(("a", "b"))]`."""
+
+    __slots__ = ()
+
+
+_LONGEST_INTEGER: Final = 10**7
+_ALL: Final = Range()
+
+
+def _in_words(bound: float) -> str:
+    return f"{bound:.4g}" if abs(bound) > _LONGEST_INTEGER or bound % 1 else f"{bound:.0f}"
+
+
+class Setting(NamedTuple):
+    """What a field of settings may be, as its type says.
+
+    Args:
+        kinds: the types of its union.
+        range: of its numbers.
+        choices: of its texts; none = any text.
+        item: what the items of a sequence may be.
+    """
+
+    kinds: tuple[type, ...]
+    range: Range = _ALL
+    choices: OneOf = OneOf()
+    item: Setting | None = None
+
+    @classmethod
+    def of(cls, hint: object) -> Setting:
+        """That of a type."""
+        if get_origin(hint) is Annotated:
+            hint, *marks = get_args(hint)
+            found = cls.of(hint)
+            ranges = [each for each in marks if isinstance(each, Range)]
+            choices = [each for each in marks if isinstance(each, OneOf)]
+            return found._replace(
+                range=[found.range, *ranges][-1], choices=[found.choices, *choices][-1]
+            )
+        if get_origin(hint) in (Union, UnionType):
+            parts = [cls.of(each) for each in get_args(hint)]
+            return cls(
+                tuple(kind for each in parts for kind in each.kinds),
+                next((each.range for each in parts if each.range != _ALL), _ALL),
+                next((each.choices for each in parts if each.choices), OneOf()),
+                next((each.item for each in parts if each.item is not None), None),
+            )
+        if get_origin(hint) is Sequence:
+            return cls((tuple,), item=cls.of(get_args(hint)[0]))
+        return cls((hint,))  # type: ignore[arg-type]  # all other hints here are classes
+
+    def allows(self, value: object) -> bool:
+        """Whether it may be a value."""
+        if isinstance(value, bool) or value is None:
+            return type(value) in self.kinds
+        if isinstance(value, int | float):
+            is_kind = float in self.kinds or (int in self.kinds and isinstance(value, int))
+            return is_kind and self.range.has(value)
+        if isinstance(value, str):
+            return str in self.kinds and (not self.choices or value in self.choices)
+        if isinstance(value, tuple) and self.item is not None:
+            return all(map(self.item.allows, value))
+        return isinstance(value, self.kinds) and all(map(self.range.has, _numbers(value)))
+
+    def read(self, value: object) -> object:
+        """A value as it is kept: a sequence is a tuple, and JSON what its class makes of it."""
+        if isinstance(value, list | tuple) and self.item is not None:
+            return tuple(map(self.item.read, value))
+        classes = [kind for kind in self.kinds if kind not in _PLAIN]
+        if len(classes) == 1 and isinstance(value, Mapping | list | tuple):
+            from_json = getattr(classes[0], "from_json", None)
+            if from_json is not None:
+                return from_json(value)
+            if isinstance(value, Mapping):
+                try:
+                    return classes[0](**value)
+                except TypeError as error:  # a setting that is missing or unknown
+                    raise UsageError(str(error)) from error
+        return value
+
+    @property
+    def words(self) -> str:
+        """What it may be, in words."""
+        if self.item is not None:
+            inner, layers = self.item, ""
+            while inner.item is not None:
+                inner, layers = inner.item, "lists of "
+            items = "names" if str in inner.kinds else inner.range.words("integers")
+            words = [f"a list of {layers}{items}"]
+        else:
+            words = ["true or false"] * (bool in self.kinds)
+            if str in self.kinds:
+                words.append(f"one of {', '.join(self.choices)}" if self.choices else "a name")
+            if int in self.kinds or float in self.kinds:
+                noun = "a number" if float in self.kinds else "an integer"
+                words.append(self.range.words(noun))
+            words += [
+                f"a {kind.__name__}"
+                for kind in self.kinds
+                if kind not in _PLAIN and not hasattr(kind, "numbers")
+            ]
+        return ", or ".join([*words, *["none"] * (NoneType in self.kinds)])
+
+
+_PLAIN: Final = (bool, int, float, str, tuple, NoneType)
+
+
+def _numbers(value: object) -> Sequence[float]:
+    """The numbers that a setting takes in turn, such as those of a schedule."""
+    return getattr(value, "numbers", ())
+
+
+@cache
+def settings_of(cls: type) -> Mapping[str, Setting]:
+    """What the fields of a dataclass may be, by their names."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {each.name: Setting.of(hints[each.name]) for each in fields(cls)}
+
+
+def check_settings(settings: Any) -> None:  # noqa: ANN401 - of any dataclass
+    """Checks the fields of a frozen dataclass by their types, and replaces lists and JSON.
+
+    Raises:
+        UsageError: a field that its type does not allow.
+    """
+    cls: type = type(settings)
+    for name, setting in settings_of(cls).items():
+        given = getattr(settings, name)
+        try:
+            value = setting.read(given)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from error
+        if value is not given:
+            object.__setattr__(settings, name, value)
+        if not setting.allows(value):
+            got = value if _numbers(value) else shown(value)
+            raise UsageError(f"{name} must be {setting.words}, got {got}")
+
+
+# ------------------------------------------------------------------ this machine
 
 
 def num_cores() -> int:

@@ -356,7 +356,7 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
         (["check", "snake", "--episodes", "0"], "--episodes"),
         (["train", "snaek"], "did you mean snake?"),
         (["train", "snake", "--steps", "0"], "--steps"),
-        (["train", "snake", "--gamma", "2", "--out", "unused"], "gamma must be between 0 and 1"),
+        (["train", "snake", "--gamma", "2", "--out", "unused"], "must be a number from 0 to 1"),
         (["train", "snake", "--resume", "--out", "unused"], "no checkpoint at unused"),
     ],
 )

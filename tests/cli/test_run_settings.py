@@ -80,7 +80,7 @@ def test_compile_is_an_option_with_a_default_of_the_surroundings(
     assert mode() == "never"
     assert mode("--set-train", 'compile="wait"') == "wait"
     monkeypatch.setenv("ENTITY_ENV_COMPILE", "later")
-    assert "compile must be one of wait, background, never, got 'later'" in refused("snake")
+    assert "compile must be one of wait, background, never, or an integer" in refused("snake")
     monkeypatch.delenv("ENTITY_ENV_COMPILE")
     # A cache that is not empty: nothing is compiled.
     monkeypatch.setattr("entity_env.core.numba_utils.is_cached", lambda _: True)
@@ -180,7 +180,7 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
             "[game]\nboard_size = [3]",
             "{file}: in [game]: board_size must be a number or a text, got [3]",
         ),
-        ("[net]\nhidden = [0]", "{file}: net: hidden needs the widths of 1 or more layers"),
+        ("[net]\nhidden = [0]", "{file}: net: hidden must be a list of integers from 1 to"),
     ],
 )
 def test_mistakes_in_a_file_are_one_line_that_names_it(
@@ -199,7 +199,7 @@ def test_mistakes_in_a_file_are_one_line_that_names_it(
     [
         (["--set-train=gama=1"], "--set-train gama=1: there is no setting 'gama'; did you mean"),
         (["--set-train=gamma"], "a setting needs NAME=VALUE, got 'gamma'"),
-        (["--set-train=gamma=2"], "--set-train gamma=2: gamma must be between 0 and 1, got 2"),
+        (["--set-train=gamma=2"], "--set-train gamma=2: gamma must be a number from 0 to 1, got 2"),
         (["--config=none.toml"], "cannot read none.toml: No such file or directory"),
         (["--max-time=soon"], "'soon' is not a time such as 90, 30m, 2h or 1h30m."),
         (["--max-time="], "'' is not a time such as"),

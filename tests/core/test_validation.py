@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -10,6 +15,9 @@ from numpy.testing import assert_array_equal
 from entity_env import MissingExtraError, SchemaError, UsageError
 from entity_env.core import validation
 from entity_env.core.validation import (
+    OneOf,
+    Range,
+    check_settings,
     checked_count,
     checked_index,
     checked_mask,
@@ -17,6 +25,7 @@ from entity_env.core.validation import (
     require_choice,
     uses_numba,
 )
+from entity_env.errors import shown
 from tests.helpers.strategies import untyped
 
 NO_INTEGERS = [True, 1.0, "1", None, np.float64(1), np.bool_(True), [1]]
@@ -98,3 +107,64 @@ def test_a_compiled_backend_without_numba_names_the_extra(monkeypatch: pytest.Mo
         uses_numba("Env", "numba", ("auto", "numba"))
     with pytest.raises(UsageError, match=r"^Env: backend must be one of auto, numba, got 'gpu'$"):
         uses_numba("Env", "gpu", ("auto", "numba"))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    count: Annotated[int, Range(1, 5)] = 1
+    share: Annotated[float | None, Range(0, 1, is_below=True)] = None
+    limit: Annotated[float, Range(0, is_above=True, is_endless=True)] = math.inf
+    mode: Annotated[str | int, OneOf(("slow", "fast")), Range(2)] = "slow"
+    names: Sequence[str] = ()
+    sizes: Sequence[Sequence[Annotated[int, Range(1)]]] | None = None
+    is_on: bool = False
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused", "words"),
+    [
+        ("count", [1, 5], [0, 6, 1.0, True, "1", None], "an integer from 1 to 5"),
+        (
+            "share",
+            [0, 0.5, None],
+            [1, -0.1, math.nan, True, "0"],
+            "a number from 0 to below 1, or none",
+        ),
+        ("limit", [1e-9, math.inf], [0, -1, math.nan, 10**400, None], "a number above 0"),
+        (
+            "mode",
+            ["fast", 2],
+            ["quick", 1, 2.0, None],
+            "one of slow, fast, or an integer, 2 or more",
+        ),
+        ("names", [(), ("a", "b")], ["ab", (1,), None], "a list of names"),
+        (
+            "sizes",
+            [((1, 2), (3,)), None],
+            [((0,),), (1,), 3],
+            "a list of lists of integers, 1 or more",
+        ),
+        ("is_on", [True, False], [0, "yes", None], "true or false"),
+    ],
+)
+def test_settings_check_themselves(
+    name: str, allowed: list[object], refused: list[object], words: str
+) -> None:
+    for value in allowed:
+        given: dict[str, Any] = {name: value}
+        assert getattr(_Settings(**given), name) == value
+    for value in refused:
+        given = {name: value}
+        with pytest.raises(UsageError) as error:
+            _Settings(**given)
+        assert str(error.value).startswith(f"{name} must be {words}")
+        assert str(error.value).endswith(f", got {shown(value)}")
+
+
+def test_lists_of_settings_are_kept_as_tuples() -> None:
+    found = _Settings(names=["a"], sizes=[[1], [2, 3]])
+    assert (found.names, found.sizes) == (("a",), ((1,), (2, 3)))
+    assert hash(found) == hash(_Settings(names=("a",), sizes=((1,), (2, 3))))

@@ -98,7 +98,7 @@ at = partial(Relpos, position_features=("x", "y"))
 moved = partial(TranslationConfig, "Base", ("x", "y"))
 LOOKS = ("cos", "sin")
 RELPOS = {
-    **{f"grid, gate {gate}": at([2, 3], value_gate=gate, scale=1.5) for gate in GATES},
+    **{f"grid, gate {gate}": at([2, 3], value_gate=gate, scale=1.5) for gate in (None, *GATES)},
     "values by type": at([2, 3], per_entity_values=True),
     "angles": at([6], radial=True, rotation_vec_features=LOOKS),
     "mixed angles": at([6], radial=True, rotation_angle_feature="angle", interpolate=True),

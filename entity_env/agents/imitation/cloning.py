@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
-from entity_env.core.validation import checked_count, checked_seed
+from entity_env.core.validation import Range, check_settings
 from entity_env.errors import TrainingDivergedError, UsageError
 
 _AT_ONCE: Final = 2048
@@ -46,6 +46,7 @@ _LEAST_DEVIATION: Final = 0.1
 """Of returns, in units of the largest."""
 _SAVE_INTERVAL_S: Final = 30.0
 _NAN: Final = float("nan")
+_Count: TypeAlias = Annotated[int, Range(1)]
 
 
 @dataclass(frozen=True)
@@ -56,57 +57,36 @@ class CloneConfig:
         UsageError: a setting that cannot work.
     """
 
-    epochs: int = 100
+    epochs: _Count = 100
     """Most epochs over the decisions that are learnt from."""
-    patience: int = 10
+    patience: _Count = 10
     """Epochs without a better network after which learning ends, if they have 500 minibatches."""
-    held_out: float = 0.1
+    held_out: Annotated[float, Range(0, 1, is_below=True)] = 0.1
     """Share of the episodes, 0 to below 1, that are not learnt from: the network that gives their
     decisions the highest probability is kept. 0 = none; then the last network is kept."""
-    minibatch_size: int = 64
+    minibatch_size: _Count = 64
     """Decisions in one step of the optimizer, about."""
-    learning_rate: float = 0.001
+    learning_rate: Annotated[float, Range(0, is_above=True)] = 0.001
     """Step size of Adam."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Range(0)] = 0.0
     """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
-    max_grad_norm: float = 2.0
+    max_grad_norm: Annotated[float, Range(0, is_above=True, is_endless=True)] = 2.0
     """Longest gradient that is followed as it is."""
-    vf_coef: float = 0.5
+    vf_coef: Annotated[float, Range(0)] = 0.5
     """Weight of the value's loss, in units of the returns' deviation; 0 = no value is learnt."""
-    gamma: float = 0.99
+    gamma: Annotated[float, Range(0, 1)] = 0.99
     """Discount of the reward, a decision, for the value."""
-    net: NetConfig | None = None
+    net: RogueNetConfig | MLPConfig | CNNConfig | None = None
     """Kind and size of the network; None = the one that PPO has for such spaces."""
-    seed: int = 1
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 1
     """Makes the network, the held-out episodes and the minibatches repeat themselves."""
     device: str = "cpu"
     """Where torch computes."""
-    num_threads: int | None = 1
+    num_threads: Annotated[int | None, Range(1)] = 1
     """Threads that torch computes with; None = as torch is set."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "minibatch_size"):
-            checked_count(name, getattr(self, name))
-        if self.num_threads is not None:
-            checked_count("num_threads", self.num_threads)
-        checked_seed(self.seed, bits=63)
-        for name, limit, is_open in (
-            ("held_out", 1.0, True),
-            ("gamma", 1.0, False),
-            ("learning_rate", math.inf, True),
-            ("weight_decay", math.inf, True),
-            ("max_grad_norm", math.inf, False),
-            ("vf_coef", math.inf, True),
-        ):
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not (0 <= value < limit or (value == limit and not is_open)):
-                most = "" if limit == math.inf else f" {'below' if is_open else 'to'} {limit:g}"
-                raise UsageError(f"{name} must be a number, 0 or more{most}, got {value!r}")
-        if not (self.learning_rate and self.max_grad_norm):
-            raise UsageError("learning_rate and max_grad_norm must be above 0")
-        if not isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig | None):
-            raise UsageError(f"net must be a RogueNetConfig, MLPConfig or CNNConfig: {self.net!r}")
+        check_settings(self)
 
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""

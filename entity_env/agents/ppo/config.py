@@ -4,50 +4,28 @@ from __future__ import annotations
 
 import difflib
 import math
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from entity_env.agents.ppo.presets import GameFigures, named_preset, preset_for
 from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, stored_net
-from entity_env.core.validation import require_choice
+from entity_env.core.validation import OneOf, Range, Setting, check_settings, settings_of
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 """Variable of the environment in which torchrun counts how often it started the ranks anew."""
-_INTEGERS: Final = {
-    "total_steps": (1, 2**63 - 1),
-    "seed": (0, 2**63 - 1),
-    "num_steps": (1, 10**6),
-    "staggered_steps": (0, 10**9),
-    "minibatch_size": (1, 2**31 - 1),
-    "update_epochs": (1, 10**6),
-    "microbatch_size": (1, 2**31 - 1),
-    "warmup_steps": (0, 2**63 - 1),
-    "num_threads": (1, 1024),
-    "episode_window": (1, 10**9),
-}
-"""Smallest and largest value: a file must not make the trainer take all memory."""
 FINE_TUNING_STEP: Final = 0.3
 """Share of a preset's step size for a network that can play already."""
 FINE_TUNING_ENTROPY: Final = 0.01
 """Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
 """Points of `stay_close` for such a network: until its value knows the game."""
-SCHEDULED: Final = (
-    *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef", "weight_decay"),
-    *("max_grad_norm", "target_kl", "stay_close", "minibatch_size"),
-    "update_epochs",
-)
-"""Settings that may be a `Schedule`."""
 _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
     "linear": lambda share: share,
     "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
@@ -55,21 +33,10 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
 }
 """By kind of schedule: the way from one point to the next, 0 to 1, at a share of the distance."""
 _MAX_POINTS: Final = 10_000
-_FLAGS: Final = (
-    *("anneal_learning_rate", "norm_adv", "norm_returns", "clip_vloss", "anneal_entropy"),
-    "norm_entropy",
-)
-_NUMBERS: Final = (
-    *("learning_rate", "gamma", "gae_lambda", "clip_coef", "vf_coef", "ent_coef"),
-    *("weight_decay", "max_grad_norm", "target_kl", "checkpoint_interval_s", "peer_timeout_s"),
-    *("max_train_time_s", "stay_close"),
-)
-_ENDLESS: Final = ("max_grad_norm", "checkpoint_interval_s", "target_kl")
-"""Numbers that can be infinite: never."""
-COMPILE_MODES: Final = ("wait", "background", "never")
+COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
 """Values of the setting `compile`, besides a number of steps."""
-_STEPS: Final = f"{', '.join(COMPILE_MODES)}, or a number of steps, 1 or more"
-_OPTIONAL: Final = ("num_threads", "microbatch_size", "target_kl", "max_train_time_s")
+_INT64: Final = 2**63 - 1
+_INT32: Final = 2**31 - 1
 _NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
     "mlp": MLPConfig,
@@ -130,6 +97,11 @@ class Schedule:
         value = low * (1 - share) + high * share
         return min(max(value, min(low, high)), max(low, high))  # rounding must not leave the bounds
 
+    @property
+    def numbers(self) -> list[float]:
+        """The values at its points."""
+        return [value for _, value in self.points]
+
     def to_json(self) -> object:
         """The schedule as JSON, TOML alike: pairs, in a table with the kind if it is not linear."""
         points = [list(point) for point in self.points]
@@ -160,10 +132,7 @@ def _is_point(point: object) -> bool:
     """Whether a point is a pair of a fraction and a finite number."""
     if not isinstance(point, list | tuple) or len(point) != 2:
         return False
-    place, value = point
-    if not _is(place, int | float) or not _is(value, int | float):
-        return False
-    return bool(0 <= place <= 1 and abs(value) <= sys.float_info.max)
+    return all(map(Setting((float,)).allows, point)) and bool(0 <= point[0] <= 1)
 
 
 @dataclass(frozen=True)
@@ -178,43 +147,43 @@ class PPOConfig:
         UsageError: a setting that cannot work.
     """
 
-    total_steps: int = 400_000
+    total_steps: Annotated[int, Range(1, _INT64)] = 400_000
     """Decisions to learn from: one is all that one agent does on one observation."""
-    seed: int = 1
+    seed: Annotated[int, Range(0, _INT64)] = 1
     """Makes the network, the draws, the minibatches and the environments repeat themselves."""
     net: RogueNetConfig | MLPConfig | CNNConfig = field(default_factory=RogueNetConfig)
     """Kind and size of the network."""
 
-    num_steps: int = 16
+    num_steps: Annotated[int, Range(1, 10**6)] = 16
     """Steps of every environment in one rollout."""
-    staggered_steps: int = 0
+    staggered_steps: Annotated[int, Range(0, 10**9)] = 0
     """Steps over which the starts of the environments are spread, about those of an episode: after
     each rollout until then a part of the environments is reset, so that rollouts are not all of
     openings first and all of ends later. The episodes that this cuts off are not counted. 0 = all
     start together, as do environments that only `reset` can reset, see `VecEnvironment`. A resumed
     run begins new episodes, and spreads them again."""
-    minibatch_size: int | Schedule = 1024
+    minibatch_size: Annotated[int | Schedule, Range(1, _INT32)] = 1024
     """Decisions in one step of the optimizer, about."""
-    microbatch_size: int | None = None
+    microbatch_size: Annotated[int | None, Range(1, _INT32)] = None
     """Most decisions whose gradient is computed at a time, to need less memory; the gradients of a
     minibatch are added. None = all of a minibatch."""
-    update_epochs: int | Schedule = 3
+    update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
     """How often each rollout is learnt from."""
 
-    learning_rate: float | Schedule = 0.003
+    learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
     """Whether the step size falls linearly to 0 over the run. Without effect if it is a
     `Schedule`."""
-    warmup_steps: int = 0
+    warmup_steps: Annotated[int, Range(0, _INT64)] = 0
     """Decisions during which the step size first rises linearly to `learning_rate`, which then is
     no `Schedule`."""
-    gamma: float | Schedule = 0.99
+    gamma: Annotated[float | Schedule, Range(0, 1)] = 0.99
     """Discount of the reward, a decision."""
-    gae_lambda: float | Schedule = 0.95
+    gae_lambda: Annotated[float | Schedule, Range(0, 1)] = 0.95
     """Weight of longer returns in the advantage: 0 trusts the value, 1 the rewards."""
 
-    clip_coef: float | Schedule = 0.2
+    clip_coef: Annotated[float | Schedule, Range(0, is_above=True)] = 0.2
     """How far the probability of an action may move before its gradient is cut."""
     norm_adv: bool = True
     """Whether the advantages of a minibatch are shifted and scaled to mean 0, deviation 1."""
@@ -222,9 +191,9 @@ class PPOConfig:
     """Whether values are learnt in units of the deviation of returns, see `ReturnStatistics`."""
     clip_vloss: bool = True
     """Whether the value's gradient is cut where it moved more than `clip_coef`, in such units."""
-    vf_coef: float | Schedule = 0.5
+    vf_coef: Annotated[float | Schedule, Range(0)] = 0.5
     """Weight of the value's loss."""
-    ent_coef: float | Schedule = 0.02
+    ent_coef: Annotated[float | Schedule, Range(0)] = 0.02
     """Reward for entropy, in nats a decision, at the start."""
     anneal_entropy: bool = True
     """Whether that reward falls linearly to 0 over the run. Without effect if it is a
@@ -233,35 +202,35 @@ class PPOConfig:
     """Whether `ent_coef` is for entropy in units of that of random decisions, as the rollout shows
     them: 1 nat is log 2 of these for a coin, and a hundredth of them for many actors with many
     choices. A real number counts as 1 nat."""
-    weight_decay: float | Schedule = 0.0
+    weight_decay: Annotated[float | Schedule, Range(0)] = 0.0
     """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
-    max_grad_norm: float | Schedule = 2.0
+    max_grad_norm: Annotated[float | Schedule, Range(0, is_above=True, is_endless=True)] = 2.0
     """Longest gradient that is followed as it is."""
-    target_kl: float | Schedule | None = None
+    target_kl: Annotated[float | Schedule | None, Range(0, is_endless=True)] = None
     """Divergence from the rollout's policy that ends learning from it early; None = never."""
 
-    stay_close: float | Schedule = 0.0
+    stay_close: Annotated[float | Schedule, Range(0)] = 0.0
     """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
     nats per decision; see `evaluate_beside`. 0 = no teacher."""
 
     device: str = "cpu"
     """Where torch computes."""
-    num_threads: int | None = 1
+    num_threads: Annotated[int | None, Range(1, 1024)] = 1
     """Threads that torch computes with; None = as torch is set. Small networks gain little from a
     second one, and lose much of their speed when something else wants the core."""
-    checkpoint_interval_s: float = 60.0
+    checkpoint_interval_s: Annotated[float, Range(0, is_endless=True)] = 60.0
     """Seconds between checkpoints; one more is written at the end."""
-    max_train_time_s: float | None = None
+    max_train_time_s: Annotated[float | None, Range(0)] = None
     """Seconds after which a run ends, with a checkpoint; None = never. Up to a tenth of them is for
     evaluations at the end. Where they pass faster than `total_steps`, all that changes over
     the run follows them: such a run does not repeat bit by bit from its seed. A resumed run has
     them anew, and its schedules begin again at the fraction of its steps."""
-    episode_window: int = 200
+    episode_window: Annotated[int, Range(1, 10**9)] = 200
     """Most episodes that the reported mean reward and length go over: the last ones of every
     environment, as many of each, a tenth of all so far, but 20 at least and one of each."""
-    peer_timeout_s: float = 300.0
+    peer_timeout_s: Annotated[float, Range(0, is_above=True)] = 300.0
     """Seconds that a rank of a process group waits for the others."""
-    compile: str | int = "wait"
+    compile: Annotated[str | int, COMPILE_MODES, Range(1, _INT64)] = "wait"
     """When the network's kernels are compiled, where numba is installed and its cache on disk is
     empty: "wait", in the first update; "background", in a child process, while the run begins in
     torch. Torch differs by rounding, and the moment of the change from run to run: a seed no longer
@@ -270,51 +239,14 @@ class PPOConfig:
     ranks always wait."""
 
     def __post_init__(self) -> None:
-        for name in SCHEDULED:
-            if isinstance(value := getattr(self, name), list | tuple | Mapping):
-                try:
-                    object.__setattr__(self, name, Schedule.from_json(value))
-                except UsageError as error:
-                    raise UsageError(f"{name}: {error}") from error
-        for name, (least, most) in _INTEGERS.items():
-            kind = int | float if isinstance(getattr(self, name), Schedule) else int
-            is_right = partial(_is_within, kind=kind, least=least, most=most)
-            self._require(name, is_right, f"an integer from {least} to {most:.4g}")
-        for name in _FLAGS:
-            self._require(name, lambda value: type(value) is bool, "True or False")
-        for name in _NUMBERS:
-            self._require(name, _is_endless if name in _ENDLESS else _is_finite, "a finite number")
-        for name in ("learning_rate", "clip_coef", "max_grad_norm", "peer_timeout_s"):
-            if name != "learning_rate" or not isinstance(self.learning_rate, Schedule):
-                self._require(name, lambda value: value > 0, "above 0")
-        for name in ("gamma", "gae_lambda"):
-            self._require(name, lambda value: 0 <= value <= 1, "between 0 and 1")
-        self._require("device", lambda value: type(value) is str, "a name")
-        if type(self.compile) is int:
-            self._require("compile", partial(_is_within, kind=int, least=1, most=2**63 - 1), _STEPS)
-        else:
-            require_choice("compile", self.compile, COMPILE_MODES)
-        for name in (
-            *("learning_rate", "vf_coef", "ent_coef", "weight_decay", "target_kl"),
-            *("checkpoint_interval_s", "max_train_time_s", "stay_close"),
-        ):
-            self._require(name, lambda value: value >= 0, "0 or more")
-        is_size = isinstance(self.net, RogueNetConfig | MLPConfig | CNNConfig)
-        self._require("net", lambda _: is_size, "a RogueNetConfig, MLPConfig or CNNConfig")
+        check_settings(self)
+        if self.learning_rate == 0:
+            raise UsageError("learning_rate must be above 0, got 0.0; a schedule may end there")
         if self.warmup_steps and isinstance(self.learning_rate, Schedule):
             raise UsageError(
                 f"warmup_steps={self.warmup_steps} needs a number as learning_rate; a schedule "
                 f"rises by itself, got {self.learning_rate}"
             )
-
-    def _require(self, name: str, is_right: Callable[[Any], bool], expected: str) -> None:
-        """Checks a setting, or every value of its schedule."""
-        value = getattr(self, name)
-        if value is None and name in _OPTIONAL:
-            return
-        if value is None or not all(map(is_right, values_of(value))):
-            got = value if isinstance(value, Schedule) else repr(value)
-            raise UsageError(f"{name} must be {expected}, got {got}")
 
     def at(self, step: int, num_decisions: int = 0, *, time_fraction: float = 0.0) -> CurrentConfig:
         """The settings of an update: those that change over the run are numbers.
@@ -331,7 +263,8 @@ class PPOConfig:
         for name in SCHEDULED:
             if isinstance(value := found[name], Schedule):
                 number = value.at(1 - left)
-                found[name] = round(number) if name in _INTEGERS else number
+                is_integer = int in settings_of(PPOConfig)[name].kinds
+                found[name] = round(number) if is_integer else number
         if not isinstance(self.learning_rate, Schedule):
             rise = (step + num_decisions) / self.warmup_steps if step < self.warmup_steps else 1.0
             found["learning_rate"] = self._step_size(self.learning_rate, rise, reached)
@@ -475,6 +408,12 @@ class PPOConfig:
             raise UsageError(f"{source}: {error}" if source else str(error)) from error
 
 
+SCHEDULED: Final = tuple(
+    name for name, setting in settings_of(PPOConfig).items() if Schedule in setting.kinds
+)
+"""Settings that may be a `Schedule`."""
+
+
 class CurrentConfig(PPOConfig):
     """Settings of an update, see `PPOConfig.at`: there is no schedule among them."""
 
@@ -526,7 +465,7 @@ def _changed_net(net: Net, settings: object) -> Net:
 def values_of(setting: float | Schedule | None) -> list[float]:
     """The numbers that a setting has at the points of its schedule; itself if it has none."""
     if isinstance(setting, Schedule):
-        return [value for _, value in setting.points]
+        return setting.numbers
     return [] if setting is None else [setting]
 
 
@@ -537,7 +476,7 @@ def _none(name: str, value: object) -> object:
 
 def _whole(name: str, value: object) -> object:
     """An integer for 1e6, which TOML reads as a float, where the setting is one."""
-    if not isinstance(value, float) or type(getattr(PPOConfig, name, None)) is not int:
+    if not isinstance(value, float) or int not in settings_of(PPOConfig)[name].kinds:
         return value
     return int(value) if value.is_integer() else value
 
@@ -553,20 +492,3 @@ def _unknown(name: str, known: Iterable[str]) -> UsageError:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {names}"
     return UsageError(f"there is no setting {name!r}; {hint}")
-
-
-def _is(value: object, kind: type | UnionType) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _is_within(value: float, *, kind: type | UnionType, least: int, most: int) -> bool:
-    return _is(value, kind) and least <= value <= most
-
-
-def _is_finite(value: object) -> bool:
-    # Compared rather than converted: an integer may be larger than any float.
-    return _is(value, int | float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-
-
-def _is_endless(value: object) -> bool:
-    return _is_finite(value) or (isinstance(value, float) and math.isinf(value))

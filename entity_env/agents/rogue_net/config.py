@@ -6,8 +6,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
+from entity_env.core.validation import OneOf, Range, check_settings
 from entity_env.errors import SchemaError, UsageError, shown
 
 MAX_LAYERS: Final = 1000
@@ -15,9 +16,9 @@ MAX_WIDTH: Final = 1 << 16
 """Of `d_model`, `n_head` and `d_qk`."""
 MAX_NUMBERS: Final = 1 << 28
 """Parameters of a network: 1 GiB of float32."""
-GATES: Final = (None, "linear", "relu", "gelu", "sigmoid")
+GATES: Final = OneOf(("linear", "relu", "gelu", "sigmoid"))
 """Activations of a value gate."""
-POOLINGS: Final = (None, "mean", "max", "meanmax")
+POOLINGS: Final = OneOf(("mean", "max", "meanmax"))
 """What may replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
@@ -27,6 +28,7 @@ MAX_POSITIONS: Final = 16
 """Largest number of position features."""
 
 Names: TypeAlias = Sequence[str]
+_Width: TypeAlias = Annotated[int, Range(1, MAX_WIDTH)]
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class RelposEncodingConfig:
         UsageError: settings that contradict each other.
     """
 
-    extent: Sequence[int]
+    extent: Sequence[Annotated[int, Range(0, MAX_BUCKETS)]]
     position_features: Names
-    scale: float = 1.0
+    scale: Annotated[float, Range(0, is_above=True)] = 1.0
     per_entity_values: bool = False
     exclude_entities: Names = ()
     value_relpos_projection: bool = False
@@ -73,18 +75,14 @@ class RelposEncodingConfig:
     rotation_vec_features: Names | None = None
     rotation_angle_feature: str | None = None
     interpolate: bool = False
-    value_gate: str | None = "relu"
+    value_gate: Annotated[str | None, GATES] = "relu"
     enable_negative_distance_weight_bug: bool = False
 
     def __post_init__(self) -> None:
-        _freeze(self, "extent", "position_features", "exclude_entities", "rotation_vec_features")
-        _require_numbers(self)
-        _require_flags(self)
+        check_settings(self)
+        _require_buckets(self)
         _require_positions(self.position_features)
-        _require_names("exclude_entities", self.exclude_entities)
         _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
-        if self.value_gate not in GATES:
-            raise UsageError(f"value_gate must be one of {GATES}, got {shown(self.value_gate)}")
         expected = self.radial + self.distance or len(self.position_features)
         if len(self.extent) != expected:
             raise UsageError(
@@ -160,10 +158,7 @@ class TranslationConfig:
     add_dist_feature: bool = False
 
     def __post_init__(self) -> None:
-        _freeze(self, "position_features", "rotation_vec_features")
-        if not isinstance(self.reference_entity, str):
-            raise UsageError(f"reference_entity is a name, got {shown(self.reference_entity)}")
-        _require_flags(self)
+        check_settings(self)
         _require_positions(self.position_features)
         _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
         if self.is_rotated and len(self.position_features) != 2:
@@ -178,47 +173,22 @@ class TranslationConfig:
         return self.rotation_vec_features is not None or self.rotation_angle_feature is not None
 
 
-def _freeze(config: object, *names: str) -> None:
-    """Converts lists to tuples, which can be hashed."""
-    for name in names:
-        value = getattr(config, name)
-        if isinstance(value, list):
-            object.__setattr__(config, name, tuple(value))
-
-
-def _require_numbers(config: RelposEncodingConfig) -> None:
-    extent, scale = config.extent, config.scale
-    smallest = 0 if config.kind == "grid" else 1
-    is_integers = isinstance(extent, tuple) and all(type(x) is int for x in extent)
-    if not is_integers or not all(smallest <= x <= MAX_BUCKETS for x in extent):
+def _require_buckets(config: RelposEncodingConfig) -> None:
+    if config.kind != "grid" and 0 in config.extent:
         raise UsageError(
-            f"extent must be integers from {smallest} to {MAX_BUCKETS}, got {shown(extent)}"
+            f"extent must be integers from 1 to {MAX_BUCKETS}, got {shown(config.extent)}"
         )
-    if len(extent) > MAX_POSITIONS:
-        raise UsageError(f"extent must be at most {MAX_POSITIONS} integers, got {len(extent)}")
-    if type(scale) not in (int, float) or not _has_inverse(scale):
-        raise UsageError(f"scale must be a number above 0, got {shown(scale)}")
+    if len(config.extent) > MAX_POSITIONS:
+        raise UsageError(
+            f"extent must be at most {MAX_POSITIONS} integers, got {len(config.extent)}"
+        )
+    if math.isinf(1.0 / config.scale):
+        raise UsageError(f"scale must be a number above 0 with an inverse, got {config.scale}")
     if config.num_buckets > MAX_BUCKETS:
         raise UsageError(
-            f"extent {list(extent)} makes {config.num_buckets} buckets, at most {MAX_BUCKETS} go"
+            f"extent {list(config.extent)} makes {config.num_buckets} buckets, at most "
+            f"{MAX_BUCKETS} go"
         )
-
-
-def _has_inverse(scale: float) -> bool:
-    """Whether a number above 0 and its inverse are finite in float64."""
-    try:
-        return 0 < float(scale) < math.inf and math.isfinite(1.0 / scale)
-    except OverflowError:  # an integer beyond all floats
-        return False
-
-
-def _require_flags(
-    config: RelposEncodingConfig | TranslationConfig | RogueNetConfig | MLPConfig,
-) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if type(field.default) is bool and type(value) is not bool:
-            raise UsageError(f"{field.name} is true or false, got {shown(value)}")
 
 
 def _require_kind(config: RelposEncodingConfig) -> None:
@@ -241,38 +211,18 @@ def _require_kind(config: RelposEncodingConfig) -> None:
 
 
 def _require_positions(names: Names) -> None:
-    _require_names("position_features", names)
     if len(names) > MAX_POSITIONS:
         raise UsageError(f"position_features names {len(names)}, at most {MAX_POSITIONS} go")
 
 
-def _require_names(what: str, names: object) -> None:
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{what} must be a list of names, got {shown(names)}")
-
-
 def _require_rotation(vector: Names | None, angle: str | None) -> None:
-    if vector is not None:
-        _require_names("rotation_vec_features", vector)
-        if len(vector) != 2:
-            raise UsageError(f"rotation_vec_features needs two names, got {shown(list(vector))}")
-        if angle is not None:
-            raise UsageError("set rotation_vec_features or rotation_angle_feature, not both")
-    elif angle is not None and not isinstance(angle, str):
-        raise UsageError(f"rotation_angle_feature is a name, got {shown(angle)}")
-
-
-def _require_widths(name: str, widths: Sequence[int], least: int) -> None:
-    is_valid = isinstance(widths, tuple) and least <= len(widths) <= MAX_LAYERS
-    if not is_valid or not all(type(x) is int and 0 < x <= MAX_WIDTH for x in widths):
-        raise UsageError(
-            f"{name} needs the widths of {least} or more layers, integers from 1 to {MAX_WIDTH}: "
-            f"got {shown(widths)}"
-        )
+    if vector is not None and len(vector) != 2:
+        raise UsageError(f"rotation_vec_features needs two names, got {shown(list(vector))}")
+    if vector is not None and angle is not None:
+        raise UsageError("set rotation_vec_features or rotation_angle_feature, not both")
 
 
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
-_OPTIONS: Final = {"relpos_encoding": RelposEncodingConfig, "translation": TranslationConfig}
 
 
 @dataclass(frozen=True)
@@ -302,32 +252,21 @@ class RogueNetConfig:
             options that contradict each other.
     """
 
-    d_model: int = 32
-    n_layer: int = 2
-    n_head: int = 2
-    d_qk: int = 16
+    d_model: _Width = 32
+    n_layer: Annotated[int, Range(0, MAX_LAYERS)] = 2
+    n_head: _Width = 2
+    d_qk: _Width = 16
     relpos_encoding: RelposEncodingConfig | None = None
     translation: TranslationConfig | None = None
     separate_value: bool = False
     value_scale: bool = False
-    pooling: str | None = None
-    dropout: float = 0.0
+    pooling: Annotated[str | None, POOLINGS] = None
+    dropout: Annotated[float, Range(0, 1, is_below=True)] = 0.0
 
     def __post_init__(self) -> None:
-        _require_flags(self)
-        if self.pooling not in POOLINGS:
-            raise UsageError(f"pooling must be one of {POOLINGS}, got {shown(self.pooling)}")
-        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout must be from 0 to below 1, got {shown(self.dropout)}")
+        check_settings(self)
         if self.pooling is not None and self.relpos_encoding is not None:
             raise UsageError("pooling has no relative positions: set relpos_encoding to None")
-        for name in _SIZES:
-            value = getattr(self, name)
-            smallest, largest = (0, MAX_LAYERS) if name == "n_layer" else (1, MAX_WIDTH)
-            if type(value) is not int or not smallest <= value <= largest:
-                raise UsageError(
-                    f"{name} must be an integer from {smallest} to {largest}, got {shown(value)}"
-                )
         if self.d_model % self.n_head:
             raise UsageError(
                 f"d_model must be a multiple of n_head: got d_model {self.d_model} "
@@ -338,10 +277,6 @@ class RogueNetConfig:
                 f"{self.n_layer} layers with d_model {self.d_model} have more than {MAX_NUMBERS} "
                 "parameters: choose a smaller network"
             )
-        for name, cls in _OPTIONS.items():
-            value = getattr(self, name)
-            if not isinstance(value, cls | None):
-                object.__setattr__(self, name, _option(name, cls, value))
 
     @property
     def d_head(self) -> int:
@@ -387,13 +322,13 @@ class MLPConfig:
             that is neither true nor false.
     """
 
-    hidden: Sequence[int] = (64, 64)
+    hidden: Sequence[_Width] = (64, 64)
     norm_inputs: bool = True
 
     def __post_init__(self) -> None:
-        _freeze(self, "hidden")
-        _require_widths("hidden", self.hidden, least=1)
-        _require_flags(self)
+        check_settings(self)
+        if not 0 < len(self.hidden) <= MAX_LAYERS:
+            raise UsageError(f"hidden needs 1 to {MAX_LAYERS} widths, got {len(self.hidden)}")
 
     def to_json(self) -> dict[str, object]:
         """The configuration as JSON, without options that are not used."""
@@ -425,35 +360,22 @@ class CNNConfig:
         UsageError: a layer that is not three integers above 0, or an invalid width.
     """
 
-    layers: Sequence[Sequence[int]] | None = None
-    hidden: Sequence[int] | None = None
+    layers: Sequence[Sequence[_Width]] | None = None
+    hidden: Sequence[_Width] | None = None
 
     def __post_init__(self) -> None:
-        _freeze(self, "hidden")
-        if isinstance(self.layers, list | tuple):
-            layers = (tuple(x) if isinstance(x, list) else x for x in self.layers)
-            object.__setattr__(self, "layers", tuple(layers))
-        if self.layers is not None and not self._has_layers():
+        check_settings(self)
+        layers = self.layers
+        if layers is not None and not (
+            0 < len(layers) <= MAX_LAYERS
+            and all(len(each) == 3 and max(each[1:]) <= _MAX_KERNEL for each in layers)
+        ):
             raise UsageError(
                 "layers needs channels, kernel size and stride of one or more convolutions, "
-                f"integers above 0 and at most {MAX_WIDTH}, kernels and strides {_MAX_KERNEL}: got "
-                f"{shown(self.layers)}"
+                f"kernels and strides of at most {_MAX_KERNEL}: got {shown(layers)}"
             )
-        if self.hidden is not None:
-            _require_widths("hidden", self.hidden, least=0)
-
-    def _has_layers(self) -> bool:
-        most = (MAX_WIDTH, _MAX_KERNEL, _MAX_KERNEL)
-        return (
-            isinstance(self.layers, tuple)
-            and 0 < len(self.layers) <= MAX_LAYERS
-            and all(isinstance(each, tuple) and len(each) == 3 for each in self.layers)
-            and all(
-                type(size) is int and 0 < size <= bound
-                for each in self.layers
-                for size, bound in zip(each, most, strict=True)
-            )
-        )
+        if self.hidden is not None and len(self.hidden) > MAX_LAYERS:
+            raise UsageError(f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} go")
 
     def of_shape(self, shape: tuple[int, int, int]) -> CNNConfig:
         """The same with all sizes, for pictures of that height, width and number of channels."""
@@ -532,14 +454,3 @@ def net_from_json(data: object) -> NetConfig:
     if isinstance(data, dict) and set(data) == {"class"}:
         return OwnNetConfig(str(data["class"]))
     return RogueNetConfig.from_json(data)
-
-
-def _option(
-    name: str, cls: type[RelposEncodingConfig | TranslationConfig], value: object
-) -> RelposEncodingConfig | TranslationConfig:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{name} must be a {cls.__name__} or None, got {shown(value)}")
-    try:
-        return cls(**value)
-    except TypeError as error:  # a setting that is missing or unknown
-        raise UsageError(f"{name}: {error}") from error

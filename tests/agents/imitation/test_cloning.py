@@ -208,11 +208,11 @@ def test_a_run_folder_like_that_of_training(tmp_path: Path) -> None:
 
 MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"epochs": 0}, "epochs"),
-    ({"held_out": 1.0}, "held_out must be a number, 0 or more below 1"),
+    ({"held_out": 1.0}, "held_out must be a number from 0 to below 1"),
     ({"held_out": float("nan")}, "held_out"),
     ({"learning_rate": 0}, "above 0"),
     ({"learning_rate": float("inf")}, "learning_rate"),
-    ({"gamma": 1.1}, "gamma must be a number, 0 or more to 1"),
+    ({"gamma": 1.1}, "gamma must be a number from 0 to 1"),
     ({"net": "large"}, "net must be"),
     ({"seed": -1}, "seed"),
     ({"num_threads": 0}, "num_threads"),

@@ -79,7 +79,7 @@ def test_a_schedule_comes_back_from_json(schedule: Schedule) -> None:
         ({"points": [[0, 1]], "kind": "square"}, "kind must be one of linear, cosine, steps"),
         ({"kind": "linear"}, "a table with `points` and `kind`"),
         ({"points": [[0, 1]], "shape": "linear"}, "a table with `points` and `kind`"),
-        ([[0, 0.1], [1, -0.1]], "learning_rate must be 0 or more, got 0:0.1 1:-0.1"),
+        ([[0, 0.1], [1, -0.1]], "learning_rate must be a number, 0 or more, got 0:0.1 1:-0.1"),
     ],
 )
 def test_schedules_that_cannot_be_are_refused(given: object, words: str) -> None:
@@ -233,11 +233,11 @@ def test_the_file_of_a_run_gives_its_settings(before: MLPConfig, after: MLPConfi
     ("text", "words"),
     [
         ("gama = 0.5", r"run.toml: there is no setting 'gama'; did you mean gamma\?"),
-        ('gamma = "high"', "run.toml: gamma must be a finite number, got 'high'"),
-        ("gamma = true", "run.toml: gamma must be a finite number, got True"),
-        ("norm_adv = 1", "run.toml: norm_adv must be True or False, got 1"),
+        ('gamma = "high"', "run.toml: gamma must be a number from 0 to 1, got 'high'"),
+        ("gamma = true", "run.toml: gamma must be a number from 0 to 1, got True"),
+        ("norm_adv = 1", "run.toml: norm_adv must be true or false, got 1"),
         ("total_steps = 1.5", "run.toml: total_steps must be an integer"),
-        ("gamma = [[0, 2]]", "run.toml: gamma must be between 0 and 1, got 0:2"),
+        ("gamma = [[0, 2]]", "run.toml: gamma must be a number from 0 to 1, got 0:2"),
         ("net = 3", "run.toml: net holds settings of its own, got 3"),
         (
             "[net]\nd_mdoel = 3",

@@ -494,7 +494,7 @@ def test_settings_survive_json_and_nonsense_is_told() -> None:
     assert PPOConfig.from_json(CONFIG.to_json()) == CONFIG
     with pytest.raises(UsageError, match="no setting 'lr'"):
         PPOConfig.from_json({"lr": 1})
-    with pytest.raises(UsageError, match=r"gamma must be between 0 and 1, got 1\.5"):
+    with pytest.raises(UsageError, match=r"gamma must be a number from 0 to 1, got 1\.5"):
         PPOConfig(gamma=1.5)
     with pytest.raises(UsageError, match=r"total_steps must be an integer from 1 to .*, got 0"):
         PPOConfig(total_steps=0)
@@ -598,5 +598,7 @@ def test_a_run_ends_after_its_time_and_has_it_anew(tmp_path: Path) -> None:
     assert steps[1] >= steps[0]
     about = read_about(tmp_path)
     assert (about["steps"], "ended" in about) == (steps[1], True)
-    with pytest.raises(UsageError, match="max_train_time_s must be 0 or more, got -1"):
+    with pytest.raises(
+        UsageError, match="max_train_time_s must be a number, 0 or more, or none, got -1"
+    ):
         PPOConfig(max_train_time_s=-1)

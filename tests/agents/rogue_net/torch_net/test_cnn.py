@@ -209,11 +209,13 @@ class TestConfig:
         "layers", [(), 7, [3], [(3, 3)], [(0, 3, 1)], [(3, 3, 0)], [(3, True, 1)], [(3, 2000, 1)]]
     )
     def test_layers_that_make_no_sense_are_refused(self, layers: object) -> None:
-        with pytest.raises(UsageError, match="layers needs channels, kernel size and stride"):
+        with pytest.raises(
+            UsageError, match=r"layers (needs channels, kernel|must be a list of lists)"
+        ):
             CNNConfig(layers)  # type: ignore[arg-type]
 
     def test_hidden_that_makes_no_sense_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="hidden needs"):
+        with pytest.raises(UsageError, match=r"hidden (needs|must be)"):
             CNNConfig(hidden=[0])
 
     @pytest.mark.parametrize(

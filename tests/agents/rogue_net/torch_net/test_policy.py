@@ -401,12 +401,12 @@ class TestMLP:
             random_mlp().values(batch)
 
     def test_of_a_flag_that_is_none(self) -> None:
-        with pytest.raises(UsageError, match="norm_inputs is true or false, got 1"):
+        with pytest.raises(UsageError, match="norm_inputs must be true or false, got 1"):
             MLPConfig(norm_inputs=1)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("hidden", [(), (0,), (3.5,), 7, [8, True]])
     def test_of_sizes_that_make_no_sense(self, hidden: object) -> None:
-        with pytest.raises(UsageError, match="hidden needs"):
+        with pytest.raises(UsageError, match=r"hidden (needs|must be)"):
             MLPConfig(hidden)  # type: ignore[arg-type]
 
 
