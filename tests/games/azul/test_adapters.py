@@ -29,7 +29,6 @@ from entity_env.games.azul import (
     AgentInput,
     AzulBatch,
     AzulEnv,
-    Backend,
     EntityAgent,
     EnvConfig,
     FastGame,
@@ -46,7 +45,7 @@ from entity_env.games.azul import (
     play_game,
     winners,
 )
-from entity_env.games.azul.engine.rules import full_rows
+from entity_env.games.azul.kernels.engine import rows_of
 from tests import ROOT
 from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
@@ -56,6 +55,7 @@ from tests.games.azul.recorded_games import (
     Policy,
     blocked,
     count_tiles,
+    interpreted,
     recorded_draw,
     recorded_games,
     states,
@@ -92,7 +92,9 @@ def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Pol
 
     fast = FastGame(num_players, starting_player=start, draw=replay())
     config = EnvConfig(num_players, starting_player=start, include_full_state_in_step=True)
-    envs = [AzulEnv(config, backend="numpy"), AzulEnv(config, backend="numba")]
+    envs = [AzulEnv(config)]
+    with interpreted():
+        envs.append(AzulEnv(config))
     steps = [env.reset(draw=replay()) for env in envs]
     features = FeatureExtractor()
     for _ in range(250):
@@ -198,11 +200,11 @@ def test_a_reward_is_a_difference_of_scores_and_the_end_shares_nothing(
         steps[1].rewards[:num_players], scores - scores.mean(), rtol=0, atol=1e-4
     )
     assert abs(float(steps[1].rewards.sum())) < 1e-4
-    best = max((player.score, full_rows(player.wall)) for player in dense.state.players)
+    best = max((player.score, rows_of(player.wall)) for player in dense.state.players)
     assert [
         i
         for i, player in enumerate(dense.state.players)
-        if (player.score, full_rows(player.wall)) == best
+        if (player.score, rows_of(player.wall)) == best
     ] == winners(dense.state)
 
 
@@ -225,12 +227,11 @@ SPECIAL = {tag: game for game in RECORDED for tag in game["tags"]}
 """A recorded game of everything that is special."""
 
 
-@pytest.mark.parametrize("backend", ["numba", "numpy"])
 @pytest.mark.parametrize("tag", sorted(SPECIAL))
-def test_recorded_games_are_replayed_by_the_environment(tag: str, backend: Backend) -> None:
+def test_recorded_games_are_replayed_by_the_environment(tag: str) -> None:
     game = SPECIAL[tag]
     config = EnvConfig(game["players"], starting_player=game["start"])
-    env = AzulEnv(config, backend=backend)
+    env = AzulEnv(config)
     step = env.reset(draw=recorded_draw(game))
     total = np.zeros(4)
     for i, move in enumerate(game["moves"]):
@@ -245,13 +246,12 @@ def test_recorded_games_are_replayed_by_the_environment(tag: str, backend: Backe
 
 @pytest.mark.slow
 @pytest.mark.skipif(not WHOLE.exists(), reason="the whole set is not beside the repository")
-@pytest.mark.parametrize("backend", ["numba", "numpy"])
-def test_the_whole_set_is_replayed_by_the_environment(backend: Backend) -> None:
+def test_the_whole_set_is_replayed_by_the_environment() -> None:
     """With every mask, and the scores of every round."""
     for game in recorded_games(WHOLE):
         num_players = game["players"]
         config = EnvConfig(num_players, starting_player=game["start"])
-        env = AzulEnv(config, backend=backend)
+        env = AzulEnv(config)
         step = env.reset(draw=recorded_draw(game))
         ends = {end["moves"]: end["scores"] for end in game["rounds"]}
         total = np.zeros(4)
@@ -290,21 +290,25 @@ def test_every_face_cuts_after_the_same_rounds(num_players: int, max_rounds: int
 
 SCRIPT = """
 import hashlib, random, sys
+if sys.argv[1] == "plain":
+    sys.modules["numba"] = None
+    import entity_env.core.validation as validation
+    validation.has_numba = lambda: False
 import numpy as np
 from entity_env.games.azul import AzulBatch, AzulEnv, EnvConfig, GreedyAgent, RandomAgent, play_game
 digest = hashlib.sha256()
 for players in (2, 3, 4):
     config = EnvConfig(players, starting_player="random")
-    env = AzulEnv(config, seed=7, backend=sys.argv[1])
+    env = AzulEnv(config, seed=7)
     rng, step = random.Random(5), env.reset()
     while not step.done:
         digest.update(step.observations.tobytes() + step.rewards.tobytes())
         step = env.step(rng.choice(np.flatnonzero(step.legal_action_mask).tolist()))
     digest.update(repr(env.state.to_dict()).encode())
     agents = [GreedyAgent(), *[RandomAgent()] * (players - 1)]
-    result = play_game(agents, seed=11, backend=sys.argv[1])
+    result = play_game(agents, seed=11)
     digest.update(repr((result.scores, result.num_moves)).encode())
-batch = AzulBatch(4, backend=sys.argv[1])
+batch = AzulBatch(4)
 batch.reset(3)
 for _ in range(60):
     result = batch.step_no_reset_with_result(batch.legal_masks.argmax(axis=1))
@@ -315,11 +319,11 @@ print(digest.hexdigest())
 
 
 def test_the_same_seed_is_the_same_game_in_every_process() -> None:
-    """Whatever the hashes of strings are there, and whichever engine plays."""
+    """Whatever the hashes of strings are there, and whether numba is installed or not."""
     digests = []
-    for backend, hash_seed in (("numba", "0"), ("numba", "1"), ("numpy", "2")):
+    for how, hash_seed in (("compiled", "0"), ("compiled", "1"), ("plain", "2")):
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, backend],
+            [sys.executable, "-c", SCRIPT, how],
             text=True,
             stdout=subprocess.PIPE,
             check=True,

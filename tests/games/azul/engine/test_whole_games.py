@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 from entity_env.games.azul import (
     ACTIONS,
     AzulAgent,
-    Backend,
     EnvStep,
     GameResult,
     GameState,
@@ -23,8 +22,8 @@ from entity_env.games.azul import (
     play_game,
     winners,
 )
-from entity_env.games.azul.engine.rules import full_rows
-from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, count_tiles
+from entity_env.games.azul.kernels.engine import rows_of
+from tests.games.azul.recorded_games import SEEDS, count_tiles
 
 # The first search compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
@@ -131,7 +130,7 @@ def test_the_result_is_that_of_the_last_state(names: list[str], seed: int) -> No
     last = states_of(steps)[-1]
     assert result.names == tuple(names)
     assert list(result.scores) == last.scores
-    assert result.rows == tuple(full_rows(player.wall) for player in last.players)
+    assert result.rows == tuple(rows_of(player.wall) for player in last.players)
     assert (result.end, result.num_rounds) == (last.end, last.round)
     assert result.num_moves == len(steps) - 1
     first = [seat for seat, share in enumerate(result.shares) if share]
@@ -163,20 +162,3 @@ def test_a_game_may_be_cut(names: list[str], seed: int, max_rounds: int) -> None
     assert whole.num_moves > result.num_moves
     same = [step.last_action for step in all_steps[: len(steps)]]
     assert same == [step.last_action for step in steps]
-
-
-@settings(max_examples=4)
-@given(seed=SEEDS, num_players=NUM_PLAYERS)
-def test_both_backends_play_the_same_games(seed: int, num_players: int) -> None:
-    """The agents choose by the backend, too; searches that count visits draw the same numbers."""
-
-    def played(backend: Backend) -> GameResult:
-        agents: list[AzulAgent] = [
-            GreedyAgent(backend=backend),
-            MCTSAgent(rollouts=2, backend=backend),
-            RandomAgent(),
-            RushAgent(backend=backend),
-        ]
-        return play_game(agents[:num_players], seed=seed, backend=backend)
-
-    assert played("numba") == played("numpy")
