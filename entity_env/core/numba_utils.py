@@ -156,22 +156,18 @@ def count_bits(bits: np.uint64) -> np.int64:
 
 
 @compiled(inline=True)
-def bits_of(number: int) -> int:
+def popcount(number: int) -> int:
     """Number of set bits of a number, 0 or more."""
     return int(count_bits(np.uint64(number)))
 
 
 @compiled(inline=True)
-def new_ints(size: int) -> NDArray[np.int64]:
+def zeros_int64(size: int) -> NDArray[np.int64]:
     """`(size,)` int64, zeros."""
     return np.zeros(size, np.int64)
 
 
 @compiled(inline=True)
-def new_floats(size: int) -> NDArray[np.float64]:
+def zeros_float64(size: int) -> NDArray[np.float64]:
     """`(size,)` float64, zeros."""
     return np.zeros(size, np.float64)
-
-
-as_word = np.uint64
-"""Converts to 64 bits without a sign."""

@@ -58,9 +58,9 @@ from entity_env.games.azul.kernels.step import (
     NO_LIMIT,
     ActionIds,
     BatchArrays,
-    begin_games,
+    begin_batch,
     first_illegal,
-    step_games,
+    step_batch,
 )
 from entity_env.vec.batch_env.batch_env import (
     BatchActions,
@@ -189,7 +189,7 @@ class AzulBatch(BatchEnv):
         if env_id >= 0:
             reason = illegal(self._state(env_id), ACTIONS[checked[env_id]])
             raise IllegalAction(f"{reason}, in environment {env_id}; nothing was stepped")
-        self._run(step_games)(checked, *self._rules, self._words, *self._arrays)
+        self._run(step_batch)(checked, *self._rules, self._words, *self._arrays)
         self._count_ended()
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
@@ -219,7 +219,7 @@ class AzulBatch(BatchEnv):
         """Begins new games, dealt by the next draws."""
         start = self.config.starting_player
         first = -1 if start == "random" else int(start)
-        self._run(begin_games)(env_ids, self.config.num_players, first, self._words, self._arrays)
+        self._run(begin_batch)(env_ids, self.config.num_players, first, self._words, self._arrays)
 
     def _seed(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
         """Restarts the draws of the chosen environments, unless the seed is None."""

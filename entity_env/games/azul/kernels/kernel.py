@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from threading import RLock
 from types import FunctionType
 from typing import Any, Final, TypeVar, cast
 
@@ -28,6 +29,7 @@ WORD: Final = 2**64 - 1
 _KERNELS: Final[dict[object, bool]] = {}
 _COMPILED: Final[dict[object, Any]] = {}
 _GLOBALS: Final[dict[str, dict[str, Any]]] = {}
+_LOCK: Final = RLock()
 
 
 def kernel(*, inline: bool = False) -> Callable[[Function], Function]:
@@ -58,15 +60,19 @@ def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numb
     """
     made = _COMPILED.get(function)
     if made is None:
-        utils: Any = import_module("entity_env.core.numba_utils")
-        if function in _PRIMITIVES:
-            made = getattr(utils, _PRIMITIVES[function])
-        else:
-            source = cast(FunctionType, function)
-            copied = FunctionType(source.__code__, _compiled_globals(source.__globals__))
-            made = utils.compiled(inline=_KERNELS[function])(copied)
-        _COMPILED[function] = made
+        with _LOCK:  # another thread must not see half of the globals
+            made = _COMPILED[function] = _compile(function)
     return made
+
+
+def _compile(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numba's, untyped
+    utils: Any = import_module("entity_env.core.numba_utils")
+    if function in _PRIMITIVES:
+        other = _PRIMITIVES[function]
+        return getattr(utils, other) if isinstance(other, str) else other
+    source = cast(FunctionType, function)
+    copied = FunctionType(source.__code__, _compiled_globals(source.__globals__))
+    return utils.compiled(inline=_KERNELS[function])(copied)
 
 
 def _compiled_globals(module: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _compiled_globals(module: dict[str, Any]) -> dict[str, Any]:
 def _as_compiled(value: Any) -> Any:  # noqa: ANN401 - any global
     if isinstance(value, tuple) and value and all(isinstance(item, int | float) for item in value):
         return np.array(value)
-    is_known = callable(value) and (value in _KERNELS or value in _PRIMITIVES)
+    is_known = isinstance(value, FunctionType) and (value in _KERNELS or value in _PRIMITIVES)
     return machine_code(value) if is_known else value
 
 
@@ -104,11 +110,11 @@ def new_floats(size: int) -> list[float]:
     return [0.0] * size
 
 
-_PRIMITIVES: Final[dict[object, str]] = {
-    bits_of: "bits_of",
-    as_word: "as_word",
-    new_ints: "new_ints",
-    new_floats: "new_floats",
+_PRIMITIVES: Final[dict[object, Any]] = {
+    as_word: np.uint64,
+    bits_of: "popcount",
+    new_ints: "zeros_int64",
+    new_floats: "zeros_float64",
     splitmix64_int: "splitmix64",
 }
-"""Functions whose compiled form is another one, and its name in `core.numba_utils`."""
+"""Functions whose compiled form is another one: its name in `core.numba_utils`, or itself."""

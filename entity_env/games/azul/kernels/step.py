@@ -160,7 +160,7 @@ def _show_current(words: PackedState, is_cut: bool, observation: Row, mask: Mask
 
 
 @kernel()
-def begin_games(
+def begin_batch(
     env_ids: NDArray[np.int64],
     num_players: int,
     starting_player: int,
@@ -183,7 +183,7 @@ def begin_games(
 
 # Arrays one by one: as a tuple they make a step a quarter slower.
 @kernel()
-def step_games(
+def step_batch(
     actions: ActionIds,
     limit: int,
     is_dense: bool,
