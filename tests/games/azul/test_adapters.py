@@ -7,7 +7,6 @@ another one.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import subprocess
@@ -23,11 +22,9 @@ from entity_env import Action as Choice, Observation, ProtocolError
 from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.games.azul import (
     ACTION_SPACE_SIZE,
-    ACTIONS,
     Action,
     ActionEncoder,
     AgentInput,
-    AzulBatch,
     AzulEnv,
     EntityAgent,
     EnvConfig,
@@ -36,7 +33,6 @@ from entity_env.games.azul import (
     GameState,
     GreedyAgent,
     RandomAgent as RandomIds,
-    apply_action,
     apply_in_place,
     azul,
     azul_by_id,
@@ -45,7 +41,6 @@ from entity_env.games.azul import (
     play_game,
     winners,
 )
-from entity_env.games.azul.kernels.engine import rows_of
 from tests import ROOT
 from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
@@ -53,7 +48,6 @@ from tests.games.azul.recorded_games import (
     SEEDS,
     WHOLE,
     Policy,
-    blocked,
     count_tiles,
     interpreted,
     recorded_draw,
@@ -119,49 +113,6 @@ def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Pol
         steps = [env.step(action_id) for env in envs]
 
 
-@settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2**40), num_players=NUM_PLAYERS, data=st.data())
-def test_a_batch_is_as_many_games_as_it_says(
-    seed: int, num_players: int, data: st.DataObject
-) -> None:
-    """Environment i goes on as its own state, played by the rules, does."""
-    batch = AzulBatch(3, num_players=num_players)
-    batch.reset(seed)
-    games = [batch.state(i) for i in range(3)]
-    rng = random.Random(data.draw(SEEDS))
-    for _ in range(40):
-        actions = [rng.choice(np.flatnonzero(row).tolist()) for row in batch.legal_masks]
-        before = [list(game.scores) for game in games]
-        for game, action_id in zip(games, actions, strict=True):
-            apply_in_place(game, ACTIONS[action_id])
-        result = batch.step_no_reset_with_result(np.array(actions))
-        for i, game in enumerate(games):
-            assert batch.state(i) == game
-            assert np.flatnonzero(batch.legal_masks[i]).tolist() == ids_of(game)
-            gained = np.subtract(game.scores, before[i])
-            np.testing.assert_array_equal(batch.player_rewards[i, :num_players], gained)
-            assert result.is_terminal(i) == game.is_over
-        if result.to_reset_mask().any():
-            break
-
-
-@settings(max_examples=25, deadline=None)
-@given(state=states())
-def test_refusals_change_nothing_whatever_refuses(state: GameState) -> None:
-    legal = set(ids_of(state))
-    before, as_dict = state.copy(), json.dumps(state.to_dict(), sort_keys=True)
-    for action_id in range(0, ACTION_SPACE_SIZE, 7):
-        if action_id in legal:
-            continue
-        for apply in (apply_action, apply_in_place):
-            with pytest.raises((ValueError, ProtocolError)):
-                apply(state, ACTIONS[action_id])
-    assert state == before
-    assert json.dumps(state.to_dict(), sort_keys=True) == as_dict
-    assert GameState.from_dict(json.loads(as_dict)) == state
-    assert hash(state) == hash(before)
-
-
 @settings(max_examples=25, deadline=None)
 @given(state=states(max_moves=90), turns=st.integers(0, 3))
 def test_whoever_sits_where_sees_the_same(state: GameState, turns: int) -> None:
@@ -174,52 +125,6 @@ def test_whoever_sits_where_sees_the_same(state: GameState, turns: int) -> None:
     for player in range(state.num_players):
         seat = (player - turns) % state.num_players
         np.testing.assert_array_equal(features.encode(state, player), features.encode(turned, seat))
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=SEEDS, num_players=NUM_PLAYERS)
-def test_a_reward_is_a_difference_of_scores_and_the_end_shares_nothing(
-    seed: int, num_players: int
-) -> None:
-    dense = AzulEnv(EnvConfig(num_players))
-    final = AzulEnv(EnvConfig(num_players, "TerminalOnly"))
-    rng = random.Random(seed)
-    steps = [dense.reset(seed=seed), final.reset(seed=seed)]
-    total = np.zeros(4)
-    while not steps[0].done:
-        before = np.array([*dense.state.scores, *[0] * (4 - num_players)])
-        action_id = rng.choice(np.flatnonzero(steps[0].legal_action_mask).tolist())
-        steps = [dense.step(action_id), final.step(action_id)]
-        after = np.array([*dense.state.scores, *[0] * (4 - num_players)])
-        np.testing.assert_array_equal(steps[0].rewards, after - before)
-        total += steps[0].rewards
-        assert steps[1].done or not steps[1].rewards.any()
-    scores = np.array(dense.state.scores, np.float64)
-    np.testing.assert_array_equal(total[:num_players], scores)
-    np.testing.assert_allclose(
-        steps[1].rewards[:num_players], scores - scores.mean(), rtol=0, atol=1e-4
-    )
-    assert abs(float(steps[1].rewards.sum())) < 1e-4
-    best = max((player.score, rows_of(player.wall)) for player in dense.state.players)
-    assert [
-        i
-        for i, player in enumerate(dense.state.players)
-        if (player.score, rows_of(player.wall)) == best
-    ] == winners(dense.state)
-
-
-@pytest.mark.parametrize(("fours_left", "end"), [(True, "no_progress"), (False, "no_tiles")])
-def test_games_that_could_go_on_for_ever_end_in_every_face(fours_left: bool, end: str) -> None:
-    state = blocked(fours_left)
-    last = Action(9, 4, 5 if fours_left else 2)
-    after = apply_action(state, last)
-    assert (after.is_over, after.end) == (True, end)
-    assert legal_actions(after) == []
-    assert count_tiles(after) == ALL_TILES
-    fast = FastGame.from_state(state)
-    fast.play(ActionEncoder.encode(last))
-    assert fast.state() == after
-    assert not fast.legal_mask().any()
 
 
 RECORDED = recorded_games()
@@ -290,10 +195,6 @@ def test_every_face_cuts_after_the_same_rounds(num_players: int, max_rounds: int
 
 SCRIPT = """
 import hashlib, random, sys
-if sys.argv[1] == "plain":
-    sys.modules["numba"] = None
-    import entity_env.core.validation as validation
-    validation.has_numba = lambda: False
 import numpy as np
 from entity_env.games.azul import AzulBatch, AzulEnv, EnvConfig, GreedyAgent, RandomAgent, play_game
 digest = hashlib.sha256()
@@ -314,25 +215,26 @@ for _ in range(60):
     result = batch.step_no_reset_with_result(batch.legal_masks.argmax(axis=1))
     digest.update(result.observations.tobytes())
     batch.reset_envs(result.to_reset_mask())
-print(digest.hexdigest())
+print(digest.hexdigest(), "numba" in sys.modules)
 """
 
 
 def test_the_same_seed_is_the_same_game_in_every_process() -> None:
-    """Whatever the hashes of strings are there, and whether numba is installed or not."""
+    """Whatever the hashes of strings are there, and whether numba compiles or not."""
     digests = []
-    for how, hash_seed in (("compiled", "0"), ("compiled", "1"), ("plain", "2")):
+    for is_plain, hash_seed in (("0", "0"), ("0", "1"), ("1", "2")):
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, how],
+            [sys.executable, "-c", SCRIPT],
             text=True,
             stdout=subprocess.PIPE,
             check=True,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "NUMBA_DISABLE_JIT": is_plain},
             cwd=ROOT,
         )
-        digests.append(done.stdout.strip())
-    assert len(digests[0]) == 64
-    assert digests == digests[:1] * 3
+        digests.append(done.stdout.split())
+    [(digest, _), *_] = digests
+    assert len(digest) == 64
+    assert digests == [[digest, "True"], [digest, "True"], [digest, "False"]]
 
 
 # --------------------------------------------------------------------------- agents with entities

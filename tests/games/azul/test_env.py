@@ -38,8 +38,6 @@ from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
     SEEDS,
     interpreted,
-    recorded_draw,
-    recorded_games,
 )
 
 SCHEMES = st.sampled_from(list(RewardScheme))
@@ -299,20 +297,6 @@ def test_an_environment_can_be_copied_in_the_middle() -> None:
 def test_a_starting_player_at_random_is_everybody() -> None:
     env = AzulEnv(EnvConfig(4, starting_player="random"), seed=1)
     assert {env.reset().current_player for _ in range(60)} == {0, 1, 2, 3}
-
-
-def test_a_recorded_game_can_be_replayed() -> None:
-    for game in recorded_games()[:6]:
-        config = EnvConfig(game["players"], starting_player=game["start"])
-        env = AzulEnv(config)
-        step = env.reset(draw=recorded_draw(game))
-        total = step.rewards.copy()
-        for fields in game["moves"]:
-            assert not step.done
-            step = env.step(ActionEncoder.encode(Action(*fields)))
-            total += step.rewards
-        assert step.done
-        assert total[: game["players"]].tolist() == game["final"]
 
 
 def test_a_draw_that_answers_nonsense_changes_nothing() -> None:

@@ -48,9 +48,10 @@ def test_whatever_is_no_id_is_refused(action_id: Any) -> None:  # noqa: ANN401
         FastGame(2).play(action_id)
 
 
-def test_a_copy_is_on_its_own() -> None:
+@pytest.mark.parametrize("copied", [FastGame.copy, copy.copy])
+def test_a_copy_is_on_its_own(copied: Callable[[FastGame], FastGame]) -> None:
     game = FastGame(3, rng=np.random.default_rng(1))
-    other = game.copy()
+    other = copied(game)
     check_equal(other, game.state())
     before = game.state()
     other.play(int(np.flatnonzero(other.legal_mask())[0]))

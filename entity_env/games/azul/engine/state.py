@@ -236,7 +236,8 @@ class GameState:
 
     @factories.setter
     def factories(self, factories: Sequence[Sequence[int]]) -> None:
-        for i, counts in enumerate(factories):
+        missing = [()] * (CENTRE - len(factories))
+        for i, counts in enumerate([*factories, *missing]):
             self.words[SOURCES + i] = pack_tiles(counts)
 
     @property
@@ -273,6 +274,9 @@ class GameState:
         other = self.__new__(type(self))
         other.words, other.rng, other.draw = self.words.copy(), self.rng, self.draw
         return other
+
+    def __copy__(self) -> Self:
+        return self.copy()
 
     def rotated(self, player: int) -> Self:
         """The same position with `player` in seat 0.

@@ -35,7 +35,10 @@ def test_a_copy_is_equal_and_on_its_own(state: GameState) -> None:
 )
 def test_the_copies_of_python_are_equal_too(copied: Callable[[GameState], GameState]) -> None:
     state = reached(3, 3, 40, to_lines)
-    assert copied(state) == state
+    other = copied(state)
+    assert other == state
+    other.players[0].score += 1
+    assert other != state
 
 
 def test_equality_is_of_the_position_alone() -> None:

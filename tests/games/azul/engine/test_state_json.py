@@ -17,7 +17,8 @@ from entity_env.games.azul import (
 )
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.players.mcts import Search, Tree
-from tests.games.azul.recorded_games import SEEDS, count_tiles, states
+from tests.games.azul import oracle
+from tests.games.azul.recorded_games import SEEDS, states
 
 # Numbers at every place of a dict: one that cannot be is refused, and others make a position that
 # both engines can play to its end.
@@ -45,19 +46,21 @@ def put(data: Any, path: tuple[Any, ...], value: object) -> None:  # noqa: ANN40
 
 
 def played_on(state: GameState, seed: int) -> None:
-    """Plays on both engines for a while; boards that nobody has reached must be played as well."""
-    fast = FastGame.from_state(state)
+    """Plays a while as the oracle does; boards that nobody has reached must be played as well."""
+    position, fast = oracle.of(state, SplitMix(seed)), FastGame.from_state(state)
+    state.rng, fast.rng = SplitMix(seed), SplitMix(seed)
     rng = random.Random(seed)
-    for number in range(80):
+    for _ in range(80):
         actions = legal_actions(state)
+        assert actions == oracle.legal_actions(position)
         if not actions:
             return
         action = rng.choice(actions)
-        state.rng, fast.rng = SplitMix(seed + number), SplitMix(seed + number)
         apply_in_place(state, action)
         fast.play(ActionEncoder.encode(action))
-        assert fast.state() == state
-        assert count_tiles(state) == [20] * 5
+        oracle.play(position, action)
+        assert fast == state
+        assert state.to_dict() == position.to_dict()
 
 
 @settings(max_examples=60)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from entity_env.games.azul import (
-    ACTIONS,
     AzulAgent,
     EnvStep,
     GameResult,
@@ -17,8 +16,6 @@ from entity_env.games.azul import (
     MCTSAgent,
     RandomAgent,
     RushAgent,
-    apply_action,
-    legal_actions,
     play_game,
     winners,
 )
@@ -101,26 +98,6 @@ def test_walls_only_grow_and_only_when_a_round_ends(names: list[str], seed: int)
         if after.round == before.round and not after.is_over:
             assert after.current_player == (before.current_player + 1) % len(names)
             assert (after.bag, after.starting_player) == (before.bag, before.starting_player)
-
-
-@settings(max_examples=10)
-@given(names=TABLES, seed=SEEDS)
-def test_every_step_is_a_move_of_the_rules(names: list[str], seed: int) -> None:
-    """But for the deal, which nobody knows beforehand."""
-    _, steps = watched(names, seed)
-    states = states_of(steps)
-    for number, (before, after) in enumerate(pairwise(states)):
-        action_id = steps[number + 1].last_action
-        assert action_id is not None
-        assert ACTIONS[action_id] in legal_actions(before)
-        expected = apply_action(before, ACTIONS[action_id])
-        assert expected.scores == after.scores
-        assert [player.key() for player in expected.players] == [
-            player.key() for player in after.players
-        ]
-        assert (expected.end, expected.round) == (after.end, after.round)
-        if after.round == before.round:
-            assert expected == after
 
 
 @settings(max_examples=10)

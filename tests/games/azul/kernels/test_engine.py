@@ -30,6 +30,7 @@ from tests.games.azul.recorded_games import (
     SEEDS,
     Policy,
     blocked,
+    count_tiles,
     interpreted,
     play_on,
     states,
@@ -60,6 +61,7 @@ def check_game(seed: int, num_players: int, policy: Policy) -> None:
 
 def check_position(state: GameState, position: oracle.Position, game: FastGame) -> None:
     assert state.to_dict() == position.to_dict()
+    assert count_tiles(state) == [20] * 5
     # Also what a state does not show: `fits`, which is kept up move by move, and unused bits.
     assert game.words.tolist() == state.words  # type: ignore[attr-defined]
     mask = game.legal_mask()
@@ -86,6 +88,7 @@ def test_many_whole_games(num_players: int, policy: Policy) -> None:
 @settings(deadline=None)
 @given(state=states(), seed=SEEDS)
 def test_every_move_of_a_position(state: GameState, seed: int) -> None:
+    assert legal_actions(state) == oracle.legal_actions(oracle.of(state, state.rng))
     for action in legal_actions(state)[::3]:
         position, after = oracle.of(state, SplitMix(seed)), state.copy()
         after.rng = SplitMix(seed)

@@ -23,7 +23,7 @@ from entity_env.games.azul.kernels.entities import (
 )
 from entity_env.games.azul.kernels.kernel import machine_code
 from entity_env.games.azul.kernels.self_play import _nth_option
-from tests.games.azul.recorded_games import NUM_PLAYERS, board, position, states
+from tests.games.azul.recorded_games import NUM_PLAYERS, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
@@ -96,28 +96,6 @@ def test_positions_follow_one_another(seeds: list[int], num_players: int) -> Non
     each = [shown_by_the_game(state) for state in games]
     together = {name: np.concatenate([rows[name] for rows in each]) for name in ENTITIES}
     assert_same(written(*games), together)
-
-
-def by_hand() -> list[GameState]:
-    """Positions that random play hardly reaches."""
-    crowded = board(
-        score=99,
-        lines=[(0, 1), (1, 2), (2, 3), (3, 4), (4, 1)],
-        wall=[(4, 0), (4, 1), (4, 2), (4, 3), (0, 1), (0, 2), (0, 3), (0, 4)],
-        floor=[5, 0, 1, 2, 3, 4, 0],
-    )
-    return [
-        position([crowded, board()], factories=[(4, 0, 0, 0, 0)], centre=(1, 1, 1, 1, 1)),
-        position([board(), crowded], factories=[(2, 0, 0, 0, 2)], marker=1, centre=(0, 0, 0, 5, 0)),
-        position([crowded, crowded], centre=(0, 0, 0, 0, 2), marker=0),
-        position([crowded, board(), crowded], centre=(0, 0, 3, 0, 0), current_player=2),
-    ]
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_positions_made_by_hand(number: int) -> None:
-    state = by_hand()[number]
-    assert_same(written(state), shown_by_the_game(state))
 
 
 def test_the_places_of_features_are_those_of_the_schema() -> None:

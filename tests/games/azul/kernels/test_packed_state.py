@@ -3,10 +3,9 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.games.azul import ENDS, End, GameState, legal_actions, new_game
+from entity_env.games.azul import ENDS, End, GameState, new_game
 from entity_env.games.azul.kernels import packed_state as module
 from entity_env.games.azul.kernels.packed_state import (
-    FIELD,
     NUM_WORDS,
     ONES,
     pack_tiles,
@@ -64,31 +63,6 @@ def test_who_is_not_there_is_nothing(state: GameState) -> None:
     assert len(state.words) == NUM_WORDS
     assert {type(word) for word in state.words} == {int}
     assert not any(state.words[18 + 6 * state.num_players :])
-
-
-@given(state=states())
-def test_fits_choose_the_legal_moves(state: GameState) -> None:
-    """A colour that lies in a source has the bits that `fits` has of it, and no other has any."""
-    if state.is_over:
-        return
-    words = state.words
-    fits = words[18 + 6 * state.current_player + 5]
-    found = []
-    for source in range(10):
-        tiles = words[8 + source]
-        for colour in range(5):
-            if tiles >> 6 * colour & FIELD:
-                bits = fits >> 6 * colour & FIELD
-                found += [(source, colour, place) for place in range(6) if bits >> place & 1]
-    assert found == [tuple(action) for action in legal_actions(state)]
-
-
-@given(state=states())
-def test_the_floor_takes_every_colour_of_everybody(state: GameState) -> None:
-    words = state.words
-    for i in range(state.num_players):
-        fits = words[18 + 6 * i + 5]
-        assert all(fits >> 6 * colour + 5 & 1 for colour in range(5))
 
 
 @given(counts=COUNTS, more=COUNTS)
