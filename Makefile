@@ -154,7 +154,7 @@ bench-vec: $(STAMP)  ## measure many games at once, beside other vectorized envi
 bench-batch: $(STAMP)  ## measure batch environments, beside Gymnasium and EnvPool
 	$(BIN)/python benchmarks/batch.py
 
-bench-azul: $(STAMP)  ## measure Azul: both engines and the environment
+bench-azul: $(STAMP)  ## measure Azul: rules, environment, batches, search
 	$(BIN)/python benchmarks/azul.py
 
 bench-latency: $(STAMP) $(INTEROP_STAMP)  ## measure one decision, beside rogue-net

@@ -1,7 +1,7 @@
 """How fast is Azul: two players, random legal moves with their generation, one core?
 
-`reference_moves_per_s`: the plain Python engine, in place. `env_moves_per_s`: `AzulEnv.step` on the
-compiled engine, with mask and observations, the move drawn from the mask in Python.
+`reference_moves_per_s`: `apply_in_place`, interpreted. `env_moves_per_s`: `AzulEnv.step`, compiled,
+with mask and observations, the move drawn from the mask in Python.
 `playout_moves_per_s`: whole games compiled, `play_many`. `batch_moves_per_s_1024`: steps of
 `AzulBatch` of 1,024 games, with masks and observations; games that end are reset in between, and
 that and the random choice among the masks is counted, too. `mcts_moves_per_s`: moves that searches
@@ -73,7 +73,7 @@ def _rate(play: Callable[[int], int]) -> float:
 
 
 def reference_moves(seed: int) -> int:
-    """Some games on the reference; returns how many moves they took."""
+    """Some games without numba; returns how many moves they took."""
     rng, random = np.random.default_rng(seed), Random(seed).random
     num_moves = 0
     for game in range(5):

@@ -19,6 +19,7 @@ from numba.core import cgutils
 from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
 from numba.np import numpy_support
+from numpy.typing import NDArray
 
 from entity_env.core import seeding
 
@@ -152,3 +153,21 @@ def count_bits(bits: np.uint64) -> np.int64:
     bits = (bits & _FOURS) + ((bits >> _U[2]) & _FOURS)
     bits = (bits + (bits >> _U[4])) & _EIGHTS
     return np.int64((bits * _BYTES) >> _U[56])
+
+
+@compiled(inline=True)
+def popcount(number: int) -> int:
+    """Number of set bits of a number, 0 or more."""
+    return int(count_bits(np.uint64(number)))
+
+
+@compiled(inline=True)
+def zeros_int64(size: int) -> NDArray[np.int64]:
+    """`(size,)` int64, zeros."""
+    return np.zeros(size, np.int64)
+
+
+@compiled(inline=True)
+def zeros_float64(size: int) -> NDArray[np.float64]:
+    """`(size,)` float64, zeros."""
+    return np.zeros(size, np.float64)

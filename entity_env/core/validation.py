@@ -360,8 +360,9 @@ def num_cores() -> int:
 
 @cache
 def has_numba() -> bool:
-    """Whether numba is installed; does not import it."""
-    return find_spec("numba") is not None
+    """Whether numba is installed, and may compile; does not import it."""
+    may_compile = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+    return may_compile and find_spec("numba") is not None
 
 
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:

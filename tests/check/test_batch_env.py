@@ -501,7 +501,7 @@ def test_what_makes_no_batch() -> None:
 BUILT_IN: Mapping[str, Callable[[int], BatchEnv]] = {
     **{name: each.batch for name, each in BATCH_GAMES.items() if name != "pixel"},
     "cartpole in numpy": partial(CartPole, backend="numpy"),
-    "azul": partial(AzulBatch, backend="numpy"),
+    "azul": AzulBatch,
 }
 """The game `pixel` needs a file of the user."""
 

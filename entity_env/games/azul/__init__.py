@@ -1,7 +1,8 @@
-"""Azul, the base game for 2 to 4 players: rules, an environment, and a compiled engine.
+"""Azul, the base game for 2 to 4 players: rules, environments, players.
 
-`new_game`, `legal_actions` and `apply_action` are the rules in plain Python. `FastGame` and
-`play_many` play the same games compiled. `AzulEnv` is stepped by action ids, on either.
+`new_game`, `legal_actions` and `apply_action` play one game. `FastGame`, `AzulEnv`, `AzulBatch` and
+`play_many` play the same games by action ids, by the same rules, which numba compiles where it is
+installed.
 """
 
 from typing import TypeAlias
@@ -71,7 +72,6 @@ from entity_env.games.azul.players.match import (
 from entity_env.games.azul.players.playouts import Playouts as Playouts, play_many as play_many
 from entity_env.games.azul.self_play import AzulTables as AzulTables
 from entity_env.games.azul.single_game import (
-    Backend as Backend,
     FastGame as FastGame,
     Observation as Observation,
 )

@@ -23,9 +23,8 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.core.validation import checked_index
+from entity_env.core.validation import checked_index, has_numba
 from entity_env.errors import SchemaError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
@@ -46,21 +45,22 @@ from entity_env.games.azul.engine.actions import (
     IllegalAction,
     InvalidActionId,
 )
-from entity_env.games.azul.engine.engine import (
-    illegal,
-    is_legal,
-)
+from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix
-from entity_env.games.azul.env import EnvConfig, RewardScheme, terminal_rewards
-from entity_env.games.azul.features import FEATURE_NAMES, OBS_SIZE, FeatureExtractor
-from entity_env.games.azul.single_game import (
-    NO_OBSERVATIONS,
-    OVER,
-    Backend,
-    PlainGame,
-    plays_compiled,
+from entity_env.games.azul.env import EnvConfig, RewardScheme
+from entity_env.games.azul.features import FEATURE_NAMES
+from entity_env.games.azul.kernels.kernel import machine_code
+from entity_env.games.azul.kernels.observation import OBS_SIZE
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS
+from entity_env.games.azul.kernels.step import (
+    NO_LIMIT,
+    ActionIds,
+    BatchArrays,
+    begin_batch,
+    first_illegal,
+    step_batch,
 )
 from entity_env.vec.batch_env.batch_env import (
     BatchActions,
@@ -72,118 +72,6 @@ from entity_env.vec.batch_env.batch_env import (
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
-ActionIds = NDArray[np.int64]
-"""`(num_envs,)` int64, each from 0 to 299."""
-
-
-class BatchArrays(NamedTuple):
-    """Results of a batch, as arrays that are written in place.
-
-    Args:
-        observations: `(num_envs, OBS_SIZE)` float32, of the current player.
-        legal_masks: `(num_envs, 300)` bool, what is legal for that player.
-        current_players: `(num_envs,)` int64.
-        rewards: `(num_envs,)` float32, of the player of the last move.
-        player_rewards: `(num_envs, 4)` float32, of every player.
-        terminals, truncations: `(num_envs,)` uint8.
-        streams: `(num_envs,)` uint64, the states of the random generators.
-    """
-
-    observations: NDArray[np.float32]
-    legal_masks: NDArray[np.bool_]
-    current_players: NDArray[np.int64]
-    rewards: NDArray[np.float32]
-    player_rewards: NDArray[np.float32]
-    terminals: NDArray[np.uint8]
-    truncations: NDArray[np.uint8]
-    streams: NDArray[np.uint64]
-
-    @classmethod
-    def zeros(cls, num_envs: int) -> BatchArrays:
-        return cls(
-            observations=np.zeros((num_envs, OBS_SIZE), np.float32),
-            legal_masks=np.zeros((num_envs, ACTION_SPACE_SIZE), np.bool_),
-            current_players=np.zeros(num_envs, np.int64),
-            rewards=np.zeros(num_envs, np.float32),
-            player_rewards=np.zeros((num_envs, MAX_PLAYERS), np.float32),
-            terminals=np.zeros(num_envs, np.uint8),
-            truncations=np.zeros(num_envs, np.uint8),
-            streams=np.zeros(num_envs, np.uint64),
-        )
-
-
-class BatchGames(Protocol):
-    """The games of a batch, which write their results to `BatchArrays`."""
-
-    def begin(self, env_ids: NDArray[np.int64]) -> None:
-        """Begins new games, dealt by the next draws."""
-
-    def first_illegal(self, actions: ActionIds) -> int:
-        """The first game in which the action is not legal; -1: there is none."""
-
-    def step(self, actions: ActionIds) -> None:
-        """Makes a legal move in every game, none of which is over."""
-
-    def state(self, env_id: int) -> GameState:
-        """A copy of the position of a game, with the same later draws."""
-
-
-class PlainGames:
-    """Games of a batch on the reference engine; see `BatchGames`."""
-
-    def __init__(self, config: EnvConfig, arrays: BatchArrays) -> None:
-        self._config: Final = config
-        self._arrays: Final = arrays
-        self._features: Final = FeatureExtractor()
-        self._numbers = [SplitMix(0) for _ in arrays.streams]
-        self._games: dict[int, PlainGame] = {}
-
-    def begin(self, env_ids: NDArray[np.int64]) -> None:
-        num_players = self._config.num_players
-        for env_id in env_ids.tolist():
-            numbers = self._numbers[env_id] = SplitMix(int(self._arrays.streams[env_id]))
-            start = self._config.starting_player
-            if start == "random":
-                start = int(numbers.uniform() * num_players)
-            self._games[env_id] = PlainGame(num_players, starting_player=start, rng=numbers)
-            self._show(env_id)
-
-    def first_illegal(self, actions: ActionIds) -> int:
-        for env_id, action_id in enumerate(actions.tolist()):
-            if not is_legal(self._games[env_id].position, ACTIONS[action_id]):
-                return env_id
-        return -1
-
-    def step(self, actions: ActionIds) -> None:
-        unused = np.zeros(ACTION_SPACE_SIZE, np.bool_)
-        for env_id, action_id in enumerate(actions.tolist()):
-            game, rewards = self._games[env_id], self._arrays.player_rewards[env_id]
-            mover = game.position.current_player
-            status = game.move(action_id, NO_OBSERVATIONS, unused, rewards)
-            if self._config.reward_scheme is RewardScheme.TerminalOnly:
-                rewards[:] = terminal_rewards(game.scores if status >= OVER else [])
-            self._arrays.rewards[env_id] = rewards[mover]
-            self._show(env_id)
-
-    def state(self, env_id: int) -> GameState:
-        state = self._games[env_id].state()
-        state.rng = SplitMix(int(self._arrays.streams[env_id]))
-        return state
-
-    def _show(self, env_id: int) -> None:
-        game, arrays, limit = self._games[env_id], self._arrays, self._config.max_rounds
-        state = game.position
-        arrays.streams[env_id] = self._numbers[env_id].word
-        arrays.current_players[env_id] = state.current_player
-        arrays.observations[env_id] = self._features.encode(state, state.current_player)
-        arrays.terminals[env_id] = state.is_over
-        is_cut = limit is not None and not state.is_over and state.round > limit
-        arrays.truncations[env_id] = is_cut
-        arrays.legal_masks[env_id] = False
-        if not is_cut:
-            game.show(NO_OBSERVATIONS, arrays.legal_masks[env_id])
-
-
 ENTITY: Final = "Azul"
 ACTION: Final = "Move"
 
@@ -191,17 +79,15 @@ ACTION: Final = "Move"
 class AzulBatch(BatchEnv):
     """Steps many games; see the module. A game that has ended must be reset before the next step.
 
-    An environment with a seed s of its own (`env_seeds`) plays the same games with every backend:
-    its first draws are those of `SplitMix(splitmix64_int(s))`, and so on from there.
+    An environment with a seed s of its own (`env_seeds`) plays the same games with numba and
+    without: its first draws are those of `SplitMix(splitmix64_int(s))`, and so on from there.
 
     Args:
         num_envs: number of games.
         num_players, reward_scheme, starting_player, max_rounds: see `EnvConfig`.
-        backend: see `Backend`.
 
     Raises:
         UsageError: an invalid value.
-        MissingExtraError: backend "numba" where numba is not installed.
     """
 
     is_always_finite = True
@@ -215,7 +101,6 @@ class AzulBatch(BatchEnv):
         | Literal["DenseScoreDelta", "TerminalOnly"] = RewardScheme.DenseScoreDelta,
         starting_player: int | Literal["random"] = 0,
         max_rounds: int | None = None,
-        backend: Backend = "auto",
     ) -> None:
         super().__init__(num_envs, OBS_SIZE)
         self.config: Final = EnvConfig(
@@ -224,12 +109,15 @@ class AzulBatch(BatchEnv):
             starting_player=starting_player,
             max_rounds=max_rounds,
         )
-        arrays = self._arrays = BatchArrays.zeros(self.num_envs)
-        self._games = _make_games(self.config, arrays, backend)
+        arrays = self._arrays = _zeros(self.num_envs)
+        words: Any = np.zeros((self.num_envs, NUM_WORDS), np.int64)
+        self._words = words if has_numba() else words.tolist()
         self._result = StepResult(
             arrays.observations, arrays.rewards, arrays.terminals, arrays.truncations
         )
         self._num_ended = 0
+        limit = NO_LIMIT if max_rounds is None else min(max_rounds, NO_LIMIT)
+        self._rules = limit, self.config.reward_scheme is RewardScheme.DenseScoreDelta
 
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
@@ -257,7 +145,11 @@ class AzulBatch(BatchEnv):
             UsageError: no such environment.
         """
         self._require_begun("state")
-        return self._games.state(checked_index("env_id", env_id, self.num_envs))
+        return self._state(checked_index("env_id", env_id, self.num_envs))
+
+    def _state(self, env_id: int) -> GameState:
+        words = [int(word) for word in self._words[env_id]]
+        return GameState(words, SplitMix(int(self._arrays.streams[env_id])))
 
     def obs_space(self) -> ObsSpace:
         return ObsSpace(entities={ENTITY: Entity(FEATURE_NAMES)})
@@ -276,14 +168,14 @@ class AzulBatch(BatchEnv):
         self._seed(everyone, seed)
         self._arrays.rewards[:] = 0
         self._arrays.player_rewards[:] = 0
-        self._games.begin(everyone)
+        self._begin(everyone)
         self._is_reset, self._num_ended = True, 0
 
     def step(self, actions: BatchActions) -> None:
         self.step_no_reset(actions)
         if self._num_ended:
             ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
-            self._games.begin(ended)
+            self._begin(ended)
             self._num_ended = 0
 
     def step_no_reset(self, actions: BatchActions) -> None:
@@ -293,11 +185,11 @@ class AzulBatch(BatchEnv):
                 "step", np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
             )
         checked = self._checked(actions)
-        env_id = self._games.first_illegal(checked)
+        env_id = self._run(first_illegal)(self._words, checked)
         if env_id >= 0:
-            reason = illegal(self._games.state(env_id), ACTIONS[checked[env_id]])
+            reason = illegal(self._state(env_id), ACTIONS[checked[env_id]])
             raise IllegalAction(f"{reason}, in environment {env_id}; nothing was stepped")
-        self._games.step(checked)
+        self._run(step_batch)(checked, *self._rules, self._words, *self._arrays)
         self._count_ended()
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
@@ -310,7 +202,7 @@ class AzulBatch(BatchEnv):
         env_ids = mask.indices()
         self._seed(env_ids, seed)
         if len(env_ids):
-            self._games.begin(env_ids)
+            self._begin(env_ids)
             self._count_ended()
 
     def view(self) -> StepResult:
@@ -319,6 +211,15 @@ class AzulBatch(BatchEnv):
 
     def close(self) -> None:
         self._is_closed = True
+
+    def _run(self, kernel: Callable[..., object]) -> Any:  # noqa: ANN401 - takes lists or arrays
+        return kernel if isinstance(self._words, list) else machine_code(kernel)
+
+    def _begin(self, env_ids: NDArray[np.int64]) -> None:
+        """Begins new games, dealt by the next draws."""
+        start = self.config.starting_player
+        first = -1 if start == "random" else int(start)
+        self._run(begin_batch)(env_ids, self.config.num_players, first, self._words, self._arrays)
 
     def _seed(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
         """Restarts the draws of the chosen environments, unless the seed is None."""
@@ -348,9 +249,14 @@ class AzulBatch(BatchEnv):
         return np.ascontiguousarray(actions, np.int64)
 
 
-def _make_games(config: EnvConfig, arrays: BatchArrays, backend: Backend) -> BatchGames:
-    if not plays_compiled(backend, "AzulBatch"):
-        return PlainGames(config, arrays)
-    module: Any = import_module("entity_env.games.azul.kernels.step")
-    games: BatchGames = module.CompiledGames(config, arrays)
-    return games
+def _zeros(num_envs: int) -> BatchArrays:
+    return BatchArrays(
+        observations=np.zeros((num_envs, OBS_SIZE), np.float32),
+        legal_masks=np.zeros((num_envs, ACTION_SPACE_SIZE), np.bool_),
+        current_players=np.zeros(num_envs, np.int64),
+        rewards=np.zeros(num_envs, np.float32),
+        player_rewards=np.zeros((num_envs, MAX_PLAYERS), np.float32),
+        terminals=np.zeros(num_envs, np.uint8),
+        truncations=np.zeros(num_envs, np.uint8),
+        streams=np.zeros(num_envs, np.uint64),
+    )

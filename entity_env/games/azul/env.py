@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,24 +46,14 @@ from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import Draw
 from entity_env.games.azul.features import (
-    OBS_SIZE,
     FeatureExtractor,
     PositionEncoder,
     checked_obs_size,
     encoded,
 )
-from entity_env.games.azul.single_game import (
-    ILLEGAL,
-    OVER,
-    Backend,
-    FastGame,
-    Mask,
-    Observations,
-    PlainGame,
-    Rewards,
-    SteppedGame,
-    plays_compiled,
-)
+from entity_env.games.azul.kernels.observation import OBS_SIZE
+from entity_env.games.azul.kernels.step import ILLEGAL, OVER, Observations, Rewards
+from entity_env.games.azul.single_game import FastGame, Mask
 
 T = TypeVar("T")
 
@@ -158,20 +148,18 @@ class EnvStep(NamedTuple):
 class AzulEnv:
     """Plays Azul by action ids, one episode after another; see the module.
 
-    The same seed and the same actions give the same episodes, whatever the backend.
+    The same seed and the same actions give the same episodes, with numba and without.
 
     Args:
         config: settings.
         features: encodes observations: a `FeatureExtractor`, or any object with its two methods. It
             is tried once, on a first position.
         seed: of all episodes, 0 or more; random if left out.
-        backend: see `Backend`.
 
     Raises:
         UsageError: an invalid argument.
         SchemaError: `features` returns no array of `obs_size` numbers; so in `reset` and `step`,
             which change nothing then.
-        MissingExtraError: backend "numba" where numba is not installed.
 
     Attributes:
         obs_size: length of an observation.
@@ -183,16 +171,14 @@ class AzulEnv:
         *,
         features: PositionEncoder | None = None,
         seed: int | None = None,
-        backend: Backend = "auto",
     ) -> None:
         self.config: Final = _of_type(EnvConfig, "config", config)
         self.features: Final = FeatureExtractor() if features is None else features
         self.obs_size: Final = checked_obs_size(self.features)
         self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
-        self._new_game: Any = FastGame if plays_compiled(backend, "AzulEnv") else PlainGame
-        self._game: SteppedGame | None = None
+        self._game: FastGame | None = None
         self._is_done = True
-        # Both engines encode by `FeatureExtractor` itself, but not by another object.
+        # Kernels encode by `FeatureExtractor` itself, but not by another object.
         self._is_plain_features = type(self.features) is FeatureExtractor
         # Whether the arrays that a game fills need no further work.
         self._is_plain = self._is_plain_features and not (
@@ -239,7 +225,7 @@ class AzulEnv:
             start = self.config.starting_player
             if start == "random":
                 start = int(rng.integers(self.config.num_players))
-            self._game = self._new_game(
+            self._game = FastGame(
                 self.config.num_players, starting_player=start, rng=rng, draw=draw
             )
             self._is_done = False
@@ -267,7 +253,7 @@ class AzulEnv:
         with self._undone_on_error():
             return self._move(game, action_id)
 
-    def _move(self, game: SteppedGame, action_id: int) -> EnvStep:
+    def _move(self, game: FastGame, action_id: int) -> EnvStep:
         observations, mask, rewards = self._arrays()
         status = game.move(action_id, observations, mask, rewards)
         if status < OVER:

@@ -39,41 +39,31 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, checked_index
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.azul.engine.rules import (
     COLOURS,
-    FLOOR_SLOTS,
     MAX_FACTORIES,
     MAX_PLAYERS,
-    NOBODY,
     NUM_COLOURS,
     NUM_LINES,
-    TILES_PER_COLOUR,
-    TILES_PER_FACTORY,
 )
-from entity_env.games.azul.engine.state import GameState, Player
+from entity_env.games.azul.engine.state import GameState
+from entity_env.games.azul.kernels.observation import (
+    BAG_TILES,
+    BEGAN,
+    CENTRE_TILES,
+    FACTORIES,
+    LID_TILES,
+    MARKER_IN_CENTRE,
+    OBS_SIZE,
+    ROUND,
+    SEAT_SIZE,
+    SEATS,
+    TURN,
+    write_observation,
+)
 from entity_env.vec.batch_env.batch_env import as_any_array
-
-FACTORIES: Final = 0
-CENTRE_TILES: Final = 45
-MARKER_IN_CENTRE: Final = 50
-BAG_TILES: Final = 51
-LID_TILES: Final = 56
-SEATS: Final = 61
-SEAT_SIZE: Final = 59
-LINES: Final = 1
-WALL: Final = 31
-FLOOR: Final = 56
-HOLDS_MARKER: Final = 57
-SCORE: Final = 58
-TURN: Final = 297
-BEGAN: Final = 301
-ROUND: Final = 305
-OBS_SIZE: Final = 306
-
-SCORE_SCALE: Final = 100
-ROUND_SCALE: Final = 20
 
 SLICES: Final[Mapping[str, slice]] = MappingProxyType(
     {
@@ -158,29 +148,11 @@ class FeatureExtractor:
         Raises:
             UsageError: no such player.
         """
-        state = state.rotated(player)
-        absent = MAX_FACTORIES - len(state.factories)
-        factories = [count for tiles in state.factories for count in tiles]
-        values = [count / TILES_PER_FACTORY for count in factories + [0] * absent * NUM_COLOURS]
-        values += [count / TILES_PER_COLOUR for count in state.centre]
-        values.append(state.marker == NOBODY)
-        values += [count / TILES_PER_COLOUR for count in state.bag + state.lid]
-        for seat, board in enumerate(state.players):
-            values += _encode_player(board, state.marker == seat)
-        values += [0.0] * SEAT_SIZE * (MAX_PLAYERS - state.num_players)
-        values += [seat == state.current_player for seat in range(MAX_PLAYERS)]
-        values += [seat == state.starting_player for seat in range(MAX_PLAYERS)]
-        values.append(state.round / ROUND_SCALE)
-        return np.array(values, np.float32)
-
-
-def _encode_player(player: Player, holds_marker: bool) -> list[float]:
-    values = [1.0]
-    for row in range(NUM_LINES):
-        values += [colour == player.line_colours[row] for colour in range(NUM_COLOURS)]
-        values.append(player.line_counts[row] / (row + 1))
-    values += [player.wall >> cell & 1 for cell in range(25)]
-    return [*values, len(player.floor) / FLOOR_SLOTS, holds_marker, player.score / SCORE_SCALE]
+        row = [0.0] * OBS_SIZE
+        write_observation(
+            state.words, checked_index("Azul: player", player, state.num_players), row
+        )
+        return np.array(row, np.float32)
 
 
 def _names() -> tuple[str, ...]:

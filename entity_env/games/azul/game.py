@@ -57,21 +57,16 @@ import numpy as np
 
 from entity_env import Game, Obs, SelectEntity, UsageError
 from entity_env.agents import Agent
-from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, ActionEncoder
-from entity_env.games.azul.engine.engine import apply_in_place, legal_actions, new_game
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS
+from entity_env.games.azul.engine.engine import apply_in_place, legal_ids, new_game
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.entities import (
     ENTITIES,
     MoveId,
     Option,
-    groups_of,
-    lines_of,
+    entities_of,
     options_of,
-    seats_of,
-    sources_of,
-    table_of,
-    walls_of,
 )
 
 PICK: Final = SelectEntity(Option)
@@ -152,21 +147,22 @@ def ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
 def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
     """The id that an agent chooses; None = it stopped."""
     mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
-    mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
+    mask[legal_ids(state)] = True
     chosen: Any = agent.act(obs.mask(MoveId, mask), MoveId)
     return None if chosen is None else int(chosen.value)
 
 
 def observe(state: GameState, player: int) -> Obs:
     """What a player sees of a position, without options."""
+    seen = entities_of(state, player)
     return (
         Obs(state.players[player].score)
-        .actors([table_of(state, player)])
-        .entities(sources_of(state))
-        .entities(groups_of(state))
-        .entities(seats_of(state, player))
-        .entities(lines_of(state, player))
-        .entities(walls_of(state, player))
+        .actors(seen.table)
+        .entities(seen.sources)
+        .entities(seen.groups)
+        .entities(seen.seats)
+        .entities(seen.lines)
+        .entities(seen.walls)
     )
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from rich.text import Text
 
 from entity_env.games.azul.engine.actions import Action, ActionEncoder
-from entity_env.games.azul.engine.engine import end_of_game
 from entity_env.games.azul.engine.rules import (
     COLOURS,
     FLOOR_COSTS,
@@ -22,6 +21,8 @@ from entity_env.games.azul.engine.rules import (
     TILES_PER_COLOUR,
 )
 from entity_env.games.azul.engine.state import GameState, Player, count_tiles
+from entity_env.games.azul.kernels.engine import end_of_game_packed
+from entity_env.games.azul.kernels.packed_state import END, NUM_WORDS
 from entity_env.games.azul.viewer import UNKNOWN, describe_move, draw_state
 from entity_env.views import Look, Scene, SeenEntity, SeenObservation
 
@@ -52,7 +53,7 @@ def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameStat
             that is possible.
     """
     [table] = seen["Table"]
-    state = GameState()
+    state = GameState([0] * NUM_WORDS, np.random.default_rng(0))
     state.num_players = count = int(_number(table, "num_players"))
     state.current_player = seen.agent_id
     state.starting_player = (seen.agent_id - int(_number(table, "seat"))) % count
@@ -60,7 +61,7 @@ def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameStat
     *factories, centre = (_counts(source, "tiles") for source in seen["Source"])
     state.factories = [tuple(tiles) for tiles in factories]
     state.centre, state.bag, state.lid = centre, _counts(table, "bag"), _counts(table, "lid")
-    state.players = [Player() for _ in range(count)]
+    state.players = [Player() for _ in range(state.num_players)]
     state.marker = NOBODY
     for seat in seen["Seat"]:
         player = _player_of(seat, seen)
@@ -69,14 +70,14 @@ def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameStat
             state.marker = player
     for line in seen["Line"]:
         board, row = state.players[_player_of(line, seen)], int(_number(line, "row"))
-        board.line_counts[row] = int(_number(line, "count"))
-        board.line_colours[row] = _colour(line) if board.line_counts[row] else NO_COLOUR
+        count = int(_number(line, "count"))
+        board.set_line(row, _colour(line) if count else NO_COLOUR, count)
     for wall in seen["WallRow"]:
         cells = sum(1 << column for column, has in enumerate(_counts(wall, "cells")) if has)
         state.players[_player_of(wall, seen)].wall |= cells << 5 * int(_number(wall, "row"))
     _fill_floors(state, seen, has_unknown)
-    state.end = end_of_game(state) if seen.observation.terminated else None
-    state.rng, state.draw = np.random.default_rng(0), None
+    if seen.observation.terminated:
+        state.words[END] = end_of_game_packed(state.words)
     return state
 
 
@@ -88,13 +89,14 @@ def _fill_floors(state: GameState, seen: SeenObservation, has_unknown: bool) -> 
         for _ in range(TILES_PER_COLOUR - count)
     ]
     if len(tiles) < sum(lengths.values()):  # else the floor was full when the marker came
-        state.players[state.marker].floor.append(MARKER)
+        state.players[state.marker].floor = (MARKER,)
     rooms = {i: length - len(state.players[i].floor) for i, length in lengths.items()}
     is_known = len(set(tiles)) == 1 or sum(map(bool, rooms.values())) == 1
     for i, room in rooms.items():
         taken, tiles = tiles[:room], tiles[room:]
         is_hidden = has_unknown and not is_known
-        state.players[i].floor += [UNKNOWN] * room if is_hidden else taken
+        player = state.players[i]
+        player.floor = (*player.floor, *([UNKNOWN] * room if is_hidden else taken))
 
 
 def move_of(option: SeenEntity) -> int:

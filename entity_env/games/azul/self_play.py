@@ -5,9 +5,9 @@ player. Observations and actions are those of `azul`, so a trained agent plays t
 
 Reward: potential-based shaping (Ng 1999). `lead_scale` for every point of lead gained since the
 player's last decision, and `win_reward` for a win, its negative for a loss. The lead is the
-difference of the players' `heuristics.potential`, which may be negative: the points of the tiling
-now, the cost of the floor, shares of the final bonuses and of started lines. At the end it is the
-difference of the scores, so the rewards of a game add up to that.
+difference of the players' `kernels.heuristics.potential_packed`, which may be negative: the points
+of the tiling now, the cost of the floor, shares of the final bonuses and of started lines. At the
+end it is the difference of the scores, so the rewards of a game add up to that.
 
 Example:
     >>> from entity_env.agents import RandomAgent
@@ -24,7 +24,6 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -41,7 +40,16 @@ from entity_env.errors import MissingExtraError, UsageError
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.game import PICK, azul
-from entity_env.games.azul.kernels.packed_state import NUM_WORDS, unpack_state
+from entity_env.games.azul.kernels.entities import SCRATCH_SIZES, EntityRows, Scratch
+from entity_env.games.azul.kernels.kernel import machine_code
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS
+from entity_env.games.azul.kernels.self_play import (
+    SelfPlayGames,
+    SelfPlaySteps,
+    begin_games,
+    step_games,
+    write_games,
+)
 
 OTHERS: Final = ("self", "greedy", "rush", "random")
 """Players of the second seat."""
@@ -88,13 +96,10 @@ class AzulTables(SyncVecEnv):
         super().__init__(checked_count("num_envs", num_envs), 2, "same_step")
         if not has_numba():
             raise MissingExtraError("numba", "fast", "AzulTables")
-        kernel: Any = import_module("entity_env.games.azul.kernels.self_play")
-        writer: Any = import_module("entity_env.games.azul.kernels.entities")
-        self._kernel: Any = kernel
         self.seed = checked_seed(seed, bits=64)
         self.others: Final = _assigned_players(others, self.num_envs)
         self._rewards = float(lead_scale), float(win_reward)
-        self._games = kernel.SelfPlayGames(
+        self._games = SelfPlayGames(
             words=np.zeros((self.num_envs, NUM_WORDS), np.int64),
             streams=np.zeros(self.num_envs, np.uint64),
             others=self.others,
@@ -102,23 +107,24 @@ class AzulTables(SyncVecEnv):
             leads=np.zeros((self.num_envs, 2)),
             has_lead=np.zeros((self.num_envs, 2), np.bool_),
         )
-        self._steps = kernel.SelfPlaySteps(
+        self._steps = SelfPlaySteps(
             reward=np.zeros(self.num_rows, np.float32),
             terminated=np.zeros(self.num_rows, np.bool_),
             lengths=np.zeros((len(_MAX_ENTITIES), self.num_rows), np.int64),
             scores=np.zeros((self.num_envs, 2), np.int64),
             shares=np.zeros(self.num_envs),
         )
-        self._scratch = writer.new_scratch()
+        scratch: Any = (np.zeros(size, np.int64) for size in SCRATCH_SIZES)
+        self._scratch = Scratch(*scratch)
         self._names: Final = tuple(azul.obs_space().entities)
         # Two sets in turn: the last observation is still read while the next is written.
-        self._shown = [self._new_shown(writer.EntityRows) for _ in range(2)]
+        self._shown = [self._new_shown() for _ in range(2)]
         self._never = np.zeros(self.num_rows, np.bool_)
         self._stats = EpisodeStats(self.num_rows, 2, object)  # a seed of 64 bits
 
-    def _new_shown(self, shown: Any) -> Any:  # noqa: ANN401 - compiled or not
+    def _new_shown(self) -> EntityRows:
         entities = azul.obs_space().entities
-        return shown(
+        return EntityRows(
             *(
                 np.zeros((self.num_envs * most, len(entities[name].features)), np.float32)
                 for name, most in zip(self._names, _MAX_ENTITIES, strict=True)
@@ -136,7 +142,7 @@ class AzulTables(SyncVecEnv):
         self._require_reset()
         env_id = checked_index("env_id", env_id, self.num_envs)
         stream = SplitMix(int(self._games.streams[env_id]))
-        return unpack_state(self._games.words[env_id], stream)
+        return GameState(self._games.words[env_id].tolist(), stream)
 
     def obs_space(self) -> ObsSpace:
         """The observation space of the game `azul`."""
@@ -159,7 +165,7 @@ class AzulTables(SyncVecEnv):
             self._games.starts[env_ids] = env_ids % 2
             self._stats.seed[rows] = seeds[self._env_id[rows]]
             self._stats.number[rows] = -1
-        self._kernel.begin_games(env_ids, self._games)
+        machine_code(begin_games)(env_ids, self._games)
         self._forget()
         self._stats.begin(rows)
         return self._show()
@@ -168,7 +174,7 @@ class AzulTables(SyncVecEnv):
         self._stats.length += self._steps.lengths[0]  # one where a table waits for a pick
         self._forget()
         picks = np.array(actions[PICK.name], np.int64)
-        self._kernel.step_games(picks, *self._rewards, self._games, self._steps)
+        machine_code(step_games)(picks, *self._rewards, self._games, self._steps)
         return self._show()
 
     def _forget(self) -> None:
@@ -181,7 +187,7 @@ class AzulTables(SyncVecEnv):
         self._shown.reverse()
         shown, steps = self._shown[0], self._steps
         ends = steps.terminated.copy()
-        num_groups, num_options = self._kernel.write_games(
+        num_groups, num_options = machine_code(write_games)(
             self._rewards[0], self._games, steps, shown, self._scratch
         )
         counts = steps.lengths.copy()

@@ -18,7 +18,6 @@ from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.games.azul import (
     ACTION_SPACE_SIZE,
     AzulEnv,
-    Backend,
     EnvConfig,
     EnvStep,
     PositionEncoder,
@@ -357,11 +356,9 @@ class AzulAECEnv(TurnAECEnv):
         max_turns, illegal_actions, seed: as for `TurnAECEnv`.
         render_mode: "ansi" (`render` returns text), "human" (it writes to stdout), or None.
         features: encodes observations.
-        backend: the engine; see `Backend`.
 
     Raises:
         UsageError: an invalid setting.
-        MissingExtraError: backend "numba" without numba.
     """
 
     def __init__(
@@ -377,7 +374,6 @@ class AzulAECEnv(TurnAECEnv):
         render_mode: str | None = None,
         seed: int | None = None,
         features: PositionEncoder | None = None,
-        backend: Backend = "auto",
     ) -> None:
         config = EnvConfig(
             num_players=num_players,
@@ -385,7 +381,7 @@ class AzulAECEnv(TurnAECEnv):
             starting_player=starting_player,
             max_rounds=max_rounds,
         )
-        self._env = AzulEnv(config, features=features, backend=backend)
+        self._env = AzulEnv(config, features=features)
         self._seeds: EpisodeSeeds = SeedsFrom(int(np.random.SeedSequence().generate_state(1)[0]))
         self._number = -1
         super().__init__(

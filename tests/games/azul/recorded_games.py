@@ -6,10 +6,12 @@ import gzip
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from entity_env import Observation
@@ -20,12 +22,18 @@ from entity_env.games.azul import (
     Player,
     apply_in_place,
     azul,
+    batch,
     legal_actions,
     new_game,
+    single_game,
 )
-from entity_env.games.azul.engine.rules import NO_COLOUR, NOBODY, num_factories
+from entity_env.games.azul.engine.rules import NOBODY
 from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import observe
+from entity_env.games.azul.kernels import kernel
+from entity_env.games.azul.kernels.engine import take_packed
+from entity_env.games.azul.kernels.heuristics import move_value, write_worths
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS
 from tests import DATA as DATA_ROOT, ROOT
 
 DATA: Final = DATA_ROOT / "azul"
@@ -158,8 +166,7 @@ def board(
     player = Player()
     player.score = score
     for row, (colour, count) in enumerate(lines):
-        player.line_colours[row] = colour if count else NO_COLOUR
-        player.line_counts[row] = count
+        player.set_line(row, colour, count)
     player.wall = sum(1 << 5 * row + (row + colour) % 5 for row, colour in wall)
     player.floor = list(floor)
     return player
@@ -175,24 +182,39 @@ def position(
     current_player: int = 0,
 ) -> GameState:
     """A position of which all else is in the bag."""
-    state = GameState()
+    state = GameState([0] * NUM_WORDS, np.random.default_rng(0))
     state.num_players = len(players)
     state.current_player = current_player
     state.starting_player = 0
     state.marker = marker
     state.round = 1
-    state.end = None
-    empty = [(0,) * 5] * (num_factories(len(players)) - len(factories))
-    state.factories = [*map(tuple, factories), *empty]
-    state.centre = list(centre)
-    state.lid = list(lid)
-    state.players = list(players)
-    state.bag = [0] * 5
+    state.factories = factories
+    state.centre, state.lid, state.players = centre, lid, players
     state.bag = [20 - count for count in count_tiles(state)]
     assert min(state.bag) >= 0
-    state.rng = np.random.default_rng(0)
-    state.draw = None
     return state
+
+
+def take(state: GameState, action: tuple[int, int, int]) -> None:
+    """A move without what follows it: the turn does not pass on, and the round does not end."""
+    source, colour, destination = action
+    take_packed(state.words, source, 6 * colour + destination)
+
+
+def move_values(state: GameState, actions: Sequence[Action], idea: int) -> list[int]:
+    """The values of legal moves, by one of the heuristics."""
+    worths = [0] * 30
+    write_worths(state.words, idea, worths)
+    return [move_value(state.words, a.source, 6 * a.colour + a[2], worths) for a in actions]
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """As if numba were not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (kernel, single_game, batch):
+            patch.setattr(module, "has_numba", lambda: False)
+        yield
 
 
 def count_tiles(state: GameState) -> list[int]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 
 from entity_env.games.azul import Action, GameState, legal_actions
@@ -12,29 +11,33 @@ from entity_env.games.azul.entities import (
     Filling,
     MoveId,
     Seat,
-    five,
-    fullest_row,
-    groups_of,
-    lines_of,
-    seats_of,
-    sources_of,
-    standing_of,
-    table_of,
-    walls_of,
+    Table,
+    entities_of,
 )
 from tests.games.azul.recorded_games import board, count_tiles, position, states
 
 COSTS = (1, 1, 2, 2, 2, 3, 3)
 
 
-def on_table(state: GameState) -> list[list[int]]:
-    return [*map(list, state.factories), state.centre]
+def on_table(state: GameState) -> list[tuple[int, ...]]:
+    return [*state.factories, state.centre]
+
+
+def table(state: GameState, player: int) -> Table:
+    [shown] = entities_of(state, player).table
+    return shown
+
+
+def standing(state: GameState, number: int) -> int:
+    """Points of a player if the round ended now, without the limit at 0."""
+    seat = entities_of(state, number).seats[0]
+    return seat.score + seat.pending - seat.floor_cost
 
 
 @given(state=states())
 def test_sources_hold_all_that_is_on_offer(state: GameState) -> None:
-    sources = sources_of(state)
-    assert [list(source.tiles) for source in sources] == on_table(state)
+    sources = entities_of(state, 0).sources
+    assert [source.tiles for source in sources] == on_table(state)
     assert [source.total for source in sources] == [sum(tiles) for tiles in on_table(state)]
     assert [source.is_centre for source in sources] == [False] * len(state.factories) + [True]
     assert [source.has_marker for source in sources[:-1]] == [False] * len(state.factories)
@@ -45,7 +48,7 @@ def test_sources_hold_all_that_is_on_offer(state: GameState) -> None:
 def test_groups_are_what_the_legal_moves_take(state: GameState) -> None:
     if state.is_over:
         return
-    groups = groups_of(state)
+    groups = entities_of(state, 0).groups
     taken = {(action.source, action.colour) for action in legal_actions(state)}
     assert [(group.source, group.colour.value) for group in groups] == sorted(taken)
     for group in groups:
@@ -61,17 +64,19 @@ def test_groups_are_what_the_legal_moves_take(state: GameState) -> None:
 @given(state=states())
 def test_groups_and_sources_add_up(state: GameState) -> None:
     counts: Counter[int] = Counter()
-    for group in groups_of(state):
+    for group in entities_of(state, 0).groups:
         counts[group.colour.value] += group.count
     for colour in range(5):
-        assert counts[colour] == sum(source.tiles[colour] for source in sources_of(state))
-    assert sum(counts.values()) == table_of(state, 0).tiles
+        assert counts[colour] == sum(
+            source.tiles[colour] for source in entities_of(state, 0).sources
+        )
+    assert sum(counts.values()) == table(state, 0).tiles
 
 
 @given(state=states())
 def test_seats_go_round_from_who_observes(state: GameState) -> None:
     for observer in range(state.num_players):
-        seats = seats_of(state, observer)
+        seats = entities_of(state, observer).seats
         assert [seat.seat for seat in seats] == list(range(state.num_players))
         for seat in seats:
             check_seat(state, seat, (observer + seat.seat) % state.num_players)
@@ -92,7 +97,7 @@ def check_seat(state: GameState, seat: Seat, number: int) -> None:
 @given(state=states())
 def test_lines_tell_what_is_missing(state: GameState) -> None:
     for observer in range(state.num_players):
-        lines = lines_of(state, observer)
+        lines = entities_of(state, observer).lines
         assert [(line.seat, line.row) for line in lines] == [
             (seat, row) for seat in range(state.num_players) for row in range(5)
         ]
@@ -107,7 +112,7 @@ def test_lines_tell_what_is_missing(state: GameState) -> None:
 @given(state=states())
 def test_walls_are_told_by_cell_and_by_colour(state: GameState) -> None:
     for observer in range(state.num_players):
-        for wall in walls_of(state, observer):
+        for wall in entities_of(state, observer).walls:
             player = state.players[(observer + wall.seat) % state.num_players]
             for column in range(5):
                 is_there = player.wall >> 5 * wall.row + column & 1
@@ -118,11 +123,11 @@ def test_walls_are_told_by_cell_and_by_colour(state: GameState) -> None:
 @given(state=states())
 def test_all_tiles_can_be_found(state: GameState) -> None:
     """Twenty of each colour, but for those on floors, whose colours nobody is told."""
-    table = table_of(state, 0)
-    lines, walls = lines_of(state, 0), walls_of(state, 0)
+    seen = table(state, 0)
+    lines, walls = entities_of(state, 0).lines, entities_of(state, 0).walls
     for colour in range(5):
-        count = table.bag[colour] + table.lid[colour]
-        count += sum(source.tiles[colour] for source in sources_of(state))
+        count = seen.bag[colour] + seen.lid[colour]
+        count += sum(source.tiles[colour] for source in entities_of(state, 0).sources)
         count += sum(line.count for line in lines if line.colour.value == colour)
         count += sum(wall.has[colour] for wall in walls)
         on_floors = sum(player.floor.count(colour) for player in state.players)
@@ -131,13 +136,13 @@ def test_all_tiles_can_be_found(state: GameState) -> None:
 
 @given(state=states())
 def test_the_table_tells_when_the_observer_plays(state: GameState) -> None:
-    seats = [table_of(state, player).seat for player in range(state.num_players)]
+    seats = [table(state, player).seat for player in range(state.num_players)]
     assert sorted(seats) == list(range(state.num_players))
     assert seats[state.starting_player] == 0
     for player in range(state.num_players):
-        table = table_of(state, player)
-        assert (table.round, table.num_players) == (state.round, state.num_players)
-        assert table.marker_in_centre == (state.marker == -1)
+        seen = table(state, player)
+        assert (seen.round, seen.num_players) == (state.round, state.num_players)
+        assert seen.marker_in_centre == (state.marker == -1)
 
 
 @settings(max_examples=60)
@@ -146,23 +151,24 @@ def test_standings_are_the_scores_after_a_tiling(state: GameState) -> None:
     """Who stands at 0 or better has just that many points then, final bonuses aside."""
     if state.is_over:
         return
-    before = [standing_of(player) for player in state.players]
-    state.factories, state.centre = [(0,) * 5] * len(state.factories), [0, 0, 0, 0, 1]
+    before = [standing(state, number) for number in range(state.num_players)]
+    state.factories, state.centre = [(0,) * 5] * len(state.factories), (0, 0, 0, 0, 1)
     mover = state.current_player
     after = apply_action(state, Action(9, 4, 5))
-    for player, standing in enumerate(before):
+    for player, points in enumerate(before):
         if player != mover and not after.is_over:
-            assert after.players[player].score == max(0, standing)
+            assert after.players[player].score == max(0, points)
 
 
 @given(state=states())
 def test_the_fullest_row_is_the_most_of_all_rows(state: GameState) -> None:
-    for player in state.players:
+    for number, player in enumerate(state.players):
         most = 0
         for row in range(5):
             tiles = (player.wall >> 5 * row & 31).bit_count()
             most = max(most, tiles + (player.line_counts[row] == row + 1))
-        assert fullest_row(player) == most
+        assert entities_of(state, number).seats[0].fullest_row == most
+        assert table(state, number).my_row == most
 
 
 def test_codes() -> None:
@@ -170,10 +176,6 @@ def test_codes() -> None:
     assert names == [filling.name for filling in Filling][1:]
     assert [colour.value for colour in Colour] == list(range(5))
     assert [filling.value for filling in Filling] == list(range(-1, 5))
-    assert five([1, 2, 3, 4, 5]) == (1, 2, 3, 4, 5)
-    for wrong in ([1] * 4, [1] * 6):
-        with pytest.raises(ValueError, match="unpack"):
-            five(wrong)
 
 
 def test_moves_by_name() -> None:
@@ -185,15 +187,15 @@ def test_moves_by_name() -> None:
 def test_a_board_made_by_hand() -> None:
     me = board(score=4, lines=[(1, 1), (2, 1)], wall=[(0, 0), (4, 3)], floor=[5, 1, 1])
     state = position([board(), me], centre=(2, 0, 0, 0, 0), marker=1)
-    seat, other = seats_of(state, 1)
+    seat, other = entities_of(state, 1).seats
     assert (seat.score, seat.floor, seat.floor_cost, seat.next_slot_cost) == (4, 3, 4, 2)
     assert (seat.holds_marker, seat.starts_next) == (True, True)
     # Yellow beside the blue one makes a run of two.
     assert (seat.pending, seat.fullest_row) == (2, 2)
-    assert standing_of(me) == 4 + 2 - 4
+    assert standing(state, 1) == 4 + 2 - 4
     assert (other.pending, other.fullest_row, other.holds_marker) == (0, 0, False)
-    assert table_of(state, 1).lead == 2
-    assert table_of(state, 0).lead == -2
-    assert [line.room for line in lines_of(state, 1)[:5]] == [0, 1, 3, 4, 5]
-    assert walls_of(state, 1)[4].has == (0, 0, 0, 1, 0)
-    assert walls_of(state, 1)[4].cells == (0, 0, 1, 0, 0)
+    assert table(state, 1).lead == 2
+    assert table(state, 0).lead == -2
+    assert [line.room for line in entities_of(state, 1).lines[:5]] == [0, 1, 3, 4, 5]
+    assert entities_of(state, 1).walls[4].has == (0, 0, 0, 1, 0)
+    assert entities_of(state, 1).walls[4].cells == (0, 0, 1, 0, 0)

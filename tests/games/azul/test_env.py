@@ -1,4 +1,4 @@
-"""AzulEnv: masks, rewards, refusals, determinism, cuts; both backends alike."""
+"""AzulEnv: masks, rewards, refusals, determinism, cuts."""
 
 import copy
 import dataclasses
@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env import MissingExtraError, ProtocolError, SchemaError, UsageError
-from entity_env.core import validation
+from entity_env import ProtocolError, SchemaError, UsageError
 from entity_env.games.azul import (
     ACTIONS,
     Action,
     ActionEncoder,
     AzulEnv,
-    Backend,
     EnvConfig,
     EnvStep,
     EpisodeDone,
@@ -36,9 +34,12 @@ from entity_env.games.azul import (
     legal_actions,
     transitions,
 )
-from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, recorded_draw, recorded_games
+from tests.games.azul.recorded_games import (
+    NUM_PLAYERS,
+    SEEDS,
+    interpreted,
+)
 
-BACKENDS: tuple[Backend, ...] = ("numba", "numpy")
 SCHEMES = st.sampled_from(list(RewardScheme))
 
 
@@ -67,10 +68,10 @@ def check_same(one: EnvStep, other: EnvStep) -> None:
 
 
 @settings(max_examples=15)
-@given(seed=SEEDS, num_players=NUM_PLAYERS, which=st.sampled_from(BACKENDS))
-def test_every_step_tells_all_there_is(seed: int, num_players: int, which: Backend) -> None:
+@given(seed=SEEDS, num_players=NUM_PLAYERS)
+def test_every_step_tells_all_there_is(seed: int, num_players: int) -> None:
     config = EnvConfig(num_players, include_full_state_in_step=True, starting_player="random")
-    env = AzulEnv(config, backend=which)
+    env = AzulEnv(config)
     extractor = FeatureExtractor()
     last_action = None
     for step in play(env, seed):
@@ -144,9 +145,9 @@ def test_the_state_is_a_copy() -> None:
 
 
 @settings(max_examples=15)
-@given(seed=SEEDS, num_players=NUM_PLAYERS, which=st.sampled_from(BACKENDS))
-def test_dense_rewards_add_up_to_the_score(seed: int, num_players: int, which: Backend) -> None:
-    env = AzulEnv(EnvConfig(num_players, "DenseScoreDelta"), backend=which)
+@given(seed=SEEDS, num_players=NUM_PLAYERS)
+def test_dense_rewards_add_up_to_the_score(seed: int, num_players: int) -> None:
+    env = AzulEnv(EnvConfig(num_players, "DenseScoreDelta"))
     total = np.zeros(4)
     for step in play(env, seed):
         total += step.rewards
@@ -154,13 +155,12 @@ def test_dense_rewards_add_up_to_the_score(seed: int, num_players: int, which: B
 
 
 @settings(max_examples=15)
-@given(seed=SEEDS, num_players=NUM_PLAYERS, which=st.sampled_from(BACKENDS))
+@given(seed=SEEDS, num_players=NUM_PLAYERS)
 def test_terminal_rewards_are_scores_less_their_mean(
     seed: int,
     num_players: int,
-    which: Backend,
 ) -> None:
-    env = AzulEnv(EnvConfig(num_players, RewardScheme.TerminalOnly), backend=which)
+    env = AzulEnv(EnvConfig(num_players, RewardScheme.TerminalOnly))
     for step in play(env, seed):
         if not step.done:
             assert not step.rewards.any()
@@ -177,10 +177,9 @@ def test_terminal_rewards_are_scores_less_their_mean(
 NO_IDS = [-1, 300, 2**70, True, np.True_, 3.0, np.float64(3), float("nan"), None, "3", [3]]
 
 
-@pytest.mark.parametrize("which", BACKENDS)
 @pytest.mark.parametrize("action_id", NO_IDS)
-def test_no_id_is_refused_before_anything_else_but_an_end(action_id: int, which: Backend) -> None:
-    env = AzulEnv(seed=1, backend=which)
+def test_no_id_is_refused_before_anything_else_but_an_end(action_id: int) -> None:
+    env = AzulEnv(seed=1)
     with pytest.raises(EpisodeDone, match=r"no episode has begun: call reset\(\)"):
         env.step(action_id)
     env.reset()
@@ -195,12 +194,9 @@ def test_no_id_is_refused_before_anything_else_but_an_end(action_id: int, which:
     seed=SEEDS,
     num_moves=st.integers(0, 60),
     action_id=st.integers(0, 299),
-    which=st.sampled_from(BACKENDS),
 )
-def test_an_illegal_action_is_refused(
-    seed: int, num_moves: int, action_id: int, which: Backend
-) -> None:
-    env = AzulEnv(EnvConfig(2 + seed % 3), backend=which)
+def test_an_illegal_action_is_refused(seed: int, num_moves: int, action_id: int) -> None:
+    env = AzulEnv(EnvConfig(2 + seed % 3))
     *_, step = play(env, seed, num_moves)
     if step.legal_action_mask[action_id] or step.done:
         return
@@ -212,9 +208,8 @@ def test_an_illegal_action_is_refused(
     env.step(np.flatnonzero(step.legal_action_mask)[0])
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_after_the_end_every_step_is_refused(which: Backend) -> None:
-    env = AzulEnv(seed=1, backend=which)
+def test_after_the_end_every_step_is_refused() -> None:
+    env = AzulEnv(seed=1)
     *_, last = play(env, 1)
     assert last.done
     for action_id in (0, 299, -1, 300, None, float("nan")):
@@ -246,9 +241,8 @@ def test_the_errors_belong_to_the_tree() -> None:
     )
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_a_refusal_gives_a_reason(which: Backend) -> None:
-    env = AzulEnv(backend=which)
+def test_a_refusal_gives_a_reason() -> None:
+    env = AzulEnv()
     env.reset(draw=lambda bag: 1)
     with pytest.raises(
         IllegalAction,
@@ -266,14 +260,11 @@ def test_the_same_seed_and_actions_give_the_same_steps(
     seed: int, num_players: int, scheme: RewardScheme
 ) -> None:
     config = EnvConfig(num_players, scheme, True, "random", max_rounds=7)
-    runs = [play(AzulEnv(config, backend=which), seed) for which in ("numba", "numba", "numpy")]
-    for one, again, plain in zip(*runs, strict=True):
+    for one, again in zip(play(AzulEnv(config), seed), play(AzulEnv(config), seed), strict=True):
         check_same(one, again)
-        check_same(one, plain)
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_episodes_follow_from_the_seed_of_the_environment(which: Backend) -> None:
+def test_episodes_follow_from_the_seed_of_the_environment() -> None:
     def episodes(env: AzulEnv, count: int) -> list[GameState]:
         states = []
         for _ in range(count):
@@ -281,20 +272,19 @@ def test_episodes_follow_from_the_seed_of_the_environment(which: Backend) -> Non
             states.append(env.state)
         return states
 
-    one = episodes(AzulEnv(seed=5, backend=which), 3)
+    one = episodes(AzulEnv(seed=5), 3)
     assert one == episodes(AzulEnv(seed=5), 3)
     assert len(set(one)) == 3
     assert episodes(AzulEnv(seed=6), 3) != one
-    env = AzulEnv(seed=6, backend=which)
+    env = AzulEnv(seed=6)
     env.reset(seed=5)
     assert env.state == one[0]
     env.reset()
     assert env.state == one[1]
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_an_environment_can_be_copied_in_the_middle(which: Backend) -> None:
-    env = AzulEnv(EnvConfig(3), backend=which)
+def test_an_environment_can_be_copied_in_the_middle() -> None:
+    env = AzulEnv(EnvConfig(3))
     *_, step = play(env, 4, 25)
     other = copy.deepcopy(env)
     while not step.done:
@@ -309,24 +299,8 @@ def test_a_starting_player_at_random_is_everybody() -> None:
     assert {env.reset().current_player for _ in range(60)} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_a_recorded_game_can_be_replayed(which: Backend) -> None:
-    for game in recorded_games()[:6]:
-        config = EnvConfig(game["players"], starting_player=game["start"])
-        env = AzulEnv(config, backend=which)
-        step = env.reset(draw=recorded_draw(game))
-        total = step.rewards.copy()
-        for fields in game["moves"]:
-            assert not step.done
-            step = env.step(ActionEncoder.encode(Action(*fields)))
-            total += step.rewards
-        assert step.done
-        assert total[: game["players"]].tolist() == game["final"]
-
-
-@pytest.mark.parametrize("which", BACKENDS)
-def test_a_draw_that_answers_nonsense_changes_nothing(which: Backend) -> None:
-    env = AzulEnv(backend=which)
+def test_a_draw_that_answers_nonsense_changes_nothing() -> None:
+    env = AzulEnv()
     answers = iter([0] * 20)
     step = env.reset(draw=lambda bag: next(answers, 9))
     while True:
@@ -343,11 +317,10 @@ def test_a_draw_that_answers_nonsense_changes_nothing(which: Backend) -> None:
 # --------------------------------------------------------------------------- cuts
 
 
-@pytest.mark.parametrize("which", BACKENDS)
 @pytest.mark.parametrize("scheme", list(RewardScheme))
-def test_max_rounds_cuts(which: Backend, scheme: RewardScheme) -> None:
+def test_max_rounds_cuts(scheme: RewardScheme) -> None:
     config = EnvConfig(3, scheme, True, max_rounds=2)
-    env = AzulEnv(config, backend=which)
+    env = AzulEnv(config)
     steps = list(play(env, 3))
     last = steps[-1]
     assert last.done
@@ -453,9 +426,8 @@ class Scores(FeatureExtractor):
         return np.array([state.players[player].score, player], np.float32)
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_features_may_be_of_the_users_own(which: Backend) -> None:
-    env = AzulEnv(EnvConfig(3), features=Scores(), backend=which)
+def test_features_may_be_of_the_users_own() -> None:
+    env = AzulEnv(EnvConfig(3), features=Scores())
     total = np.zeros(4)
     for step in play(env, 1):
         total += step.rewards
@@ -486,9 +458,8 @@ class Plain:
         return [state.round, player, 0.5] if self.num_right >= 0 else self.wrong
 
 
-@pytest.mark.parametrize("which", BACKENDS)
-def test_features_need_no_base_class(which: Backend) -> None:
-    env = AzulEnv(EnvConfig(3), features=Plain(), backend=which)
+def test_features_need_no_base_class() -> None:
+    env = AzulEnv(EnvConfig(3), features=Plain())
     assert env.obs_size == 3
     step = env.reset()
     expected = [[1, 0, 0.5], [1, 1, 0.5], [1, 2, 0.5], [0, 0, 0]]
@@ -523,12 +494,11 @@ def test_a_size_of_features_that_cannot_be(size: Any) -> None:  # noqa: ANN401
             AzulEnv(features=sized)
 
 
-@pytest.mark.parametrize("which", BACKENDS)
 @pytest.mark.parametrize("draws", [False, True])
-def test_features_that_become_wrong_change_nothing(which: Backend, draws: bool) -> None:
+def test_features_that_become_wrong_change_nothing(draws: bool) -> None:
     """Whether or not the refused move ends a round, which draws tiles."""
-    extractor, twin = Plain(), AzulEnv(seed=3, features=Plain(), backend=which)
-    env = AzulEnv(seed=3, features=extractor, backend=which)
+    extractor, twin = Plain(), AzulEnv(seed=3, features=Plain())
+    env = AzulEnv(seed=3, features=extractor)
     step, _ = env.reset(), twin.reset()
     while True:
         action = int(np.flatnonzero(step.legal_action_mask)[0])
@@ -549,15 +519,11 @@ def test_features_that_become_wrong_change_nothing(which: Backend, draws: bool) 
     check_same(env.reset(), twin.reset())
 
 
-def test_without_numba_the_reference_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_it_plays_the_same() -> None:
     with_numba = list(play(AzulEnv(), 1))
-    monkeypatch.setattr(validation, "has_numba", lambda: False)
-    for one, other in zip(with_numba, play(AzulEnv(), 1), strict=True):
-        check_same(one, other)
-    with pytest.raises(MissingExtraError, match="AzulEnv"):
-        AzulEnv(backend="numba")
-    with pytest.raises(UsageError, match="AzulEnv: backend must be one of auto, numba, numpy"):
-        AzulEnv(backend="rust")  # type: ignore[arg-type]
+    with interpreted():
+        for one, other in zip(with_numba, play(AzulEnv(), 1), strict=True):
+            check_same(one, other)
 
 
 @pytest.mark.parametrize("module", [env_module, features, transitions])

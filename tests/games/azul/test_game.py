@@ -22,13 +22,12 @@ from entity_env.games.azul import (
     apply_action,
     azul,
     azul_by_id,
-    entities as shown,
     game as game_module,
     legal_actions,
     new_game,
     winners,
 )
-from entity_env.games.azul.entities import MoveId, Option, options_of
+from entity_env.games.azul.entities import MoveId, Option, entities_of, options_of
 from entity_env.games.azul.game import AzulGame
 from entity_env.vec import VecEnv
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, board, position, states
@@ -70,13 +69,12 @@ def test_entities_are_told_from_the_seat_of_the_observer(state: GameState) -> No
     """What a player sees is what seat 0 sees of the same position turned."""
     for player in range(state.num_players):
         turned = state.rotated(player)
-        for make in (shown.table_of, shown.seats_of, shown.lines_of, shown.walls_of):
-            mine, other = make(state, player), make(turned, 0)
-            assert mine == other
-    assert len(shown.sources_of(state)) == 2 * state.num_players + 2
+        assert entities_of(state, player) == entities_of(turned, 0)
+    seen = entities_of(state, 0)
+    assert len(seen.sources) == 2 * state.num_players + 2
     tiles = sum(map(sum, state.factories)) + sum(state.centre)
-    assert sum(group.count for group in shown.groups_of(state)) == tiles
-    assert len(shown.groups_of(state)) <= 41
+    assert sum(group.count for group in seen.groups) == tiles
+    assert len(seen.groups) <= 41
 
 
 def test_entities_of_a_position_made_by_hand() -> None:
@@ -88,19 +86,20 @@ def test_entities_of_a_position_made_by_hand() -> None:
         marker=1,
         current_player=1,
     )
-    table = shown.table_of(state, 1)
+    seen = entities_of(state, 1)
+    [table] = seen.table
     assert (table.seat, table.marker_in_centre, table.num_players) == (1, False, 2)
-    first = shown.seats_of(state, 1)[0]
+    first = seen.seats[0]
     assert (first.seat, first.score, first.floor, first.floor_cost) == (0, 7, 2, 2)
     assert (first.next_slot_cost, first.holds_marker, first.starts_next) == (2, True, True)
-    line = shown.lines_of(state, 1)[1]
+    line = seen.lines[1]
     assert (line.colour.name, line.count, line.room, line.row) == ("RED", 1, 1, 1)
-    rows = shown.walls_of(state, 1)
+    rows = seen.walls
     assert rows[0].cells == (0, 0, 0, 0, 1)
     assert rows[0].has == (0, 0, 0, 0, 1)
     assert rows[1].cells == (0, 1, 0, 0, 0)
     assert rows[1].has == (1, 0, 0, 0, 0)
-    groups = [(group.source, group.colour.name, group.rest) for group in shown.groups_of(state)]
+    groups = [(group.source, group.colour.name, group.rest) for group in seen.groups]
     assert groups == [(0, "BLUE", 2), (0, "RED", 3), (0, "WHITE", 3), (9, "YELLOW", 0)]
     red = next(option for option in options_of(state) if option.colour.name == "RED")
     assert (red.destination, red.completes, red.points, red.cost) == (0, True, 1, 0)

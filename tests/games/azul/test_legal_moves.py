@@ -10,15 +10,19 @@ from entity_env.games.azul.engine.rules import CENTRE, COLOUR_CELLS, COLUMNS, FL
 from entity_env.games.azul.entities import (
     Five,
     Option,
-    fullest_row,
-    lines_of,
+    entities_of,
     options_of,
-    seats_of,
-    standing_of,
-    table_of,
 )
-from entity_env.games.azul.players.heuristics import pending_points, pending_wall
+from entity_env.games.azul.kernels.heuristics import pending_points_packed, pending_wall_packed
 from tests.games.azul.recorded_games import board, position, states
+
+
+def pending_points(player: Player) -> int:
+    return pending_points_packed(player.words, player.first, 5, 0)
+
+
+def pending_wall(player: Player) -> int:
+    return pending_wall_packed(player.words, player.first)
 
 
 def completing(state: GameState, line: int) -> set[int]:
@@ -77,7 +81,7 @@ def test_points_are_those_of_the_tiling(state: GameState) -> None:
             assert (option.points, option.line_points) == (0, 0)
             continue
         full = copy.deepcopy(player)
-        full.line_counts[row], full.line_colours[row] = row + 1, colour
+        full.set_line(row, colour, row + 1)
         assert option.line_points == pending_points(full) - before
         assert option.points == (option.line_points if option.completes else 0)
 
@@ -93,11 +97,13 @@ def test_what_is_left_is_what_both_could_take_then(state: GameState) -> None:
             assert (option.my_drop, option.next_drop) == (0, 0)
             continue
         assert option.groups == len({action[:2] for action in legal_actions(after)})
-        assert list(option.centre) == list(after.centre)
+        assert option.centre == after.centre
         assert option.next_lines == tuple(len(completing(after, line)) for line in range(5))
         assert option.next_drop == least_dropped(after)
         # The same player once more, on the board from before.
-        after.players[state.current_player] = state.players[state.current_player]
+        boards = list(after.players)
+        boards[state.current_player] = state.players[state.current_player]
+        after.players = boards
         after.current_player = state.current_player
         row = action.destination
         lines = [0 if line == row else len(completing(after, line)) for line in range(5)]
@@ -157,31 +163,30 @@ def _groups(state: GameState, colour: int, but: int) -> list[_Group]:
 @given(state=states())
 def test_the_table_tells_who_is_ahead(state: GameState) -> None:
     for player in range(state.num_players):
-        table, seats = table_of(state, player), seats_of(state, player)
-        others = [state.players[i] for i in range(state.num_players) if i != player]
-        mine = standing_of(state.players[player])
-        assert table.lead == mine - max(standing_of(other) for other in others)
+        seen = entities_of(state, player)
+        [table], seats = seen.table, seen.seats
+        mine, *others = [seat.score + seat.pending - seat.floor_cost for seat in seats]
+        assert table.lead == mine - max(others)
         assert table.my_row == seats[0].fullest_row
         assert table.their_row == max(seat.fullest_row for seat in seats[1:])
         rival = state.players[(player + 1) % state.num_players]
         assert (table.floor, table.next_floor) == (seats[0].floor, seats[1].floor)
-        lines = lines_of(state, player)
-        assert [*table.my_room, *table.next_room] == [line.room for line in lines[:10]]
+        assert [*table.my_room, *table.next_room] == [line.room for line in seen.lines[:10]]
         check_begun(state.players[player], table.my_points)
         check_begun(rival, table.next_points)
         assert table.tiles == sum(map(sum, state.factories)) + sum(state.centre)
         for seat in seats:
             told = state.players[(player + seat.seat) % state.num_players]
             assert seat.pending == pending_points(told)
-            assert seat.score + seat.pending - seat.floor_cost == standing_of(told)
-            assert seat.fullest_row == fullest_row(told)
+            rows = [pending_wall(told) >> 5 * row & 31 for row in range(5)]
+            assert seat.fullest_row == max(row.bit_count() for row in rows)
 
 
 def check_begun(player: Player, points: Five) -> None:
     before = pending_points(player)
     for row, count in enumerate(player.line_counts):
         full = copy.deepcopy(player)
-        full.line_counts[row] = row + 1
+        full.set_line(row, player.line_colours[row], row + 1)
         is_begun = 0 < count <= row
         assert points[row] == (pending_points(full) - before if is_begun else 0)
 
@@ -189,8 +194,9 @@ def check_begun(player: Player, points: Five) -> None:
 def test_full_lines_count_as_if_they_were_on_the_wall() -> None:
     player = board(score=3, lines=[(0, 1), (1, 2), (2, 2)], wall=[(1, 0), (1, 2)], floor=[1])
     assert pending_wall(player).bit_count() == 4
-    assert fullest_row(player) == 3
-    assert standing_of(player) == 3 + pending_points(player) - 1
+    seen = entities_of(position([player, board()], centre=(0, 0, 0, 0, 1)), 0)
+    assert seen.seats[0].fullest_row == 3
+    assert seen.table[0].lead == 3 + pending_points(player) - 1
 
 
 def test_an_option_of_a_position_made_by_hand() -> None:
@@ -225,7 +231,7 @@ def test_what_the_next_player_must_take_is_counted() -> None:
     """Who takes the white tiles leaves him nothing but the floor."""
     full = [(row, colour) for row in range(5) for colour in range(4) if row != 4]
     rival = board(wall=full, lines=[(4, 0), (4, 1), (4, 2), (4, 3), (3, 1)])
-    rival.line_colours[0] = -1
+    rival.set_line(0, -1, 0)
     state = position([board(), rival], factories=[(2, 0, 0, 0, 0), (0, 0, 0, 0, 2)], marker=0)
     leaves_white, leaves_blue = of(state, 0, 0, 1), of(state, 1, 4, 1)
     assert (leaves_blue.next_drop, leaves_white.next_drop) == (2, 1)

@@ -1,7 +1,6 @@
 """AzulTables: it plays and shows what the game does, pays what it says, and refuses in words."""
 
 import doctest
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,11 +38,10 @@ from entity_env.games.azul import (
 )
 from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
-from entity_env.games.azul.kernels.packed_state import pack_state
+from entity_env.games.azul.kernels.heuristics import GREEDY, potential_packed
 from entity_env.games.azul.players.agents import AgentInput
-from entity_env.games.azul.players.heuristics import greedy_worth, move_values, potential
 from entity_env.games.azul.self_play import OTHERS
-from tests.games.azul.recorded_games import SEEDS, board, position, states
+from tests.games.azul.recorded_games import SEEDS, board, move_values, position, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
@@ -75,7 +73,7 @@ def picks_of(
     for i in range(tables.num_envs):
         state = tables.state(i)
         actions = legal_actions(state)
-        values = move_values(state, actions, greedy_worth) if rng.random() < greedy else None
+        values = move_values(state, actions, GREEDY) if rng.random() < greedy else None
         picks.append(rng.integers(len(actions)) if values is None else int(np.argmax(values)))
     return np.array(picks)
 
@@ -129,7 +127,7 @@ def test_who_is_asked_is_whose_turn_it_is(seed: int) -> None:
 
 @pytest.mark.parametrize("other", ["self", "greedy", "rush"])
 def test_it_plays_by_the_rules(other: str) -> None:
-    """The rules, and the plain agents, come to the same positions, deals included."""
+    """The rules, and the agents, come to the same positions, deals included."""
     tables, rng = AzulTables(3, seed=5, others={other: 1}), np.random.default_rng(5)
     plain = {"greedy": GreedyAgent, "rush": RushAgent}
     obs, num_ends = tables.reset(), 0
@@ -141,7 +139,7 @@ def test_it_plays_by_the_rules(other: str) -> None:
             apply_in_place(state, legal_actions(state)[picks[i]])
             while other != "self" and not state.is_over and state.current_player == 1:
                 asked = AgentInput(np.zeros(0, np.float32), np.zeros(0, np.bool_), 1, state)
-                agent = plain[other](backend="numpy")
+                agent = plain[other]()
                 apply_in_place(state, ACTIONS[agent.select_action(asked, rng)])
             assert obs.terminated[2 * i] == state.is_over
             if state.is_over:
@@ -156,15 +154,7 @@ def test_it_plays_by_the_rules(other: str) -> None:
 def standing(state: GameState, player: int) -> int:
     """The final score of a player in hundredths, or before the end the potential."""
     board = state.players[player]
-    return 100 * board.score if state.is_over else potential(board)
-
-
-@settings(max_examples=40, deadline=None)
-@given(state=states())
-def test_the_standing_is_compiled_alike(state: GameState) -> None:
-    kernel: Any = importlib.import_module("entity_env.games.azul.kernels.self_play")
-    for player in range(state.num_players):
-        assert kernel._standing(pack_state(state), player) == standing(state, player)
+    return 100 * board.score if state.is_over else potential_packed(state.words, player)
 
 
 @settings(max_examples=30, deadline=None)
@@ -174,7 +164,7 @@ def test_what_a_move_is_worth_is_what_it_adds_to_the_potential(state: GameState)
     player = state.current_player
     before = standing(state, player) if not state.is_over else 0
     options = options_of(state)
-    values = move_values(state, legal_actions(state), greedy_worth) if options else []
+    values = move_values(state, legal_actions(state), GREEDY) if options else []
     for option, value in list(zip(options, values, strict=True))[::3]:
         if option.ends_round or not (option.to_floor or (option.is_fresh and option.left)):
             continue

@@ -102,7 +102,7 @@ def test_last_observations_show_what_is_legal_where_the_episode_was_truncated() 
 def test_what_is_not_allowed_is_refused_and_nothing_has_happened(
     seed: int, way: str, data: st.DataObject
 ) -> None:
-    with BatchVecEnv(AzulBatch(3, backend="numpy")) as vec:
+    with BatchVecEnv(AzulBatch(3)) as vec:
         obs = vec.reset(seed)
         mask = masks_of(obs).mask
         assert mask is not None

@@ -59,7 +59,7 @@ MAKES: dict[str, Make] = {
     "strided": Strided,
     "walled": Walled,
     "walled-categorical": partial(Walled, kind="categorical"),
-    "azul": partial(AzulBatch, max_rounds=1, backend="numpy"),
+    "azul": partial(AzulBatch, max_rounds=1),
     "cart_pole": partial(CartPole, max_episode_steps=11, backend="numpy"),
     "mountain_car": partial(MountainCar, max_episode_steps=5, backend="numpy"),
     "pendulum": partial(Pendulum, max_episode_steps=4, backend="numpy"),

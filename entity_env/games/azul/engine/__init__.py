@@ -1,4 +1,4 @@
-"""The rules of Azul in plain Python: states, actions, scoring, draws of tiles.
+"""Games of Azul for people who write programs: states, actions, moves, draws of tiles.
 
-The readable reference that everything compiled is compared with; no numpy arrays of many games.
+The rules that they call are `kernels.engine`; no arrays of many games.
 """

@@ -1,15 +1,6 @@
-"""The rules, written to be read: the reference that the compiled engine is compared with.
-
-A move is `take`. The one that empties the table also ends the round: `tile_walls`, and then either
-`finish_game` or `begin_round`; `apply_in_place` puts these together. Official rules of the base
-game; where they are silent: a marker taken with a full floor costs nothing, if it was not taken the
-old starter begins again, and a game in which no wall can ever change again is over.
-"""
+"""Games of Azul, move by move: thin functions over `kernels.engine`, which has the rules."""
 
 from __future__ import annotations
-
-from functools import cache
-from typing import Final
 
 from entity_env.core.validation import checked_index, is_index
 from entity_env.errors import SchemaError, UsageError
@@ -21,37 +12,40 @@ from entity_env.games.azul.engine.actions import (
 )
 from entity_env.games.azul.engine.rules import (
     CENTRE,
-    FLOOR,
-    FLOOR_COSTS,
-    FLOOR_SLOTS,
-    MARKER,
     MAX_PLAYERS,
     MIN_PLAYERS,
-    NO_COLOUR,
-    NOBODY,
     NUM_COLOURS,
-    NUM_DESTINATIONS,
-    NUM_LINES,
-    NUM_SOURCES,
-    TILES_PER_COLOUR,
     TILES_PER_FACTORY,
-    bonus_points,
-    column_of,
-    full_rows,
     num_factories,
-    placement_points,
-    score_after,
 )
-from entity_env.games.azul.engine.state import End, GameState, Player, is_table_empty
+from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import (
     Draw,
     RandomSource,
     checked_rng,
     deal_numbers,
-    uniform_draw,
+)
+from entity_env.games.azul.kernels.engine import (
+    deal_packed,
+    is_legal_packed,
+    make_move,
+    refill_bag,
+    rows_of,
+    start_game,
+    write_ids,
+)
+from entity_env.games.azul.kernels.packed_state import (
+    BAG,
+    END,
+    NUM_PLAYERS,
+    NUM_WORDS,
+    SOURCES,
+    PackedState,
+    unpack_tiles,
 )
 
-_EMPTY: Final = (0,) * NUM_COLOURS
+_MAX_LEGAL = 246
+"""Bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
 
 def new_game(
@@ -74,20 +68,10 @@ def new_game(
         SchemaError: `draw` returns a colour that is not in the bag.
     """
     check_seats(num_players, starting_player)
-    state = GameState()
-    state.num_players = int(num_players)
-    state.current_player = state.starting_player = int(starting_player)
-    state.marker = NOBODY
-    state.round = 1
-    state.end = None
-    state.factories = [_EMPTY] * num_factories(state.num_players)
-    state.centre = [0] * NUM_COLOURS
-    state.bag = [TILES_PER_COLOUR] * NUM_COLOURS
-    state.lid = [0] * NUM_COLOURS
-    state.players = [Player() for _ in range(state.num_players)]
-    state.rng = checked_rng(rng)
-    state.draw = draw
-    deal(state)
+    words = [0] * NUM_WORDS
+    start_game(words, int(num_players), int(starting_player))
+    state = GameState(words, checked_rng(rng), draw)
+    deal(state.words, state.rng, draw)
     return state
 
 
@@ -103,65 +87,19 @@ def check_seats(num_players: int, starting_player: int) -> None:
 
 def legal_actions(state: GameState) -> list[Action]:
     """The legal actions in ascending order of their ids; none when the game is over."""
-    if state.end is not None:
-        return []
-    actions: list[Action] = []
-    fits = destinations(state.players[state.current_player])
-    for source, tiles in enumerate(state.factories):
-        for colour in _colours_among(tiles):
-            actions += _MOVES[source][colour][fits[colour]]
-    for colour, count in enumerate(state.centre):
-        if count:
-            actions += _MOVES[CENTRE][colour][fits[colour]]
-    return actions
+    return [ACTIONS[action_id] for action_id in legal_ids(state)]
+
+
+def legal_ids(state: GameState) -> list[int]:
+    """The ids of the legal actions, in ascending order."""
+    ids = [0] * _MAX_LEGAL
+    return ids[: write_ids(state.words, ids)]
 
 
 def is_legal(state: GameState, action: Action) -> bool:
     """Whether an action is one of the `legal_actions`."""
-    return action in legal_actions(state)
-
-
-def destinations(player: Player) -> list[int]:
-    """Where a player may put each colour: 6 bits, bit i for destination i."""
-    fits = [1 << FLOOR] * NUM_COLOURS
-    for row, count in enumerate(player.line_counts):
-        if count == 0:
-            for colour in _MISSING[row][player.wall >> 5 * row & 31]:
-                fits[colour] |= 1 << row
-        elif count <= row:
-            fits[player.line_colours[row]] |= 1 << row
-    return fits
-
-
-@cache
-def _colours_among(tiles: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(colour for colour, count in enumerate(tiles) if count)
-
-
-_MISSING: Final = [
-    [
-        [colour for colour in range(NUM_COLOURS) if not cells >> column_of(row, colour) & 1]
-        for cells in range(32)
-    ]
-    for row in range(NUM_LINES)
-]
-"""Colours that a row of the wall lacks, by row and its cells."""
-
-_MOVES: Final = [
-    [
-        [
-            [
-                ACTIONS[6 * (5 * source + colour) + i]
-                for i in range(NUM_DESTINATIONS)
-                if fits >> i & 1
-            ]
-            for fits in range(64)
-        ]
-        for colour in range(NUM_COLOURS)
-    ]
-    for source in range(NUM_SOURCES)
-]
-"""Actions by source, colour and `destinations`."""
+    source, colour, destination = action
+    return is_legal_packed(state.words, source, 6 * colour + destination)
 
 
 # ------------------------------------------------------------------------------------------- a move
@@ -184,7 +122,7 @@ def apply_action(state: GameState, action: Action) -> GameState:
 
 
 def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> None:
-    """Applies an action to the state itself, which is about twice as fast.
+    """Applies an action to the state itself, without a copy.
 
     Args:
         state: changed; invalid afterwards if `draw` raises or returns a wrong colour.
@@ -196,16 +134,10 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
     """
     if check:
         action = _checked(state, action)
-    take(state, action)
-    if not is_table_empty(state):
-        state.current_player = (state.current_player + 1) % state.num_players
-        return
-    tile_walls(state)
-    state.end = end_of_game(state)
-    if state.end is None:
-        begin_round(state)
-    else:
-        add_bonuses(state)
+    source, colour, destination = action
+    words = state.words
+    if make_move(words, source, 6 * colour + destination) and not words[END]:
+        deal(words, state.rng, state.draw)
 
 
 def _checked(state: GameState, action: Action) -> Action:
@@ -241,130 +173,30 @@ def why_not(state: GameState, action: Action) -> str:
     return "that row of the wall has the colour"
 
 
-def take(state: GameState, action: Action) -> None:
-    """Moves tiles from a source to a line and the floor, and the marker with the first from the
-    centre; the turn does not pass on, and the round does not end. The action must be legal."""
-    source, colour, destination = action
-    player = state.players[state.current_player]
-    centre = state.centre
-    if source == CENTRE:
-        count = centre[colour]
-        centre[colour] = 0
-        if state.marker == NOBODY:
-            state.marker = state.current_player
-            if len(player.floor) < FLOOR_SLOTS:
-                player.floor.append(MARKER)
-    else:
-        tiles = state.factories[source]
-        count = tiles[colour]
-        state.factories[source] = _EMPTY
-        for other in _colours_among(tiles):
-            if other != colour:
-                centre[other] += tiles[other]
-    if destination != FLOOR:
-        held = player.line_counts[destination]
-        placed = min(count, destination + 1 - held)
-        player.line_counts[destination] = held + placed
-        player.line_colours[destination] = colour
-        count -= placed
-    if count:
-        _drop(state, player, colour, count)
+# -------------------------------------------------------------------------------------------- deals
 
 
-def _drop(state: GameState, player: Player, colour: int, count: int) -> None:
-    """Tiles to the floor, and those beyond its slots to the lid."""
-    dropped = min(count, FLOOR_SLOTS - len(player.floor))
-    player.floor += [colour] * dropped
-    state.lid[colour] += count - dropped
+def deal(words: PackedState, rng: RandomSource, draw: Draw | None) -> None:
+    """Fills the factories tile by tile; when bag and lid are empty, the rest stays short."""
+    factories = num_factories(words[NUM_PLAYERS])
+    if draw is None:
+        deal_packed(words, deal_numbers(rng, TILES_PER_FACTORY * factories).tolist())
+        return
+    for i in range(factories * TILES_PER_FACTORY):
+        if not refill_bag(words):
+            return
+        bag = tuple(unpack_tiles(words[BAG]))
+        tile = 1 << 6 * _checked_colour(draw(bag), bag)
+        words[BAG] -= tile
+        words[SOURCES + i // TILES_PER_FACTORY] += tile
 
 
-# ------------------------------------------------------------------------------- the end of a round
-
-
-def tile_walls(state: GameState) -> list[tuple[int, int]]:
-    """Moves the full lines of every player to the wall, scores, and clears the floors."""
-    results = []
-    for player in state.players:
-        gain = _tile_wall(player, state.lid)
-        results.append((gain, FLOOR_COSTS[len(player.floor)]))
-        player.score = score_after(player.score, gain, len(player.floor))
-        for colour in player.floor:
-            if colour != MARKER:
-                state.lid[colour] += 1
-        player.floor.clear()
-    return results
-
-
-def _tile_wall(player: Player, lid: list[int]) -> int:
-    """One tile of each full line to the wall, from the top, the others to the lid; the points."""
-    gain = 0
-    for row in range(NUM_LINES):
-        if player.line_counts[row] == row + 1:
-            colour = player.line_colours[row]
-            column = column_of(row, colour)
-            gain += placement_points(player.wall, row, column)
-            player.wall |= 1 << 5 * row + column
-            lid[colour] += row
-            player.line_counts[row] = 0
-            player.line_colours[row] = NO_COLOUR
-    return gain
-
-
-def end_of_game(state: GameState) -> End | None:
-    """Whether the game is over right after a tiling, and why; None if it goes on."""
-    if any(full_rows(player.wall) for player in state.players):
-        return "row"
-    colours = [colour for colour in range(NUM_COLOURS) if state.bag[colour] or state.lid[colour]]
-    for player in state.players:
-        fits = destinations(player)
-        if any(fits[colour] != 1 << FLOOR for colour in colours):
-            return None
-    return "no_progress" if colours else "no_tiles"
-
-
-def add_bonuses(state: GameState) -> None:
-    """Adds the bonuses for rows, columns and colours of the final walls."""
-    for player in state.players:
-        player.score += bonus_points(player.wall)
-
-
-def begin_round(state: GameState) -> None:
-    """Deals, after a tiling; the holder of the marker begins; the marker returns to the centre."""
-    state.starting_player = state.current_player = state.starting_player_next_round
-    state.marker = NOBODY
-    state.round += 1
-    deal(state)
-
-
-def deal(state: GameState) -> None:
-    """Fills the factories tile by tile.
-
-    The lid goes into the bag when a draw is needed and the bag is empty; when both are, the rest
-    of the factories stays short.
-    """
-    num_tiles = TILES_PER_FACTORY * len(state.factories)
-    draw = state.draw or uniform_draw(deal_numbers(state.rng, num_tiles))
-    for i in range(len(state.factories)):
-        tiles = [0] * NUM_COLOURS
-        for _ in range(TILES_PER_FACTORY):
-            if not any(state.bag):
-                state.bag, state.lid = state.lid, state.bag
-                if not any(state.bag):
-                    break
-            colour = draw(tuple(state.bag))
-            if type(colour) is not int or not 0 <= colour < NUM_COLOURS or not state.bag[colour]:
-                colour = _checked_colour(colour, state.bag)
-            state.bag[colour] -= 1
-            tiles[colour] += 1
-        state.factories[i] = tuple(tiles)
-
-
-def _checked_colour(colour: object, bag: list[int]) -> int:
+def _checked_colour(colour: object, bag: tuple[int, ...]) -> int:
     if is_index(colour, NUM_COLOURS) and bag[colour]:
         return int(colour)
     raise SchemaError(
         f"Azul: draw must return a colour that is in the bag, from 0 to {NUM_COLOURS - 1}: "
-        f"got {colour!r}, the bag has {tuple(bag)} of each"
+        f"got {colour!r}, the bag has {bag} of each"
     )
 
 
@@ -376,6 +208,6 @@ def winners(state: GameState) -> list[int]:
 
     Before the end of the game: the leaders, without bonuses.
     """
-    results = [(player.score, full_rows(player.wall)) for player in state.players]
+    results = [(player.score, rows_of(player.wall)) for player in state.players]
     best = max(results)
     return [i for i, result in enumerate(results) if result == best]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, Literal, NoReturn, TypeAlias
+from typing import Final, Literal, NoReturn, Self, TypeAlias
 
 from entity_env.core.validation import checked_index, is_index, is_integer
 from entity_env.errors import SchemaError, shown
 from entity_env.games.azul.engine.rules import (
+    CENTRE,
     COLOURS,
     FLOOR_SLOTS,
     MARKER,
@@ -18,6 +19,7 @@ from entity_env.games.azul.engine.rules import (
     NOBODY,
     NUM_COLOURS,
     NUM_LINES,
+    NUM_SOURCES,
     TILES_PER_COLOUR,
     TILES_PER_FACTORY,
     column_of,
@@ -27,6 +29,29 @@ from entity_env.games.azul.engine.tile_draws import (
     Draw,
     RandomSource,
     checked_rng,
+)
+from entity_env.games.azul.kernels.engine import seat, write_fits
+from entity_env.games.azul.kernels.packed_state import (
+    BAG,
+    CURRENT,
+    END,
+    FIELD,
+    FLOOR_LENGTH,
+    FLOOR_TILES,
+    HOLDER,
+    LID,
+    LINES,
+    NUM_PLAYERS,
+    NUM_WORDS,
+    PLAYER_WORDS,
+    ROUND,
+    SCORE,
+    SOURCES,
+    START,
+    WALL,
+    PackedState,
+    pack_tiles,
+    unpack_tiles,
 )
 
 End: TypeAlias = Literal["row", "no_progress", "no_tiles"]
@@ -47,40 +72,98 @@ class Phase(Enum):
     """Nothing: the scores are final."""
 
 
+class _Word:
+    """An attribute that is a word of the packed state."""
+
+    def __init__(self, at: int) -> None:
+        self._at: Final = at
+
+    def __get__(self, view: Player | GameState, _: object = None) -> int:
+        return int(view.words[view.first + self._at])
+
+    def __set__(self, view: Player | GameState, value: int) -> None:
+        view.words[view.first + self._at] = int(value)
+
+
+class _Tiles:
+    """An attribute that is tiles by colour, packed in a word."""
+
+    def __init__(self, at: int) -> None:
+        self._at: Final = at
+
+    def __get__(self, state: GameState, _: object = None) -> tuple[int, ...]:
+        return tuple(unpack_tiles(state.words[self._at]))
+
+    def __set__(self, state: GameState, counts: Sequence[int]) -> None:
+        state.words[self._at] = pack_tiles(counts)
+
+
 class Player:
-    """The board of one player.
+    """The board of one player: a view of a `GameState`, or empty and on its own.
+
+    Attributes can be set; sequences are copies of what the position holds.
 
     Attributes:
         score: points so far, never negative.
-        line_colours: colour of each pattern line, -1 where it is empty.
+        line_colours: colour of each pattern line, -1 where it is empty; set by `set_line`.
         line_counts: tiles on each pattern line; line i has room for i + 1.
         wall: 25 bits, cell `5 * row + column`.
         floor: what lies on the floor from left to right, at most 7: colours, and 5 for the marker.
     """
 
-    __slots__ = ("floor", "line_colours", "line_counts", "score", "wall")
+    __slots__ = ("first", "words")
 
-    def __init__(self) -> None:
-        self.score = 0
-        self.line_colours = [NO_COLOUR] * NUM_LINES
-        self.line_counts = [0] * NUM_LINES
-        self.wall = 0
-        self.floor: list[int] = []
+    def __init__(self, words: PackedState | None = None, first: int = 0) -> None:
+        self.words = [0] * PLAYER_WORDS if words is None else words
+        self.first: Final = first
+        if words is None:
+            write_fits(self.words, first)
 
-    def copy(self) -> Player:
-        """An independent copy."""
-        other = Player.__new__(Player)
-        other.score = self.score
-        other.line_colours = self.line_colours[:]
-        other.line_counts = self.line_counts[:]
-        other.wall = self.wall
-        other.floor = self.floor[:]
-        return other
+    score = _Word(SCORE)
 
-    def key(self) -> tuple[object, ...]:
+    @property
+    def wall(self) -> int:
+        return int(self.words[self.first + WALL])
+
+    @wall.setter
+    def wall(self, cells: int) -> None:
+        self.words[self.first + WALL] = int(cells)
+        write_fits(self.words, self.first)
+
+    @property
+    def line_counts(self) -> tuple[int, ...]:
+        return tuple(line & 7 for line in self._lines())
+
+    @property
+    def line_colours(self) -> tuple[int, ...]:
+        return tuple(line >> 3 if line & 7 else NO_COLOUR for line in self._lines())
+
+    def _lines(self) -> list[int]:
+        lines = int(self.words[self.first + LINES])
+        return [lines >> 6 * row & FIELD for row in range(NUM_LINES)]
+
+    def set_line(self, row: int, colour: int, count: int) -> None:
+        """Sets the tiles of a pattern line; its colour does not matter where `count` is 0."""
+        line = count | colour << 3 if count else 0
+        lines = int(self.words[self.first + LINES]) & ~(FIELD << 6 * row)
+        self.words[self.first + LINES] = lines | line << 6 * row
+        write_fits(self.words, self.first)
+
+    @property
+    def floor(self) -> tuple[int, ...]:
+        tiles = int(self.words[self.first + FLOOR_TILES])
+        length = self.words[self.first + FLOOR_LENGTH]
+        return tuple(tiles >> 3 * slot & 7 for slot in range(length))
+
+    @floor.setter
+    def floor(self, tiles: Sequence[int]) -> None:
+        packed = sum(tile << 3 * slot for slot, tile in enumerate(tiles))
+        self.words[self.first + FLOOR_TILES] = packed
+        self.words[self.first + FLOOR_LENGTH] = len(tiles)
+
+    def key(self) -> tuple[int, ...]:
         """All of it, hashable."""
-        lines = (*self.line_colours, *self.line_counts)
-        return self.score, lines, self.wall, tuple(self.floor)
+        return tuple(map(int, self.words[self.first : self.first + PLAYER_WORDS]))
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; see `GameState.to_dict`."""
@@ -88,15 +171,16 @@ class Player:
             "score": self.score,
             "lines": [list(line) for line in zip(self.line_colours, self.line_counts, strict=True)],
             "wall": self.wall,
-            "floor": self.floor[:],
+            "floor": list(self.floor),
         }
 
 
 class GameState:
-    """A position of the game, between two moves.
+    """A position of the game, between two moves: a view of a packed state.
 
     Two states are equal when their positions are; the sources of the next tiles (`rng`, `draw`) do
-    not count, and copies share them. `new_game` makes the first state.
+    not count, and copies share them. `new_game` makes the first state. Attributes can be set;
+    sequences are copies of what the position holds.
 
     Attributes:
         num_players: 2 to 4.
@@ -109,40 +193,61 @@ class GameState:
         centre: tiles of the centre by colour.
         bag: tiles in the bag by colour.
         lid: tiles in the lid by colour: discarded, until the bag is empty.
-        players: the boards.
+        players: the boards; to set them copies those that are given.
         rng: draws the tiles of later rounds.
         draw: draws them instead, if not None.
+        words: the position itself; see `kernels.packed_state`.
     """
 
-    __slots__ = (
-        "bag",
-        "centre",
-        "current_player",
-        "draw",
-        "end",
-        "factories",
-        "lid",
-        "marker",
-        "num_players",
-        "players",
-        "rng",
-        "round",
-        "starting_player",
-    )
+    __slots__ = ("draw", "rng", "words")
 
-    num_players: int
-    current_player: int
-    starting_player: int
-    marker: int
-    round: int
-    end: End | None
-    factories: list[tuple[int, ...]]
-    centre: list[int]
-    bag: list[int]
-    lid: list[int]
-    players: list[Player]
+    first: Final = 0
+    words: PackedState
     rng: RandomSource
     draw: Draw | None
+
+    def __init__(self, words: PackedState, rng: RandomSource, draw: Draw | None = None) -> None:
+        self.words = words
+        self.rng = rng
+        self.draw = draw
+
+    num_players = _Word(NUM_PLAYERS)
+    current_player = _Word(CURRENT)
+    starting_player = _Word(START)
+    marker = _Word(HOLDER)
+    round = _Word(ROUND)
+    bag = _Tiles(BAG)
+    lid = _Tiles(LID)
+    centre = _Tiles(SOURCES + CENTRE)
+
+    @property
+    def end(self) -> End | None:
+        end = self.words[END]
+        return ENDS[end - 1] if end else None
+
+    @end.setter
+    def end(self, end: End | None) -> None:
+        self.words[END] = 0 if end is None else 1 + ENDS.index(end)
+
+    @property
+    def factories(self) -> tuple[tuple[int, ...], ...]:
+        dealt = self.words[SOURCES : SOURCES + num_factories(self.num_players)]
+        return tuple(tuple(unpack_tiles(tiles)) for tiles in dealt)
+
+    @factories.setter
+    def factories(self, factories: Sequence[Sequence[int]]) -> None:
+        missing = [()] * (CENTRE - len(factories))
+        for i, counts in enumerate([*factories, *missing]):
+            self.words[SOURCES + i] = pack_tiles(counts)
+
+    @property
+    def players(self) -> tuple[Player, ...]:
+        return tuple(Player(self.words, seat(i)) for i in range(self.num_players))
+
+    @players.setter
+    def players(self, players: Sequence[Player]) -> None:
+        for i, key in enumerate([player.key() for player in players]):
+            self.words[seat(i) : seat(i) + PLAYER_WORDS] = list(key)
 
     @property
     def phase(self) -> Phase:
@@ -152,7 +257,7 @@ class GameState:
     @property
     def is_over(self) -> bool:
         """Whether the game is over."""
-        return self.end is not None
+        return bool(self.words[END])
 
     @property
     def starting_player_next_round(self) -> int:
@@ -164,25 +269,16 @@ class GameState:
         """Points of every player so far."""
         return [player.score for player in self.players]
 
-    def copy(self) -> GameState:
+    def copy(self) -> Self:
         """An independent copy that draws from the same source."""
-        other = GameState.__new__(GameState)
-        other.num_players = self.num_players
-        other.current_player = self.current_player
-        other.starting_player = self.starting_player
-        other.marker = self.marker
-        other.round = self.round
-        other.end = self.end
-        other.factories = self.factories[:]
-        other.centre = self.centre[:]
-        other.bag = self.bag[:]
-        other.lid = self.lid[:]
-        other.players = [player.copy() for player in self.players]
-        other.rng = self.rng
-        other.draw = self.draw
+        other = self.__new__(type(self))
+        other.words, other.rng, other.draw = self.words.copy(), self.rng, self.draw
         return other
 
-    def rotated(self, player: int) -> GameState:
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def rotated(self, player: int) -> Self:
         """The same position with `player` in seat 0.
 
         Raises:
@@ -210,12 +306,8 @@ class GameState:
             f"current_player={self.current_player}, scores={self.scores}, end={self.end!r})"
         )
 
-    def _key(self) -> tuple[object, ...]:
-        return (
-            (self.current_player, self.starting_player, self.marker, self.round, self.end),
-            (*self.factories, tuple(self.centre), tuple(self.bag), tuple(self.lid)),
-            tuple(player.key() for player in self.players),
-        )
+    def _key(self) -> tuple[int, ...]:
+        return tuple(map(int, self.words))
 
     def to_dict(self) -> dict[str, object]:
         """Everything but `rng` and `draw`, as numbers, strings, lists and dicts, ready for JSON.
@@ -231,9 +323,9 @@ class GameState:
             "round": self.round,
             "end": self.end,
             "factories": [list(tiles) for tiles in self.factories],
-            "centre": self.centre[:],
-            "bag": self.bag[:],
-            "lid": self.lid[:],
+            "centre": list(self.centre),
+            "bag": list(self.bag),
+            "lid": list(self.lid),
             "players": [player.to_dict() for player in self.players],
         }
 
@@ -260,7 +352,7 @@ class GameState:
 
 def is_table_empty(state: GameState) -> bool:
     """Whether factories and centre hold no tiles: the round is over."""
-    return not any(state.centre) and not any(map(any, state.factories))
+    return not any(state.words[SOURCES : SOURCES + NUM_SOURCES])
 
 
 def read_state(
@@ -269,7 +361,7 @@ def read_state(
     """See `GameState.from_dict`."""
     if not isinstance(data, Mapping):
         _fail("data", "must be a mapping", data)
-    state = GameState()
+    state = GameState([0] * NUM_WORDS, checked_rng(rng), draw)
     state.num_players = _index(data, "num_players", MIN_PLAYERS, MAX_PLAYERS)
     last = state.num_players - 1
     state.current_player = _index(data, "current_player", 0, last)
@@ -287,8 +379,6 @@ def read_state(
     state.lid = _counts(_value(data, "lid"), "lid")
     players = _items(data, "players", state.num_players)
     state.players = [_player(player, f"players[{i}]") for i, player in enumerate(players)]
-    state.rng = checked_rng(rng)
-    state.draw = draw
     _check_tiles(state)
     return state
 
@@ -331,7 +421,7 @@ def _player(data: object, where: str) -> Player:
     player.wall = _index(data, "wall", 0, 2**25 - 1, where)
     for row, line in enumerate(_items(data, "lines", NUM_LINES, where)):
         colour, count = _pair(line, f"{where}.lines[{row}]", row)
-        player.line_colours[row], player.line_counts[row] = colour, count
+        player.set_line(row, colour, count)
         if count and player.wall >> 5 * row + column_of(row, colour) & 1:
             _fail(f"{where}.lines[{row}]", "must not have a colour of its wall row", line)
     floor = _value(data, "floor", where)

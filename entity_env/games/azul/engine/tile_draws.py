@@ -47,22 +47,6 @@ def deal_numbers(rng: RandomSource, count: int) -> NDArray[np.float64]:
     return numbers
 
 
-def uniform_draw(uniforms: NDArray[np.float64]) -> Draw:
-    """Draws uniformly without replacement, tile k by number k of those given."""
-    numbers = iter(uniforms.tolist())
-
-    def draw(counts: tuple[int, ...]) -> int:
-        # Below sum(counts): the largest number below 1 times n rounds to less than n.
-        left = int(next(numbers) * sum(counts))
-        colour = 0
-        while left >= counts[colour]:
-            left -= counts[colour]
-            colour += 1
-        return colour
-
-    return draw
-
-
 _WORD: Final = 2**64 - 1
 
 

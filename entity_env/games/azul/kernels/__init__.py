@@ -1,4 +1,5 @@
-"""Azul compiled, on states packed into words: rules, features, players, batches.
+"""Azul on states packed into words: rules, observations, entities, heuristics, search, batches.
 
-Only numba code belongs here; `engine` and `players` have the readable reference of each.
+Each is written once, as ordinary Python that numba can compile (`kernel`). What people call is in
+`engine`, `players` and the modules above; here are functions, and `NamedTuple`s of arrays.
 """

@@ -1,18 +1,28 @@
-"""The rules on the packed state, compiled; `engine.engine` is the reference.
+"""The rules, on the packed state, whose words all functions change in place; see `packed_state`.
 
-All functions change the words in place; see `packed_state`.
+A move is `make_move`: `take_packed`, and then `pass_turn`, or after the last tile `end_round`,
+after which `deal_packed` begins the next round, if there is one. Official rules of the base game;
+where they are silent: a marker taken with a full floor costs nothing, if it was not taken the old
+starter begins again, and a game in which no wall can ever change again is over. The same rules,
+written to be read, are `tests/games/azul/oracle.py`, with which tests compare these.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.core.numba_utils import compiled, count_bits
 from entity_env.games.azul.engine import rules
-from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, MARKER, NOBODY
+from entity_env.games.azul.engine.rules import (
+    CENTRE,
+    COLOUR_CELLS,
+    FLOOR,
+    FLOOR_COSTS,
+    FLOOR_SLOTS,
+    MARKER,
+    NOBODY,
+)
+from entity_env.games.azul.kernels.kernel import bits_of, kernel
 from entity_env.games.azul.kernels.packed_state import (
     BAG,
     CURRENT,
@@ -25,6 +35,7 @@ from entity_env.games.azul.kernels.packed_state import (
     LID,
     LINES,
     NUM_PLAYERS,
+    NUM_WORDS,
     ONES,
     PLAYER_WORDS,
     PLAYERS,
@@ -36,63 +47,48 @@ from entity_env.games.azul.kernels.packed_state import (
     PackedState,
 )
 
+Mask: TypeAlias = Any
+"""`(300,)` bool, or a list: which actions are legal."""
+
 _LINE_FITS: Final = ONES * 31
 """The bits of `fits` that are lines."""
 _FIRST_COLUMN: Final = rules.COLUMNS[0]
-_FLOOR_COSTS: Final = np.array(rules.FLOOR_COSTS)
-_COLOUR_CELLS: Final = np.array(rules.COLOUR_CELLS)
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
 """Values of the word `END`: indices in `state.ENDS`, from 1."""
 
 
-def _runs() -> NDArray[np.int64]:
-    """`(32, 5)`: how long the run through a place of five becomes when it is filled."""
-    runs = np.ones((32, 5), np.int64)
-    for cells in range(32):
-        for place in range(5):
-            up = cells >> place + 1
-            down = [cells >> i & 1 for i in range(place - 1, -1, -1)]
-            runs[cells, place] += (~up & up + 1).bit_length() - 1
-            runs[cells, place] += (*down, 0).index(0)
-    return runs
+def _run_through(cells: int, place: int) -> int:
+    """How long the run through a place of five becomes when it is filled."""
+    up = cells >> place + 1
+    down = [cells >> i & 1 for i in range(place - 1, -1, -1)]
+    return (~up & up + 1).bit_length() + (*down, 0).index(0)
 
 
-def _open() -> NDArray[np.int64]:
-    """`(5, 32)`: what an empty line adds to `fits`, by its row and the cells of that row."""
-    fits = np.zeros((5, 32), np.int64)
-    for row in range(5):
-        for cells in range(32):
-            for colour in range(5):
-                if not cells >> rules.column_of(row, colour) & 1:
-                    fits[row, cells] |= 1 << 6 * colour + row
-    return fits
+def _open_to(row: int, cells: int) -> int:
+    """What an empty line adds to `fits`, by its row and the cells of that row."""
+    missing = [c for c in range(5) if not cells >> rules.column_of(row, c) & 1]
+    return sum(1 << 6 * colour + row for colour in missing)
 
 
-_RUNS: Final = _runs()
-_OPEN: Final = _open()
+_RUNS: Final = tuple(_run_through(cells, place) for cells in range(32) for place in range(5))
+_OPEN: Final = tuple(_open_to(row, cells) for row in range(5) for cells in range(32))
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def seat(player: int) -> int:
     """The first word of a player."""
     return PLAYERS + PLAYER_WORDS * player
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def num_factories_packed(words: PackedState) -> int:
     """The number of factories."""
     count: int = 2 * words[NUM_PLAYERS] + 1
     return count
 
 
-@compiled(inline=True)
-def bits_of(number: int) -> int:
-    """The number of set bits of a number, 0 or more."""
-    return int(count_bits(np.uint64(number)))
-
-
-@compiled(inline=True)
+@kernel(inline=True)
 def colour_fields(tiles: int) -> int:
     """All 6 bits of every colour of which there are tiles."""
     some = tiles | tiles >> 1
@@ -100,21 +96,34 @@ def colour_fields(tiles: int) -> int:
     return ((some | tiles >> 4) & ONES) * FIELD
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def fits_of(words: PackedState) -> int:
     """`fits` of the current player; 0 when the game is over, since nothing is legal."""
     fits: int = 0 if words[END] else words[seat(words[CURRENT]) + FITS]
     return fits
 
 
-@compiled(inline=True)
+@kernel(inline=True)
+def write_fits(words: PackedState, me: int) -> None:
+    """Sets what fits where on a board by its lines and its wall, after they were set."""
+    fits = ONES << FLOOR
+    for row in range(5):
+        line = words[me + LINES] >> 6 * row & FIELD
+        if line & 7 == 0:
+            fits |= _OPEN[32 * row + (words[me + WALL] >> 5 * row & 31)]
+        elif line & 7 <= row:
+            fits |= 1 << 6 * (line >> 3) + row
+    words[me + FITS] = fits
+
+
+@kernel(inline=True)
 def is_legal_packed(words: PackedState, source: int, choice: int) -> bool:
     """Whether a move is legal; `choice` is `6 * colour + destination`."""
     return (fits_of(words) & colour_fields(words[SOURCES + source])) >> choice & 1 == 1
 
 
-@compiled(inline=True)
-def write_mask(words: PackedState, mask: NDArray[np.bool_]) -> None:
+@kernel(inline=True)
+def write_mask(words: PackedState, mask: Mask) -> None:
     """Sets what is legal in a mask of 300 that is False everywhere."""
     fits = fits_of(words)
     for source in range(10):
@@ -125,7 +134,21 @@ def write_mask(words: PackedState, mask: NDArray[np.bool_]) -> None:
             moves &= moves - 1
 
 
-@compiled(inline=True)
+@kernel(inline=True)
+def write_ids(words: PackedState, ids: list[int]) -> int:
+    """Writes the ids that are legal, in ascending order; returns their number."""
+    fits = fits_of(words)
+    count = 0
+    for source in range(10):
+        moves = fits & colour_fields(words[SOURCES + source])
+        while moves:
+            ids[count] = 30 * source + bits_of((moves & -moves) - 1)
+            count += 1
+            moves &= moves - 1
+    return count
+
+
+@kernel(inline=True)
 def take_packed(words: PackedState, source: int, choice: int) -> bool:
     """Makes a legal move, but does not pass the turn; returns whether the table is empty."""
     colour = choice // 6
@@ -152,7 +175,7 @@ def take_packed(words: PackedState, source: int, choice: int) -> bool:
     return left == 0
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int:
     """Tiles to a pattern line; returns how many it took."""
     held = words[me + LINES] >> 6 * row & 7
@@ -165,7 +188,7 @@ def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int
     return placed
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
     """Tiles to the floor; returns how many it took."""
     length = words[me + FLOOR_LENGTH]
@@ -176,20 +199,20 @@ def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
     return dropped
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def pass_turn(words: PackedState) -> None:
     """The next player's turn."""
     after = words[CURRENT] + 1
     words[CURRENT] = 0 if after == words[NUM_PLAYERS] else after
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def tile_walls_packed(words: PackedState) -> None:
     """Moves full lines to the walls, scores, and clears the floors."""
     for player in range(words[NUM_PLAYERS]):
         me = seat(player)
         gain = _tile_wall(words, me)
-        cost = _FLOOR_COSTS[words[me + FLOOR_LENGTH]]
+        cost = FLOOR_COSTS[words[me + FLOOR_LENGTH]]
         words[me + SCORE] = max(0, words[me + SCORE] + gain - cost)
         floor = words[me + FLOOR_TILES]
         for slot in range(words[me + FLOOR_LENGTH]):
@@ -200,7 +223,7 @@ def tile_walls_packed(words: PackedState) -> None:
         words[me + FLOOR_LENGTH] = 0
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def _tile_wall(words: PackedState, me: int) -> int:
     """One tile of each full line to the wall, the others to the lid; returns the points."""
     gain = 0
@@ -212,37 +235,37 @@ def _tile_wall(words: PackedState, me: int) -> int:
             column = colour + row - 5 * (colour + row >= 5)
             gain += placement_points_packed(wall, row, column)
             wall |= 1 << 5 * row + column
-            fits |= _OPEN[row, wall >> 5 * row & 31]
+            fits |= _OPEN[32 * row + (wall >> 5 * row & 31)]
             lines &= ~(FIELD << 6 * row)
             words[LID] += row << 6 * colour
     words[me + LINES], words[me + WALL], words[me + FITS] = lines, wall, fits
     return gain
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def placement_points_packed(wall: int, row: int, column: int) -> int:
     """Points for a tile, by the wall before it is placed."""
     # The bits of the column, 5 apart, side by side: bit 5 i times bit 16 - 4 i is bit 16 + i.
     cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
-    across = _RUNS[wall >> 5 * row & 31, column]
-    down = _RUNS[cells, row]
+    across = _RUNS[5 * (wall >> 5 * row & 31) + column]
+    down = _RUNS[5 * cells + row]
     points: int = across * (across > 1) + down * (down > 1)
     return max(1, points)
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def rows_of(wall: int) -> int:
     """How many rows are full."""
     return bits_of(wall & wall >> 1 & wall >> 2 & wall >> 3 & wall >> 4 & _FIRST_COLUMN)
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def bonus_points_packed(wall: int) -> int:
     """Points for full rows and columns and complete colours."""
     columns = bits_of(wall & wall >> 5 & wall >> 10 & wall >> 15 & wall >> 20 & 31)
     colours = 0
     for colour in range(5):
-        colours += wall & _COLOUR_CELLS[colour] == _COLOUR_CELLS[colour]
+        colours += wall & COLOUR_CELLS[colour] == COLOUR_CELLS[colour]
     return (
         rules.ROW_BONUS * rows_of(wall)
         + rules.COLUMN_BONUS * columns
@@ -250,7 +273,7 @@ def bonus_points_packed(wall: int) -> int:
     )
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def end_of_game_packed(words: PackedState) -> int:
     """What `END` becomes after a tiling; 0 if the game goes on."""
     rows = fits = 0
@@ -265,7 +288,7 @@ def end_of_game_packed(words: PackedState) -> int:
     return NO_PROGRESS if colours else NO_TILES
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def end_round(words: PackedState) -> bool:
     """Ends a round after the last move, without the next deal; returns whether the game is over."""
     tile_walls_packed(words)
@@ -282,10 +305,21 @@ def end_round(words: PackedState) -> bool:
     return False
 
 
-@compiled(inline=True)
+@kernel(inline=True)
+def make_move(words: PackedState, source: int, choice: int) -> bool:
+    """Makes a legal move; returns whether a round has ended, and must be dealt if `END` is 0."""
+    if take_packed(words, source, choice):
+        end_round(words)
+        return True
+    pass_turn(words)
+    return False
+
+
+@kernel(inline=True)
 def start_game(words: PackedState, num_players: int, starting_player: int) -> None:
     """A game before its first deal."""
-    words[:] = 0
+    for i in range(NUM_WORDS):
+        words[i] = 0
     words[NUM_PLAYERS] = num_players
     words[CURRENT] = words[START] = starting_player
     words[HOLDER] = NOBODY
@@ -295,8 +329,17 @@ def start_game(words: PackedState, num_players: int, starting_player: int) -> No
         words[seat(player) + FITS] = ONES * FIELD
 
 
-@compiled(inline=True)
-def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
+@kernel(inline=True)
+def refill_bag(words: PackedState) -> int:
+    """Moves the lid into the bag if that is empty; returns how many tiles the bag has then."""
+    if words[BAG] == 0:
+        words[BAG] = words[LID]
+        words[LID] = 0
+    return num_tiles(words[BAG])
+
+
+@kernel(inline=True)
+def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
     """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
     left = num_tiles(words[BAG])
     k = 0
@@ -304,12 +347,10 @@ def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
         tiles = 0
         for _ in range(rules.TILES_PER_FACTORY):
             if left == 0:
-                words[BAG] = words[LID]
-                words[LID] = 0
-                left = num_tiles(words[BAG])
+                left = refill_bag(words)
                 if left == 0:
                     break
-            tile = 1 << 6 * _colour_at(words[BAG], int(uniforms[k] * left))
+            tile = 1 << 6 * colour_at(words[BAG], int(uniforms[k] * left))
             words[BAG] -= tile
             tiles += tile
             left -= 1
@@ -317,8 +358,8 @@ def deal_packed(words: PackedState, uniforms: NDArray[np.float64]) -> None:
         words[SOURCES + factory] = tiles
 
 
-@compiled(inline=True)
-def _colour_at(bag: int, place: int) -> int:
+@kernel(inline=True)
+def colour_at(bag: int, place: int) -> int:
     """The colour of a tile of the bag, sorted by colour."""
     end = bag & FIELD
     colour = int(place >= end)
@@ -328,7 +369,7 @@ def _colour_at(bag: int, place: int) -> int:
     return colour
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def num_tiles(tiles: int) -> int:
     """The number of packed tiles."""
     total = 0

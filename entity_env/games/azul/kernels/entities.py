@@ -1,22 +1,24 @@
-"""Entities of a position as rows of features, compiled; `games.azul.entities` is the reference."""
+"""Entities of a position as rows of features, in the order of the fields of `azul.entities`."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.core.numba_utils import compiled
-from entity_env.games.azul.engine import rules
-from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
+from entity_env.games.azul.engine.rules import (
+    CENTRE,
+    COLOUR_CELLS,
+    COLUMNS,
+    FLOOR,
+    FLOOR_COSTS,
+    FLOOR_SLOTS,
+    NOBODY,
+    ROWS,
+)
 from entity_env.games.azul.kernels.engine import (
-    bits_of,
     colour_fields,
     fits_of,
     num_factories_packed,
     num_tiles,
-    pass_turn,
     seat,
 )
 from entity_env.games.azul.kernels.heuristics import (
@@ -24,6 +26,7 @@ from entity_env.games.azul.kernels.heuristics import (
     pending_points_call,
     pending_wall_call,
 )
+from entity_env.games.azul.kernels.kernel import bits_of, kernel
 from entity_env.games.azul.kernels.packed_state import (
     BAG,
     CURRENT,
@@ -42,7 +45,8 @@ from entity_env.games.azul.kernels.packed_state import (
     PackedState,
 )
 
-Rows = NDArray[np.float32]
+Rows: TypeAlias = Any
+"""Rows of float32, or lists."""
 
 _SOURCE, _COLOUR, _COUNT, _DESTINATION, _TO_FLOOR, _PLACED, _OVERFLOW = 0, 1, 6, 7, 8, 9, 10
 _TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13, 14, 15, 20, 21
@@ -51,10 +55,6 @@ _ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _GROUPS, _CENTRE = 27, 28, 29, 
 _MY_LINES, _NEXT_LINES, _MY_DROP, _NEXT_DROP, _NEXT_HELD, _NEXT_ROOM = 38, 43, 48, 49, 50, 51
 """Columns of the features, the first one of colours and of lines."""
 
-_COSTS: Final = np.array(rules.FLOOR_COSTS)
-_ROWS: Final = np.array(rules.ROWS)
-_COLUMNS: Final = np.array(rules.COLUMNS)
-_COLOURS: Final = np.array(rules.COLOUR_CELLS)
 _NOTHING: Final = -(2**62)
 
 
@@ -65,20 +65,21 @@ class Scratch(NamedTuple):
         sources: `(10,)`, after a group was taken.
         most, least: `(5,)`, the largest and the smallest group of each colour then, or 0.
         points: `(30,)`, what full lines would bring to the player.
+        group: `(52,)`, features that all moves with a group have in common.
     """
 
     sources: PackedState
-    most: NDArray[np.int64]
-    least: NDArray[np.int64]
+    most: list[int]
+    least: list[int]
     points: Worths
+    group: list[int]
 
 
-def new_scratch() -> Scratch:
-    """Working memory for `write_options`."""
-    return Scratch(*(np.zeros(size, np.int64) for size in (10, 5, 5, 30)))
+SCRATCH_SIZES: Final = (10, 5, 5, 30, 52)
+"""Sizes of the arrays of a `Scratch`."""
 
 
-@compiled()
+@kernel()
 def _write_points(words: PackedState, me: int, points: Worths) -> None:
     """What each line would bring, full of a colour that fits, if the round ended now."""
     before = pending_points_call(words, me, 5, 0)
@@ -91,7 +92,7 @@ def _write_points(words: PackedState, me: int, points: Worths) -> None:
                 points[at] = pending_points_call(words, me, row, colour) - before
 
 
-@compiled()
+@kernel()
 def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) -> int:
     """Writes what lies there after a group was taken; returns how many groups there are."""
     after, most, least = scratch.sources, scratch.most, scratch.least
@@ -115,10 +116,8 @@ def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) 
     return groups
 
 
-@compiled()
-def _write_completed(
-    words: PackedState, me: int, most: NDArray[np.int64], first: int, out: Rows
-) -> None:
+@kernel()
+def _write_completed(words: PackedState, me: int, most: list[int], first: int, out: Rows) -> None:
     """For each line of a player, of how many colours a group is large enough to complete it."""
     fits, lines = words[me + FITS], words[me + LINES]
     for row in range(5):
@@ -129,8 +128,8 @@ def _write_completed(
         out[first + row] = count
 
 
-@compiled()
-def _least_drop(words: PackedState, me: int, least: NDArray[np.int64], but: int) -> int:
+@kernel()
+def _least_drop(words: PackedState, me: int, least: list[int], but: int) -> int:
     """The fewest tiles of a group for which no line of a player has room, one line left out."""
     fits, lines = words[me + FITS], words[me + LINES]
     fewest = -1
@@ -145,11 +144,11 @@ def _least_drop(words: PackedState, me: int, least: NDArray[np.int64], but: int)
     return max(0, fewest)
 
 
-@compiled()
+@kernel()
 def _write_option(
     words: PackedState, source: int, choice: int, scratch: Scratch, out: Rows
 ) -> None:
-    """All features but those of `_write_others`, `_write_left` and the number of groups."""
+    """All features but those of `_write_others` and `_write_left`."""
     colour = choice // 6
     row = choice - 6 * colour
     me = seat(words[CURRENT])
@@ -162,7 +161,7 @@ def _write_option(
     completes = row != FLOOR and placed == room
     length = words[me + FLOOR_LENGTH]
     after = min(FLOOR_SLOTS, length + marker + count - placed)
-    for i in range(_NEXT_ROOM + 1):
+    for i in range(_ENDS_ROUND):
         out[i] = 0
     out[_SOURCE] = source
     out[_COLOUR + colour] = 1
@@ -173,7 +172,7 @@ def _write_option(
     out[_OVERFLOW] = count - placed
     out[_TAKES_MARKER] = marker
     out[_COMPLETES] = completes
-    out[_COST] = _COSTS[after] - _COSTS[length]
+    out[_COST] = FLOOR_COSTS[after] - FLOOR_COSTS[length]
     out[_LEFT] = room - placed
     out[_REST] = num_tiles(tiles) - count
     if row == FLOOR:
@@ -184,14 +183,14 @@ def _write_option(
         out[_POINTS] = scratch.points[choice]
     out[_LINE + row] = 1
     out[_IS_FRESH] = held == 0
-    out[_ROW_TILES] = bits_of(wall & _ROWS[row])
-    out[_COLUMN_TILES] = bits_of(wall & _COLUMNS[column])
-    out[_COLOUR_TILES] = bits_of(wall & _COLOURS[colour])
+    out[_ROW_TILES] = bits_of(wall & ROWS[row])
+    out[_COLUMN_TILES] = bits_of(wall & COLUMNS[column])
+    out[_COLOUR_TILES] = bits_of(wall & COLOUR_CELLS[colour])
     out[_FILLS_ROW] = completes and out[_ROW_TILES] == 4
     out[_LINE_POINTS] = scratch.points[choice]
 
 
-@compiled()
+@kernel()
 def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> None:
     """Features of the other groups of the colour."""
     colour = choice // 6
@@ -207,19 +206,18 @@ def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> No
     out[_ENOUGH] = enough
 
 
-@compiled()
-def _write_left(
-    words: PackedState, me: int, rival: int, choice: int, scratch: Scratch, out: Rows
+@kernel()
+def _write_group_left(
+    words: PackedState, me: int, rival: int, colour: int, groups: int, scratch: Scratch
 ) -> None:
-    """Features of what is left once the group is taken, and of the next player's lines."""
-    colour = choice // 6
-    row = choice - 6 * colour
+    """Features of what is left once a group is taken, and of the next player's lines."""
+    out = scratch.group
+    out[_GROUPS] = groups
+    out[_ENDS_ROUND] = int(groups == 0)
     _write_completed(words, me, scratch.most, _MY_LINES, out)
-    if row != FLOOR:
-        out[_MY_LINES + row] = 0
     _write_completed(words, rival, scratch.most, _NEXT_LINES, out)
-    out[_MY_DROP] = _least_drop(words, me, scratch.least, row)
     out[_NEXT_DROP] = _least_drop(words, rival, scratch.least, FLOOR)
+    out[_NEXT_HELD] = out[_NEXT_ROOM] = 0
     for i in range(5):
         out[_CENTRE + i] = scratch.sources[CENTRE] >> 6 * i & FIELD
         line = words[rival + LINES] >> 6 * i & FIELD
@@ -229,19 +227,29 @@ def _write_left(
             out[_NEXT_ROOM] += i + 1 - held
 
 
-@compiled()
+@kernel()
+def _write_left(words: PackedState, me: int, choice: int, scratch: Scratch, out: Rows) -> None:
+    """The features of the group, and those of the lines but the one that the tiles go to."""
+    row = choice % 6
+    out[_ENDS_ROUND] = scratch.group[_ENDS_ROUND]
+    for i in range(_GROUPS, _NEXT_ROOM + 1):
+        out[i] = scratch.group[i]
+    if row != FLOOR:
+        out[_MY_LINES + row] = 0
+    out[_MY_DROP] = _least_drop(words, me, scratch.least, row)
+
+
+@kernel()
 def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
     """Writes the legal moves in the order of their ids; returns their number."""
-    player = words[CURRENT]
-    pass_turn(words)
-    me, rival = seat(player), seat(words[CURRENT])
-    words[CURRENT] = player
+    player, num_players = words[CURRENT], words[NUM_PLAYERS]
+    me, rival = seat(player), seat((player + 1) % num_players)
     _write_points(words, me, scratch.points)
     fits = fits_of(words)
     at = 0
     for source in range(10):
         moves = fits & colour_fields(words[SOURCES + source])
-        last, groups = -1, 0
+        last = -1
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
@@ -249,13 +257,12 @@ def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
             if colour != last:
                 last = colour
                 groups = _take_group(words, source, colour, scratch)
+                _write_group_left(words, me, rival, colour, groups, scratch)
             one = out[at]
             at += 1
             _write_option(words, source, choice, scratch, one)
             _write_others(words, source, choice, one)
-            _write_left(words, me, rival, choice, scratch, one)
-            one[_GROUPS] = groups
-            one[_ENDS_ROUND] = groups == 0
+            _write_left(words, me, choice, scratch, one)
     return at
 
 
@@ -271,24 +278,24 @@ class EntityRows(NamedTuple):
     option: Rows
 
 
-@compiled()
+@kernel()
 def _standing(words: PackedState, player: int) -> int:
-    """`entities.standing_of`."""
+    """Points of a player if the round ended now, without the limit at 0."""
     me = seat(player)
     points = words[me + SCORE] + pending_points_call(words, me, 5, 0)
-    return int(points - _COSTS[words[me + FLOOR_LENGTH]])
+    return int(points - FLOOR_COSTS[words[me + FLOOR_LENGTH]])
 
 
-@compiled()
+@kernel()
 def _fullest_row(words: PackedState, player: int) -> int:
     wall = pending_wall_call(words, seat(player))
     most = 0
     for i in range(5):
-        most = max(most, bits_of(wall & _ROWS[i]))
+        most = max(most, bits_of(wall & ROWS[i]))
     return most
 
 
-@compiled()
+@kernel()
 def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
     """The room of each line of a player, and what begun ones would bring."""
     before = pending_points_call(words, me, 5, 0)
@@ -301,7 +308,7 @@ def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
             out[first + 5 + row] = pending_points_call(words, me, row, line >> 3) - before
 
 
-@compiled()
+@kernel()
 def _write_table(words: PackedState, player: int, out: Rows) -> None:
     num_players = words[NUM_PLAYERS]
     out[0] = words[ROUND]
@@ -330,7 +337,7 @@ def _write_table(words: PackedState, player: int, out: Rows) -> None:
     _write_lines(words, rival, 30, out)
 
 
-@compiled()
+@kernel()
 def _write_source(words: PackedState, source: int, out: Rows) -> None:
     tiles = words[SOURCES + source]
     out[0] = source == CENTRE
@@ -340,7 +347,7 @@ def _write_source(words: PackedState, source: int, out: Rows) -> None:
     out[7] = source == CENTRE and words[HOLDER] == NOBODY
 
 
-@compiled()
+@kernel()
 def _write_group(words: PackedState, source: int, colour: int, out: Rows) -> None:
     tiles = words[SOURCES + source]
     count = tiles >> 6 * colour & FIELD
@@ -354,24 +361,24 @@ def _write_group(words: PackedState, source: int, colour: int, out: Rows) -> Non
     out[9] = num_tiles(tiles) - count
 
 
-@compiled()
+@kernel()
 def _write_seat(words: PackedState, player: int, place: int, out: Rows) -> None:
     me = seat(player)
     length = words[me + FLOOR_LENGTH]
-    cost = _COSTS[length]
+    cost = FLOOR_COSTS[length]
     starts_next = words[START] if words[HOLDER] == NOBODY else words[HOLDER]
     out[0] = place
     out[1] = words[me + SCORE]
     out[2] = length
     out[3] = cost
-    out[4] = _COSTS[min(FLOOR_SLOTS, length + 1)] - cost
+    out[4] = FLOOR_COSTS[min(FLOOR_SLOTS, length + 1)] - cost
     out[5] = words[HOLDER] == player
     out[6] = starts_next == player
     out[7] = pending_points_call(words, me, 5, 0)
     out[8] = _fullest_row(words, player)
 
 
-@compiled()
+@kernel()
 def _write_line(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
     line = words[seat(player) + LINES] >> 6 * row & FIELD
     count = line & 7
@@ -384,7 +391,7 @@ def _write_line(words: PackedState, player: int, place: int, row: int, out: Rows
     out[9] = row + 1 - count
 
 
-@compiled()
+@kernel()
 def _write_wall_row(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
     cells = words[seat(player) + WALL] >> 5 * row & 31
     out[0] = place
@@ -395,17 +402,16 @@ def _write_wall_row(words: PackedState, player: int, place: int, row: int, out: 
         out[7 + i] = cells >> column & 1
 
 
-@compiled()
-def write_entities(
-    words: PackedState, at: NDArray[np.int64], shown: EntityRows, scratch: Scratch
-) -> tuple[int, int]:
-    """Writes a position for the current player; returns the numbers of groups and options.
+@kernel()
+def write_table(
+    words: PackedState, player: int, first: int, first_group: int, shown: EntityRows
+) -> int:
+    """Writes what a player sees of a position but the options; returns the number of groups.
 
-    `at`, `(3,)`, counts the positions, groups and options that `shown` already holds.
+    `shown` already holds `first` positions, and `first_group` groups.
     """
-    me, num_players, sources = words[CURRENT], words[NUM_PLAYERS], num_factories_packed(words) + 1
-    first = at[0]
-    _write_table(words, me, shown.table[first])
+    num_players, sources = words[NUM_PLAYERS], num_factories_packed(words) + 1
+    _write_table(words, player, shown.table[first])
     for i in range(sources):
         source = CENTRE if i == sources - 1 else i
         _write_source(words, source, shown.source[first * sources + i])
@@ -413,15 +419,27 @@ def write_entities(
     for source in range(10):
         for colour in range(5):
             if words[SOURCES + source] >> 6 * colour & FIELD:
-                _write_group(words, source, colour, shown.group[at[1] + groups])
+                _write_group(words, source, colour, shown.group[first_group + groups])
                 groups += 1
     for place in range(num_players):
-        player = (me + place) % num_players
+        other = (player + place) % num_players
         board = first * num_players + place
-        _write_seat(words, player, place, shown.seat[board])
+        _write_seat(words, other, place, shown.seat[board])
         for row in range(5):
-            _write_line(words, player, place, row, shown.line[5 * board + row])
-            _write_wall_row(words, player, place, row, shown.wall_row[5 * board + row])
+            _write_line(words, other, place, row, shown.line[5 * board + row])
+            _write_wall_row(words, other, place, row, shown.wall_row[5 * board + row])
+    return groups
+
+
+@kernel()
+def write_entities(
+    words: PackedState, at: list[int], shown: EntityRows, scratch: Scratch
+) -> tuple[int, int]:
+    """Writes a position for the current player; returns the numbers of groups and options.
+
+    `at`, `(3,)`, counts the positions, groups and options that `shown` already holds.
+    """
+    groups = write_table(words, words[CURRENT], at[0], at[1], shown)
     options = write_options(words, scratch, shown.option[at[2] :])
     at[0] += 1
     at[1] += groups

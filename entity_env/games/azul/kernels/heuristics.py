@@ -1,22 +1,36 @@
-"""Values of moves and boards, compiled; see `players.heuristics`, the reference."""
+"""Heuristic values of moves and boards, for agents and for search.
+
+The unit is a hundredth of a point, so that everything is an integer.
+
+The value of a move is that of its tiles on a line, less the cost of the floor. Tiles that complete
+a line have the value of the line, others half of their share of it. Two values of a line:
+
+greedy: the points that it adds to the next tiling, and its share of rows, columns and colours: the
+    k-th tile of five counts `(2 k - 1) / 25` of the bonus.
+rush: 6 points for the uppermost, one less for each below: the game ends when a row is full.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.core.numba_utils import compiled
 from entity_env.games.azul.engine import rules
-from entity_env.games.azul.engine.rules import CENTRE, FLOOR, FLOOR_SLOTS, NOBODY
+from entity_env.games.azul.engine.rules import (
+    CENTRE,
+    COLOUR_CELLS,
+    COLUMNS,
+    FLOOR,
+    FLOOR_SLOTS,
+    NOBODY,
+    ROWS,
+)
 from entity_env.games.azul.kernels.engine import (
-    bits_of,
     colour_fields,
     fits_of,
     placement_points_packed,
     seat,
 )
+from entity_env.games.azul.kernels.kernel import bits_of, kernel, new_ints
 from entity_env.games.azul.kernels.packed_state import (
     CURRENT,
     FIELD,
@@ -29,23 +43,28 @@ from entity_env.games.azul.kernels.packed_state import (
     WALL,
     PackedState,
 )
-from entity_env.games.azul.players.heuristics import POINT, RUSH_STEP, RUSH_TOP, SHARE
+
+POINT: Final = 100
+"""One point, in the unit of values."""
+SHARE: Final = POINT // 25
+RUSH_TOP: Final = 600
+RUSH_STEP: Final = 100
 
 GREEDY, RUSH = 0, 1
-"""Values of a line, see `players.heuristics`."""
+"""Values of a line, see the module."""
 
-_COSTS: Final = POINT * np.array(rules.FLOOR_COSTS)
-_ROWS: Final = np.array(rules.ROWS)
-_COLUMNS: Final = np.array(rules.COLUMNS)
-_COLOURS: Final = np.array(rules.COLOUR_CELLS)
+_COSTS: Final = tuple(POINT * cost for cost in rules.FLOOR_COSTS)
 
-Worths = NDArray[np.int64]
-"""`(30,)` int64: the value of a complete line, by `6 * colour + row`."""
+Worths: TypeAlias = list[int]
+"""The value of a complete line, by `6 * colour + row`; 30 of them."""
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def pending_points_packed(words: PackedState, me: int, row: int, colour: int) -> int:
-    """`heuristics.pending_points`; row 5 for no line more."""
+    """Points for the tiles that a player would place if the round ended now, without the floor.
+
+    A line `row` of this colour counts as complete, too, if `row` is below 5.
+    """
     points = 0
     lines, wall = words[me + LINES], words[me + WALL]
     for i in range(5):
@@ -58,9 +77,9 @@ def pending_points_packed(words: PackedState, me: int, row: int, colour: int) ->
     return points
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def pending_wall_packed(words: PackedState, me: int) -> int:
-    """`heuristics.pending_wall`."""
+    """The wall as it would be if the round ended now."""
     lines, wall = words[me + LINES], words[me + WALL]
     for i in range(5):
         line = lines >> 6 * i & FIELD
@@ -70,19 +89,19 @@ def pending_wall_packed(words: PackedState, me: int) -> int:
     return int(wall)
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def greedy_worth_packed(
     words: PackedState, me: int, row: int, colour: int, before: int, wall: int
 ) -> int:
-    """`heuristics.greedy_worth`, given the pending points and wall."""
+    """The greedy value of a line, given the pending points and wall."""
     column = colour + row - 5 * (colour + row >= 5)
-    share = rules.ROW_BONUS * (2 * bits_of(wall & _ROWS[row]) + 1)
-    share += rules.COLUMN_BONUS * (2 * bits_of(wall & _COLUMNS[column]) + 1)
-    share += rules.COLOUR_BONUS * (2 * bits_of(wall & _COLOURS[colour]) + 1)
+    share = rules.ROW_BONUS * (2 * bits_of(wall & ROWS[row]) + 1)
+    share += rules.COLUMN_BONUS * (2 * bits_of(wall & COLUMNS[column]) + 1)
+    share += rules.COLOUR_BONUS * (2 * bits_of(wall & COLOUR_CELLS[colour]) + 1)
     return POINT * (pending_points_packed(words, me, row, colour) - before) + SHARE * share
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
     """Values of lines for the current player, where tiles fit."""
     me = seat(words[CURRENT])
@@ -98,7 +117,7 @@ def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
                     worths[at] = greedy_worth_packed(words, me, row, colour, before, wall)
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> int:
     """The value of a legal move; `choice` is `6 * colour + destination`."""
     me = seat(words[CURRENT])
@@ -118,7 +137,7 @@ def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> 
     return value - cost
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
     """The legal move of the highest value, of equals the first: source and choice."""
     write_worths(words, idea, worths)
@@ -138,28 +157,29 @@ def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
 # Not inline: code that calls these in several places would take minutes to compile.
 
 
-@compiled()
+@kernel()
 def pending_points_call(words: PackedState, me: int, row: int, colour: int) -> int:
     """`pending_points_packed` as a call."""
     return pending_points_packed(words, me, row, colour)
 
 
-@compiled()
+@kernel()
 def pending_wall_call(words: PackedState, me: int) -> int:
     """`pending_wall_packed` as a call."""
     return pending_wall_packed(words, me)
 
 
-@compiled()
+@kernel()
 def potential_packed(words: PackedState, player: int) -> int:
-    """`heuristics.potential`."""
+    """The value of a board: score, pending points less the floor, and shares of the final bonuses
+    and of started lines."""
     me = seat(player)
     before, wall = pending_points_call(words, me, 5, 0), pending_wall_call(words, me)
     value = POINT * (words[me + SCORE] + before) - _COSTS[words[me + FLOOR_LENGTH]]
     for i in range(5):
-        share = rules.ROW_BONUS * bits_of(wall & _ROWS[i]) ** 2
-        share += rules.COLUMN_BONUS * bits_of(wall & _COLUMNS[i]) ** 2
-        share += rules.COLOUR_BONUS * bits_of(wall & _COLOURS[i]) ** 2
+        share = rules.ROW_BONUS * bits_of(wall & ROWS[i]) ** 2
+        share += rules.COLUMN_BONUS * bits_of(wall & COLUMNS[i]) ** 2
+        share += rules.COLOUR_BONUS * bits_of(wall & COLOUR_CELLS[i]) ** 2
         value += SHARE * share
         line = words[me + LINES] >> 6 * i & FIELD
         count = line & 7
@@ -169,8 +189,8 @@ def potential_packed(words: PackedState, player: int) -> int:
     return int(value)
 
 
-@compiled()
+@kernel()
 def best_action_id(words: PackedState, idea: int) -> int:
     """The id of the best move."""
-    source, choice = best_move(words, idea, np.zeros(30, np.int64))
+    source, choice = best_move(words, idea, new_ints(30))
     return 30 * source + choice

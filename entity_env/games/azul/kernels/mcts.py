@@ -1,17 +1,21 @@
-"""Monte Carlo tree search, compiled; `players.mcts` is the reference, visit by visit."""
+"""Monte Carlo tree search.
+
+The tree branches over the moves of one round, which hide nothing; a deal ends it, and is a chance
+node: each visit draws again. A leaf is evaluated by a rollout of the best moves by `heuristics`:
+random moves score too little to tell positions apart.
+
+Selection is that of Silver et al. 2017 ("Mastering the game of Go without human knowledge"): the
+child with the highest `mean + EXPLORATION * prior * sqrt(visits of the parent) / (1 + visits)`.
+Priors fall with the square of the difference between the values of the best move and of this one.
+A leaf that was visited before gets its children first, unless the tree is full.
+"""
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.core.numba_utils import compiled
-from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.kernels.engine import (
-    bits_of,
     colour_fields,
     end_round,
     fits_of,
@@ -22,11 +26,19 @@ from entity_env.games.azul.kernels.engine import (
 )
 from entity_env.games.azul.kernels.heuristics import (
     GREEDY,
+    POINT,
     Worths,
     best_move,
     move_value,
     potential_packed,
     write_worths,
+)
+from entity_env.games.azul.kernels.kernel import (
+    as_word,
+    bits_of,
+    kernel,
+    new_floats,
+    new_ints,
 )
 from entity_env.games.azul.kernels.packed_state import (
     CURRENT,
@@ -37,61 +49,42 @@ from entity_env.games.azul.kernels.packed_state import (
     SOURCES,
     WALL,
     PackedState,
-    pack_state,
 )
 from entity_env.games.azul.kernels.playouts import deal_by
-from entity_env.games.azul.players.heuristics import POINT
-from entity_env.games.azul.players.mcts import (
-    EXPLORATION,
-    MARGIN_SCALE,
-    MAX_DEPTH,
-    UNVISITED_LOSS,
-    Tree,
-)
 
+EXPLORATION: Final = 0.7
+UNVISITED_LOSS: Final = 0.1
+"""By how much the value of an unvisited child is below the mean of the visited ones."""
+MARGIN_SCALE: Final = 15.0
+"""Points ahead that have half of the highest value."""
+MAX_DEPTH: Final = 64
+"""Longer than any round: 36 tiles are dealt, and each move takes one or more."""
 _ROOM: Final = 246
 """Bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
+Array: TypeAlias = Any
+"""An array of a `Tree`."""
 
 
-class CompiledSearch:
-    """Search on the compiled engine; arguments and attributes as of `PlainSearch`."""
-
-    def __init__(self, state: GameState, tree: Tree, rounds: int, word: int) -> None:
-        self._root: Final = pack_state(state)
-        self._tree: Final = tree
-        self._rounds: Final = rounds
-        self._word = np.uint64(word)
-        self.num_moves = 0
-
-    def run(self, num_visits: int) -> None:
-        """Makes more visits."""
-        word, num_moves = _run(num_visits, self._rounds, self._root, self._word, *self._tree)
-        self._word = np.uint64(word)
-        self.num_moves += int(num_moves)
-
-
-@compiled()
-def _run(
+@kernel()
+def run_search(
     num_visits: int,
     rounds: int,
     root: PackedState,
-    word: np.uint64,
-    num_nodes: NDArray[np.int64],
-    first_child: Ints,
-    num_children: Ints,
-    actions: Ints,
-    visits: Ints,
-    totals: Floats,
-    priors: Floats,
-) -> tuple[np.uint64, int]:
-    """`PlainSearch.run`; returns the state of the draws, and the number of moves made."""
-    words, worths = np.zeros(NUM_WORDS, np.int64), np.zeros(30, np.int64)
-    uniforms, values = np.zeros(36, np.float64), np.zeros(4, np.float64)
-    path, movers = np.zeros(MAX_DEPTH, np.int64), np.zeros(MAX_DEPTH, np.int64)
-    num_moves = 0
+    word: int,
+    num_nodes: Array,
+    first_child: Array,
+    num_children: Array,
+    actions: Array,
+    visits: Array,
+    totals: Array,
+    priors: Array,
+) -> tuple[int, int]:
+    """Makes more visits; returns the state of the draws, and the number of moves made."""
+    words, worths = new_ints(NUM_WORDS), new_ints(30)
+    uniforms, values = new_floats(36), new_floats(4)
+    path, movers = new_ints(MAX_DEPTH), new_ints(MAX_DEPTH)
+    num_moves, word = 0, as_word(word)
     for _ in range(num_visits):
         words[:] = root
         node = depth = 0
@@ -100,17 +93,18 @@ def _run(
             if num_children[node] == 0:
                 if node and visits[node] == 0:
                     break
-                first = num_nodes[0]
+                first = int(num_nodes[0])
                 count = _expand(words, worths, first, actions, priors)
                 if count == 0:
                     break
                 first_child[node], num_children[node] = first, count
                 num_nodes[0] = first + count
-            node = _choose(first_child[node], num_children[node], visits, totals, priors)
+            node = _choose(int(first_child[node]), int(num_children[node]), visits, totals, priors)
             path[depth], movers[depth] = node, words[CURRENT]
             depth += 1
-            source = actions[node] // 30
-            is_empty = take_packed(words, source, actions[node] - 30 * source)
+            action_id = int(actions[node])
+            source = action_id // 30
+            is_empty = take_packed(words, source, action_id - 30 * source)
             if not is_empty:
                 pass_turn(words)
         num_moves += depth
@@ -123,7 +117,7 @@ def _run(
             word = deal_by(words, word, uniforms)
             num_moves += _play_round(words, worths)
             end_round(words)
-        _write_outcome(words, values)
+        write_outcome(words, values)
         visits[0] += 1
         for i in range(depth):
             visits[path[i]] += 1
@@ -131,7 +125,7 @@ def _run(
     return word, num_moves
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def _play_round(words: PackedState, worths: Worths) -> int:
     """Best moves until the table is empty, which it must not be before; returns their number."""
     count = 0
@@ -143,8 +137,8 @@ def _play_round(words: PackedState, worths: Worths) -> int:
         pass_turn(words)
 
 
-@compiled()
-def _expand(words: PackedState, worths: Worths, first: int, actions: Ints, priors: Floats) -> int:
+@kernel()
+def _expand(words: PackedState, worths: Worths, first: int, actions: Array, priors: Array) -> int:
     """Writes the children of a node; returns their number, 0 if the tree is full."""
     fits = fits_of(words)
     count = 0
@@ -153,7 +147,7 @@ def _expand(words: PackedState, worths: Worths, first: int, actions: Ints, prior
     if first + count > len(actions):
         return 0
     write_worths(words, GREEDY, worths)
-    values = np.zeros(_ROOM, np.int64)
+    values = new_ints(_ROOM)
     i = 0
     best = -(2**62)
     for source in range(10):
@@ -175,8 +169,8 @@ def _expand(words: PackedState, worths: Worths, first: int, actions: Ints, prior
     return count
 
 
-@compiled(inline=True)
-def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats) -> int:
+@kernel(inline=True)
+def _choose(first: int, count: int, visits: Array, totals: Array, priors: Array) -> int:
     seen, total = 0, 0.0
     for child in range(first, first + count):
         seen += visits[child]
@@ -193,11 +187,11 @@ def _choose(first: int, count: int, visits: Ints, totals: Floats, priors: Floats
     return chosen
 
 
-@compiled(inline=True)
-def _write_outcome(words: PackedState, values: Floats) -> None:
-    """`players.mcts.outcome`."""
+@kernel(inline=True)
+def write_outcome(words: PackedState, values: list[float]) -> None:
+    """The value for each player, from -1 to 1, between two rounds or at the end."""
     num_players = words[NUM_PLAYERS]
-    points = np.zeros(4, np.int64)
+    points = new_ints(4)
     is_over = words[END] != 0
     for player in range(num_players):
         if is_over:
@@ -220,8 +214,8 @@ def _write_outcome(words: PackedState, values: Floats) -> None:
             values[player] = _squashed(margin / POINT)
 
 
-@compiled(inline=True)
-def _is_first(words: PackedState, points: NDArray[np.int64], player: int) -> bool:
+@kernel(inline=True)
+def _is_first(words: PackedState, points: list[int], player: int) -> bool:
     mine = 8 * points[player] + rows_of(words[seat(player) + WALL])
     for other in range(words[NUM_PLAYERS]):
         if 8 * points[other] + rows_of(words[seat(other) + WALL]) > mine:
@@ -229,6 +223,6 @@ def _is_first(words: PackedState, points: NDArray[np.int64], player: int) -> boo
     return True
 
 
-@compiled(inline=True)
+@kernel(inline=True)
 def _squashed(margin: float) -> float:
     return margin / (abs(margin) + MARGIN_SCALE)

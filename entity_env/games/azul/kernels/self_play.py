@@ -1,19 +1,16 @@
-"""Many games of two for training, compiled: players that do not learn move at once.
+"""Many games of two for training: players that do not learn move at once.
 
 `games.azul.self_play` explains, and holds the arrays.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.numba_utils import compiled
-from entity_env.core.seeding import GAMMA
 from entity_env.games.azul.kernels.engine import (
-    bits_of,
     colour_fields,
     end_round,
     fits_of,
@@ -24,7 +21,14 @@ from entity_env.games.azul.kernels.engine import (
     take_packed,
 )
 from entity_env.games.azul.kernels.entities import EntityRows, Scratch, write_entities
-from entity_env.games.azul.kernels.heuristics import best_move, potential_packed
+from entity_env.games.azul.kernels.heuristics import POINT, best_move, potential_packed
+from entity_env.games.azul.kernels.kernel import (
+    as_word,
+    bits_of,
+    kernel,
+    new_floats,
+    new_ints,
+)
 from entity_env.games.azul.kernels.packed_state import (
     CURRENT,
     END,
@@ -33,13 +37,16 @@ from entity_env.games.azul.kernels.packed_state import (
     WALL,
     PackedState,
 )
-from entity_env.games.azul.kernels.playouts import deal_by, nth_bit, random_move, uniform
-from entity_env.games.azul.players.heuristics import POINT
+from entity_env.games.azul.kernels.playouts import (
+    deal_by,
+    next_word,
+    nth_bit,
+    random_move,
+    uniform,
+)
 
 LEARNER, GREEDY, RUSH, RANDOM = 0, 1, 2, 3
 """Players of the second seat."""
-
-_GAMMA: Final = np.uint64(GAMMA)
 
 
 class SelfPlayGames(NamedTuple):
@@ -54,7 +61,7 @@ class SelfPlayGames(NamedTuple):
         has_lead: `(num_envs, 2)` bool, whether it was observed in this game.
     """
 
-    words: NDArray[np.int64]
+    words: Any
     streams: NDArray[np.uint64]
     others: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -80,7 +87,7 @@ class SelfPlaySteps(NamedTuple):
     shares: NDArray[np.float64]
 
 
-@compiled()
+@kernel()
 def _standing(words: PackedState, player: int) -> int:
     """The final score in hundredths, or before the end the potential."""
     if words[END]:
@@ -89,7 +96,7 @@ def _standing(words: PackedState, player: int) -> int:
     return potential_packed(words, player)
 
 
-@compiled()
+@kernel()
 def _nth_option(words: PackedState, n: int) -> tuple[int, int]:
     """A legal move by its place among all: source and choice."""
     fits = fits_of(words)
@@ -102,9 +109,9 @@ def _nth_option(words: PackedState, n: int) -> tuple[int, int]:
     return -1, -1
 
 
-@compiled()
+@kernel()
 def _make_move(
-    games: SelfPlayGames, i: int, source: int, choice: int, uniforms: NDArray[np.float64]
+    games: SelfPlayGames, i: int, source: int, choice: int, uniforms: list[float]
 ) -> bool:
     """Makes a move, and deals if that ends a round; returns whether the game is over."""
     words = games.words[i]
@@ -113,20 +120,19 @@ def _make_move(
         return False
     if end_round(words):
         return True
-    games.streams[i] = deal_by(words, games.streams[i], uniforms)
+    games.streams[i] = deal_by(words, as_word(games.streams[i]), uniforms)
     return False
 
 
-@compiled()
-def _answer(
-    games: SelfPlayGames, i: int, uniforms: NDArray[np.float64], worths: NDArray[np.int64]
-) -> bool:
+@kernel()
+def _answer(games: SelfPlayGames, i: int, uniforms: list[float], worths: list[int]) -> bool:
     """Moves of the scripted player until a learner's turn; returns whether the game is over."""
     words, other = games.words[i], games.others[i]
     while other != LEARNER and words[CURRENT] == 1:
         if other == RANDOM:
-            games.streams[i] += _GAMMA
-            source, choice = random_move(words, uniform(games.streams[i]))
+            word = next_word(as_word(games.streams[i]))
+            games.streams[i] = word
+            source, choice = random_move(words, uniform(word))
         else:
             source, choice = best_move(words, 0 if other == GREEDY else 1, worths)
         if _make_move(games, i, source, choice, uniforms):
@@ -134,18 +140,16 @@ def _answer(
     return False
 
 
-@compiled()
-def _begin_one(
-    games: SelfPlayGames, i: int, uniforms: NDArray[np.float64], worths: NDArray[np.int64]
-) -> None:
+@kernel()
+def _begin_one(games: SelfPlayGames, i: int, uniforms: list[float], worths: list[int]) -> None:
     start_game(games.words[i], 2, games.starts[i])
     games.starts[i] = 1 - games.starts[i]
-    games.streams[i] = deal_by(games.words[i], games.streams[i], uniforms)
+    games.streams[i] = deal_by(games.words[i], as_word(games.streams[i]), uniforms)
     games.has_lead[i, 0] = games.has_lead[i, 1] = False
     _answer(games, i, uniforms, worths)
 
 
-@compiled()
+@kernel()
 def _reward_lead(
     games: SelfPlayGames, i: int, player: int, scale: float, steps: SelfPlaySteps
 ) -> None:
@@ -158,7 +162,7 @@ def _reward_lead(
     games.has_lead[i, player] = True
 
 
-@compiled()
+@kernel()
 def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfPlaySteps) -> None:
     """The last rewards of a game, and its result."""
     words = games.words[i]
@@ -175,15 +179,15 @@ def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfP
         steps.terminated[2 * i + player] = True
 
 
-@compiled()
+@kernel()
 def begin_games(env_ids: NDArray[np.int64], games: SelfPlayGames) -> None:
     """Begins new games."""
-    uniforms, worths = np.zeros(36, np.float64), np.zeros(30, np.int64)
+    uniforms, worths = new_floats(36), new_ints(30)
     for i in env_ids:
         _begin_one(games, i, uniforms, worths)
 
 
-@compiled()
+@kernel()
 def step_games(
     picks: NDArray[np.int64], scale: float, win: float, games: SelfPlayGames, steps: SelfPlaySteps
 ) -> None:
@@ -191,7 +195,7 @@ def step_games(
 
     Adds to `steps`, which must be cleared before; so does `write_games`.
     """
-    uniforms, worths = np.zeros(36, np.float64), np.zeros(30, np.int64)
+    uniforms, worths = new_floats(36), new_ints(30)
     for i in range(picks.shape[0]):
         source, choice = _nth_option(games.words[i], picks[i])
         is_over = _make_move(games, i, source, choice, uniforms)
@@ -200,12 +204,12 @@ def step_games(
             _begin_one(games, i, uniforms, worths)
 
 
-@compiled()
+@kernel()
 def write_games(
     scale: float, games: SelfPlayGames, steps: SelfPlaySteps, shown: EntityRows, scratch: Scratch
 ) -> tuple[int, int]:
     """Writes the observation of each current player; returns the numbers of groups and options."""
-    at = np.zeros(3, np.int64)
+    at = new_ints(3)
     for i in range(games.words.shape[0]):
         words = games.words[i]
         player = words[CURRENT]

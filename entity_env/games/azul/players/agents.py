@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +25,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.local_run import AgentRun
 from entity_env.core.validation import checked_count, is_number
 from entity_env.errors import ProtocolError, UsageError
-from entity_env.games.azul.engine.actions import ActionEncoder, EpisodeDone
-from entity_env.games.azul.engine.engine import legal_actions
+from entity_env.games.azul.engine.actions import EpisodeDone
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.env import EnvStep
 from entity_env.games.azul.game import (
@@ -39,10 +36,9 @@ from entity_env.games.azul.game import (
     azul_by_id,
     observe,
 )
-from entity_env.games.azul.kernels.packed_state import pack_state
-from entity_env.games.azul.players.heuristics import Worth, best_action, greedy_worth, rush_worth
-from entity_env.games.azul.players.mcts import PlainSearch, Tree
-from entity_env.games.azul.single_game import Backend, plays_compiled
+from entity_env.games.azul.kernels.heuristics import GREEDY, RUSH, best_action_id
+from entity_env.games.azul.kernels.kernel import copied_words, fastest
+from entity_env.games.azul.players.mcts import Search, Tree
 from entity_env.games.azul.viewer import draw_state, read_move
 
 _CHUNK_S: Final = 0.02
@@ -106,46 +102,34 @@ class RandomAgent:
 
 
 class _HeuristicAgent:
-    """Chooses the legal action of the highest heuristic value.
-
-    Args:
-        backend: see `Backend`; both choose the same.
-    """
+    """Chooses the legal action of the highest heuristic value."""
 
     needs_state: Final = True
-    _worth: Worth
     _idea: int
-
-    def __init__(self, *, backend: Backend = "auto") -> None:
-        self._is_compiled = plays_compiled(backend, type(self).__name__)
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         state = required_state(agent_input, self)
-        if self._is_compiled:
-            return int(_compiled("heuristics").best_action_id(pack_state(state), self._idea))
-        return ActionEncoder.encode(best_action(state, legal_actions(state), self._worth))
+        return int(fastest(best_action_id)(copied_words(state.words), self._idea))
 
 
 class GreedyAgent(_HeuristicAgent):
     """Looks one move ahead: most points now, less the cost of the floor.
 
-    Started lines and shares of the final bonuses count, too; `heuristics` has the formula. Moves of
-    other players do not count. Of equal actions the lowest id.
+    Started lines and shares of the final bonuses count, too; `kernels.heuristics` has the formula.
+    Moves of other players do not count. Of equal actions the lowest id.
     """
 
-    _worth = staticmethod(greedy_worth)
-    _idea = 0
+    _idea = GREEDY
 
 
 class RushAgent(_HeuristicAgent):
     """Aims at a full row as soon as possible: fills the upper lines first, whatever they score."""
 
-    _worth = staticmethod(rush_worth)
-    _idea = 1
+    _idea = RUSH
 
 
 class MCTSAgent:
-    """Monte Carlo tree search over the rest of the round; see `players.mcts`.
+    """Monte Carlo tree search over the rest of the round; see `kernels.mcts`.
 
     A rollout is played by `GreedyAgent`'s rule to the end of the round, and of `rounds` further
     ones: with 1 it is about three times as slow as with 0, and still wins more games in the same
@@ -155,14 +139,12 @@ class MCTSAgent:
         seconds: time for a move; None = as many visits as `rollouts` says.
         rollouts: visits at most; None = as many as the time allows. If both are None: one second.
         rounds: rounds of a rollout after the deal.
-        backend: see `Backend`; with the same visits both choose the same.
 
     Attributes:
         num_moves, num_visits: moves and visits of all searches so far.
 
     Raises:
         UsageError: an invalid value.
-        MissingExtraError: backend "numba" where numba is not installed.
     """
 
     needs_state: Final = True
@@ -173,7 +155,6 @@ class MCTSAgent:
         seconds: float | None = None,
         rollouts: int | None = None,
         rounds: int = 1,
-        backend: Backend = "auto",
     ) -> None:
         if seconds is None and rollouts is None:
             seconds = 1.0
@@ -188,11 +169,6 @@ class MCTSAgent:
         self._seconds = seconds
         self._rollouts = rollouts
         self._rounds = checked_count("MCTSAgent: rounds", rounds, 0)
-        self._search: Any = (
-            _compiled("mcts").CompiledSearch
-            if plays_compiled(backend, "MCTSAgent")
-            else PlainSearch
-        )
         self._tree = Tree.empty()
         self.num_moves = 0
         self.num_visits = 0
@@ -201,12 +177,12 @@ class MCTSAgent:
         state = required_state(agent_input, self)
         tree = self._tree
         tree.clear()
-        search = self._search(state, tree, self._rounds, int(rng.integers(2**63)))
+        search = Search(state, tree, self._rounds, int(rng.integers(2**63)))
         self.num_visits += self._run(search)
         self.num_moves += search.num_moves
         return tree.best_action_id()
 
-    def _run(self, search: Any) -> int:  # noqa: ANN401 - either search
+    def _run(self, search: Search) -> int:
         """Searches within the limits; returns the number of visits."""
         limit = self._rollouts
         if self._seconds is None and limit is not None:
@@ -242,11 +218,6 @@ def required_state(agent_input: AgentInput, agent: object) -> GameState:
 
 def _no_action(agent: object) -> EpisodeDone:
     return EpisodeDone(f"{type(agent).__name__} has no legal action: the game is over")
-
-
-@cache
-def _compiled(name: str) -> Any:  # noqa: ANN401 - a module
-    return import_module(f"entity_env.games.azul.kernels.{name}")
 
 
 PROMPT: Final = "source, colour, line: "

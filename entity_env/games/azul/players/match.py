@@ -19,11 +19,10 @@ from entity_env.core.seeding import SeedsFrom
 from entity_env.core.validation import checked_seed, is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
-from entity_env.games.azul.engine.rules import full_rows
 from entity_env.games.azul.engine.state import End, GameState
 from entity_env.games.azul.env import AzulEnv, EnvConfig, EnvStep
+from entity_env.games.azul.kernels.engine import rows_of
 from entity_env.games.azul.players.agents import AgentInput, AzulAgent
-from entity_env.games.azul.single_game import Backend
 
 Watch = Callable[[EnvStep], None]
 
@@ -58,7 +57,6 @@ def play_game(
     starting_player: int = 0,
     max_rounds: int | None = None,
     watch: Watch | None = None,
-    backend: Backend = "auto",
 ) -> GameResult:
     """Plays one game.
 
@@ -69,7 +67,6 @@ def play_game(
         starting_player: the seat that begins.
         max_rounds: after how many rounds the game is cut; None = never.
         watch: called with every step, the first included.
-        backend: which engine plays; see `Backend`.
 
     Raises:
         UsageError: a number of agents, or a value, that cannot be.
@@ -87,7 +84,7 @@ def play_game(
         max_rounds=max_rounds,
     )
     deals, draws = np.random.SeedSequence(seed).generate_state(2, np.uint64).tolist()
-    env, rng = AzulEnv(config, seed=deals, backend=backend), np.random.default_rng(draws)
+    env, rng = AzulEnv(config, seed=deals), np.random.default_rng(draws)
     step = env.reset()
     num_moves = 0
     if watch is not None:
@@ -113,7 +110,7 @@ def _result(names: tuple[str, ...], state: GameState, num_moves: int) -> GameRes
     return GameResult(
         names=names,
         scores=tuple(state.scores),
-        rows=tuple(full_rows(player.wall) for player in state.players),
+        rows=tuple(rows_of(player.wall) for player in state.players),
         num_moves=num_moves,
         num_rounds=state.round,
         end=state.end,
@@ -128,7 +125,6 @@ def play_match(
     seed: int = 0,
     max_rounds: int | None = None,
     on_game: Callable[[GameResult], None] | None = None,
-    backend: Backend = "auto",
 ) -> Match[GameResult]:
     """Plays games of every group of `num_players` agents.
 
@@ -141,7 +137,7 @@ def play_match(
         num_players: 2 to 4.
         seed: deals and draws follow from it: the first set has the seed itself, as of `play_game`;
             matches with neighbouring seeds share no deals.
-        max_rounds, backend: as for `play_game`.
+        max_rounds: as for `play_game`.
         on_game: called with every result.
 
     Raises:
@@ -165,7 +161,6 @@ def play_match(
             seed=seeds[number],
             names=names,
             max_rounds=max_rounds,
-            backend=backend,
         )
         games.append(result)
         if on_game is not None:

@@ -12,8 +12,8 @@ from entity_env.agents import Agent, GameAgents, PolicyAgent
 from entity_env.agents.ratings import Result
 from entity_env.core.observation import Action
 from entity_env.core.spaces import ActionName, SelectEntityActionSpace
-from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ActionEncoder
-from entity_env.games.azul.engine.engine import legal_actions, winners
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE
+from entity_env.games.azul.engine.engine import legal_ids, winners
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.game import azul, azul_by_id
@@ -71,7 +71,7 @@ def _playing(agent: AzulAgent, seed: int) -> PositionAgent:
 
     def choose(state: GameState, _: Observation) -> int:
         mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
-        mask[[ActionEncoder.encode(action) for action in legal_actions(state)]] = True
+        mask[legal_ids(state)] = True
         return agent.select_action(AgentInput(nothing, mask, 0, state), rng)
 
     return PositionAgent(choose, agent)

@@ -35,7 +35,10 @@ def test_a_copy_is_equal_and_on_its_own(state: GameState) -> None:
 )
 def test_the_copies_of_python_are_equal_too(copied: Callable[[GameState], GameState]) -> None:
     state = reached(3, 3, 40, to_lines)
-    assert copied(state) == state
+    other = copied(state)
+    assert other == state
+    other.players[0].score += 1
+    assert other != state
 
 
 def test_equality_is_of_the_position_alone() -> None:
@@ -53,7 +56,7 @@ def change_wall(state: GameState) -> None:
 
 
 def change_floor(state: GameState) -> None:
-    state.players[0].floor.append(0)
+    state.players[0].floor = (0,)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +70,11 @@ def change_floor(state: GameState) -> None:
         lambda state: setattr(state, "round", 2),
         lambda state: setattr(state, "end", "row"),
         lambda state: setattr(state, "factories", state.factories[::-1]),
-        lambda state: state.centre.__setitem__(0, 1),
-        lambda state: state.bag.__setitem__(0, 1),
-        lambda state: state.lid.__setitem__(0, 1),
+        lambda state: setattr(state, "centre", (1, 0, 0, 0, 0)),
+        lambda state: setattr(state, "bag", (1, 0, 0, 0, 0)),
+        lambda state: setattr(state, "lid", (1, 0, 0, 0, 0)),
         lambda state: setattr(state.players[0], "score", 1),
-        lambda state: state.players[0].line_counts.__setitem__(0, 1),
-        lambda state: state.players[0].line_colours.__setitem__(0, 1),
+        lambda state: state.players[0].set_line(0, 1, 1),
     ],
 )
 def test_everything_on_the_table_counts(change: Callable[[GameState], object]) -> None:

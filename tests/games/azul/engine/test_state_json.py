@@ -1,4 +1,4 @@
-"""Positions that somebody wrote down: refused, or both engines play on from them."""
+"""Positions that somebody wrote down: refused, or played on, compiled and not, from them."""
 
 import random
 from collections.abc import Iterator
@@ -16,10 +16,9 @@ from entity_env.games.azul import (
     legal_actions,
 )
 from entity_env.games.azul.engine.tile_draws import SplitMix
-from entity_env.games.azul.kernels.mcts import CompiledSearch
-from entity_env.games.azul.kernels.packed_state import pack_state, unpack_state
-from entity_env.games.azul.players.mcts import Tree
-from tests.games.azul.recorded_games import SEEDS, count_tiles, states
+from entity_env.games.azul.players.mcts import Search, Tree
+from tests.games.azul import oracle
+from tests.games.azul.recorded_games import SEEDS, states
 
 # Numbers at every place of a dict: one that cannot be is refused, and others make a position that
 # both engines can play to its end.
@@ -47,19 +46,21 @@ def put(data: Any, path: tuple[Any, ...], value: object) -> None:  # noqa: ANN40
 
 
 def played_on(state: GameState, seed: int) -> None:
-    """Plays on both engines for a while; boards that nobody has reached must be played as well."""
-    fast = FastGame.from_state(state)
+    """Plays a while as the oracle does; boards that nobody has reached must be played as well."""
+    position, fast = oracle.of(state, SplitMix(seed)), FastGame.from_state(state)
+    state.rng, fast.rng = SplitMix(seed), SplitMix(seed)
     rng = random.Random(seed)
-    for number in range(80):
+    for _ in range(80):
         actions = legal_actions(state)
+        assert actions == oracle.legal_actions(position)
         if not actions:
             return
         action = rng.choice(actions)
-        state.rng, fast.rng = SplitMix(seed + number), SplitMix(seed + number)
         apply_in_place(state, action)
         fast.play(ActionEncoder.encode(action))
-        assert fast.state() == state
-        assert count_tiles(state) == [20] * 5
+        oracle.play(position, action)
+        assert fast == state
+        assert state.to_dict() == position.to_dict()
 
 
 @settings(max_examples=60)
@@ -76,7 +77,6 @@ def test_a_dict_is_refused_or_can_be_played(
     except SchemaError:
         return
     assert back.to_dict() == written
-    assert unpack_state(pack_state(back), back.rng) == back
     played_on(back, seed)
 
 
@@ -104,5 +104,5 @@ def test_tiles_moved_from_the_bag_are_refused_or_can_be_played(
     played_on(back, seed)
     if not back.is_over:
         tree = Tree.empty(1000)
-        CompiledSearch(back, tree, 1, seed).run(10)
+        Search(back, tree, 1, seed).run(10)
         assert tree.visits[0] == 10

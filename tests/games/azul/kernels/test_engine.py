@@ -1,232 +1,214 @@
-"""The parts of the compiled engine, one by one, against the reference."""
+"""The rules, move by move, against the oracle; machine code against the same source in Python."""
+
+import random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from numpy.testing import assert_array_equal
 
-from entity_env.games.azul import ACTIONS, ENDS, ActionEncoder, GameState, legal_actions, new_game
-from entity_env.games.azul.engine import engine, rules
-from entity_env.games.azul.engine.rules import ROWS
-from entity_env.games.azul.engine.state import is_table_empty
-from entity_env.games.azul.engine.tile_draws import SplitMix, deal_numbers
-from entity_env.games.azul.kernels import engine as compiled
-from entity_env.games.azul.kernels.packed_state import (
-    CURRENT,
-    END,
-    FIELD,
-    FITS,
-    NUM_WORDS,
-    PackedState,
-    pack_state,
-    pack_tiles,
-    unpack_state,
+from entity_env.games.azul import ENDS, FastGame, GameState, legal_actions, new_game, play_many
+from entity_env.games.azul.engine.actions import ActionEncoder
+from entity_env.games.azul.engine.engine import apply_in_place, deal
+from entity_env.games.azul.engine.tile_draws import SplitMix
+from entity_env.games.azul.kernels.engine import (
+    bonus_points_packed,
+    end_of_game_packed,
+    is_legal_packed,
+    placement_points_packed,
+    rows_of,
+    tile_walls_packed,
 )
-from tests.games.azul.recorded_games import SEEDS, blocked, board, position, states
+from entity_env.games.azul.kernels.heuristics import GREEDY, RUSH, best_action_id, potential_packed
+from entity_env.games.azul.kernels.kernel import machine_code
+from entity_env.games.azul.kernels.observation import OBS_SIZE
+from entity_env.games.azul.players.mcts import Search, Tree
+from tests.games.azul import oracle
+from tests.games.azul.recorded_games import (
+    NUM_PLAYERS,
+    POLICIES,
+    SEEDS,
+    Policy,
+    blocked,
+    count_tiles,
+    interpreted,
+    play_on,
+    states,
+)
 
 # The first calls compile, which takes a while where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
 
 WALLS = st.integers(0, 2**25 - 1)
-PLACES = st.integers(0, 4)
 COUNTS = st.lists(st.integers(0, 20), min_size=5, max_size=5)
 
 
-def choice_of(action_id: int) -> tuple[int, int]:
-    """Source, and colour with destination."""
-    return divmod(action_id, 30)
+def check_game(seed: int, num_players: int, policy: Policy) -> None:
+    """Plays a game by the oracle, on a state, and compiled; equal numbers deal the same tiles."""
+    start = seed % num_players
+    position = oracle.new_game(num_players, start, SplitMix(seed))
+    state = new_game(num_players, starting_player=start, rng=SplitMix(seed))
+    game = FastGame(num_players, starting_player=start, rng=SplitMix(seed))
+    for now, actions, action in play_on(state, policy, random.Random(seed)):
+        check_position(now, position, game)
+        assert actions == oracle.legal_actions(position)
+        oracle.play(position, action)
+        game.play(ActionEncoder.encode(action))
+    check_position(state, position, game)
+    assert state.is_over
+    assert legal_actions(state) == []
 
 
-@given(number=st.integers(0, 2**62 - 1))
-def test_bits_are_counted(number: int) -> None:
-    assert compiled.bits_of(number) == number.bit_count()
-
-
-@given(counts=COUNTS)
-def test_colours_are_spread_over_their_fields(counts: list[int]) -> None:
-    expected = sum(FIELD << 6 * colour for colour, count in enumerate(counts) if count)
-    assert compiled.colour_fields(pack_tiles(counts)) == expected
-
-
-@given(wall=WALLS, row=PLACES, column=PLACES)
-def test_placements(wall: int, row: int, column: int) -> None:
-    wall &= ~(1 << 5 * row + column)
-    expected = rules.placement_points(wall, row, column)
-    assert compiled.placement_points_packed(wall, row, column) == expected
-
-
-@given(wall=WALLS, rows=st.sets(PLACES))
-def test_full_rows(wall: int, rows: set[int]) -> None:
-    for row in rows:
-        wall |= ROWS[row]
-    assert compiled.rows_of(wall) == rules.full_rows(wall)
-
-
-@given(wall=WALLS, more=WALLS, most=WALLS)
-def test_bonuses(wall: int, more: int, most: int) -> None:
-    """Of walls with many tiles, so that something is complete."""
-    for each in (wall, wall | more, wall | more | most, 2**25 - 1 & ~(1 << wall % 25)):
-        assert compiled.bonus_points_packed(each) == rules.bonus_points(each)
-
-
-@settings(max_examples=60)
-@given(state=states())
-def test_legal_is_what_the_reference_says(state: GameState) -> None:
-    words = pack_state(state)
-    mask = np.zeros(300, np.bool_)
-    compiled.write_mask(words, mask)
-    ids = [ActionEncoder.encode(action) for action in legal_actions(state)]
-    assert np.flatnonzero(mask).tolist() == ids
-    one_by_one = [
-        compiled.is_legal_packed(words, *choice_of(action_id)) for action_id in range(300)
-    ]
+def check_position(state: GameState, position: oracle.Position, game: FastGame) -> None:
+    assert state.to_dict() == position.to_dict()
+    assert count_tiles(state) == [20] * 5
+    # Also what a state does not show: `fits`, which is kept up move by move, and unused bits.
+    assert game.words.tolist() == state.words  # type: ignore[attr-defined]
+    mask = game.legal_mask()
+    assert np.flatnonzero(mask).tolist() == list(map(ActionEncoder.encode, legal_actions(state)))
+    one_by_one = [is_legal_packed(state.words, *divmod(action_id, 30)) for action_id in range(300)]
     assert one_by_one == mask.tolist()
-    assert compiled.num_factories_packed(words) == len(state.factories)
+    assert GameState.from_dict(state.to_dict()).words == state.words
 
 
-@settings(max_examples=60)
-@given(state=states(), which=st.integers(0, 299))
-def test_a_move(state: GameState, which: int) -> None:
-    """Taking tiles, and the turn that passes on, without the end of the round."""
-    actions = legal_actions(state)
-    if not actions:
-        return
-    action = actions[which % len(actions)]
-    words = pack_state(state)
-    is_empty = compiled.take_packed(words, *choice_of(ActionEncoder.encode(action)))
-    engine.take(state, action)
-    assert is_empty == is_table_empty(state)
-    assert_array_equal(words, pack_state(state))
-    compiled.pass_turn(words)
-    assert words[CURRENT] == (state.current_player + 1) % state.num_players
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, num_players=NUM_PLAYERS, policy=st.sampled_from(POLICIES))
+def test_whole_games(seed: int, num_players: int, policy: Policy) -> None:
+    check_game(seed, num_players, policy)
 
 
-@settings(max_examples=60)
-@given(state=states())
-def test_a_tiling(state: GameState) -> None:
-    """At any time of a round: it looks at lines and floors alone."""
-    words = pack_state(state)
-    compiled.tile_walls_packed(words)
-    engine.tile_walls(state)
-    assert_array_equal(words, pack_state(state))
-    end = compiled.end_of_game_packed(words)
-    expected = engine.end_of_game(state)
-    assert end == (0 if expected is None else 1 + ENDS.index(expected))
+@pytest.mark.slow
+@pytest.mark.parametrize("num_players", [2, 3, 4])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_many_whole_games(num_players: int, policy: Policy) -> None:
+    for seed in range(40):
+        check_game(seed, num_players, policy)
 
 
-def emptied(state: GameState) -> GameState:
-    """The state with what was on the table in the lid."""
-    for tiles in (*state.factories, state.centre):
-        state.lid = [a + b for a, b in zip(state.lid, tiles, strict=True)]
-    state.factories = [(0,) * 5] * len(state.factories)
-    state.centre = [0] * 5
-    return state
-
-
-@settings(max_examples=60)
+@settings(deadline=None)
 @given(state=states(), seed=SEEDS)
-def test_the_end_of_a_round(state: GameState, seed: int) -> None:
-    if state.is_over:
-        return
-    state = emptied(state)
-    words = pack_state(state)
-    is_over = compiled.end_round(words)
-    engine.tile_walls(state)
-    state.end = engine.end_of_game(state)
-    assert is_over == state.is_over == bool(words[END])
-    if state.is_over:
-        engine.add_bonuses(state)
-    else:
-        numbers = deal_numbers(SplitMix(seed), 4 * len(state.factories))
-        compiled.deal_packed(words, numbers)
-        state.rng = SplitMix(seed)
-        engine.begin_round(state)
-    assert_array_equal(words, pack_state(state))
+def test_every_move_of_a_position(state: GameState, seed: int) -> None:
+    assert legal_actions(state) == oracle.legal_actions(oracle.of(state, state.rng))
+    for action in legal_actions(state)[::3]:
+        position, after = oracle.of(state, SplitMix(seed)), state.copy()
+        after.rng = SplitMix(seed)
+        oracle.play(position, action)
+        apply_in_place(after, action)
+        assert after.to_dict() == position.to_dict()
 
 
 @pytest.mark.parametrize("fours_left", [True, False])
-def test_games_that_could_go_on_for_ever(fours_left: bool) -> None:
-    words = pack_state(blocked(fours_left))
-    assert compiled.take_packed(words, 9, 6 * 4 + (5 if fours_left else 2))
-    assert compiled.end_round(words)
-    expected = compiled.NO_PROGRESS if fours_left else compiled.NO_TILES
-    assert words[END] == expected
-    assert ENDS[expected - 1] == ("no_progress" if fours_left else "no_tiles")
-    assert compiled.fits_of(words) == 0
+def test_the_last_moves_of_games_that_could_go_on_for_ever(fours_left: bool) -> None:
+    test_every_move_of_a_position.hypothesis.inner_test(blocked(fours_left), 0)  # type: ignore[attr-defined]
+
+
+@settings(max_examples=60)
+@given(state=states())
+def test_a_tiling_at_any_time_of_a_round(state: GameState) -> None:
+    """It looks at lines and floors alone."""
+    position = oracle.of(state, state.rng)
+    for player in position.players:
+        oracle.tile_wall(player, position.lid)
+    tile_walls_packed(state.words)
+    assert state.to_dict() == position.to_dict()
+    end = end_of_game_packed(state.words)
+    assert (ENDS[end - 1] if end else None) == oracle.end_of_game(position)
 
 
 @settings(max_examples=40)
-@given(bag=COUNTS, lid=COUNTS, seed=SEEDS, num_players=st.sampled_from((2, 3, 4)))
+@given(bag=COUNTS, lid=COUNTS, seed=SEEDS, num_players=NUM_PLAYERS)
 def test_a_deal_from_any_bag_and_lid(
     bag: list[int], lid: list[int], seed: int, num_players: int
 ) -> None:
-    """Also where both run out: then factories stay short, or empty."""
-    state = new_game(num_players, rng=SplitMix(seed))
-    state.bag, state.lid = bag[:], lid[:]
-    state.factories = [(0,) * 5] * len(state.factories)
-    words = pack_state(state)
-    compiled.deal_packed(words, deal_numbers(SplitMix(seed), 4 * len(state.factories)))
-    state.rng = SplitMix(seed)
-    engine.deal(state)
-    assert_array_equal(words, pack_state(state))
-    dealt = sum(map(sum, state.factories))
-    assert dealt == min(4 * len(state.factories), sum(bag) + sum(lid))
+    """Also where both run out: then factories stay short, or empty. A draw deals the same."""
+    state = new_game(num_players)
+    state.bag, state.lid, state.factories = bag, lid, [(0,) * 5] * len(state.factories)
+    position, other = oracle.of(state, SplitMix(seed)), state.copy()
+    oracle.deal(position)
+    deal(state.words, SplitMix(seed), None)
+    assert state.to_dict() == position.to_dict()
+    numbers = SplitMix(seed)
+
+    def draw(counts: tuple[int, ...]) -> int:
+        return int(np.repeat(range(5), counts)[int(numbers.uniform() * sum(counts))])
+
+    deal(other.words, numbers, draw)
+    assert other == state
+    assert sum(map(sum, state.factories)) == min(4 * len(state.factories), sum(bag) + sum(lid))
 
 
-@settings(max_examples=20)
-@given(seed=SEEDS, num_players=st.sampled_from((2, 3, 4)))
-def test_a_new_game(seed: int, num_players: int) -> None:
-    start = seed % num_players
-    words: PackedState = np.full(NUM_WORDS, 77, np.int64)
-    compiled.start_game(words, num_players, start)
-    compiled.deal_packed(words, deal_numbers(SplitMix(seed), 4 * (2 * num_players + 1)))
-    state = new_game(num_players, starting_player=start, rng=SplitMix(seed))
-    assert_array_equal(words, pack_state(state))
+@given(walls=st.lists(WALLS, min_size=1, max_size=3), place=st.integers(0, 24))
+def test_any_wall(walls: list[int], place: int) -> None:
+    """Also walls with many tiles, so that something is complete."""
+    wall = 0
+    for more in walls:
+        wall |= more
+        cells = {divmod(cell, 5) for cell in range(25) if wall >> cell & 1}
+        assert rows_of(wall) == oracle.rows_of(cells)
+        assert bonus_points_packed(wall) == oracle.bonus(cells)
+        before = cells - {divmod(place, 5)}
+        points = placement_points_packed(wall & ~(1 << place), *divmod(place, 5))
+        assert points == oracle.placement_points(before, *divmod(place, 5))
 
 
-@settings(max_examples=40)
-@given(state=states(max_moves=400), seed=SEEDS)
-def test_what_fits_is_kept_up_to_date(state: GameState, seed: int) -> None:
-    """`fits` changes with lines and walls; made anew from the position it is the same."""
-    words = pack_state(state)
-    for number in range(200):
-        mask = np.zeros(300, np.bool_)
-        compiled.write_mask(words, mask)
-        ids = np.flatnonzero(mask)
-        if not len(ids):
-            return
-        action_id = int(ids[(seed + number) % len(ids)])
-        if not compiled.take_packed(words, *choice_of(action_id)):
-            compiled.pass_turn(words)
-        elif compiled.end_round(words):
-            return
-        else:
-            size = 4 * compiled.num_factories_packed(words)
-            compiled.deal_packed(words, SplitMix(seed + number).random(size))
-        again = pack_state(unpack_state(words, state.rng))
-        assert_array_equal(words, again)
-        assert words[18 + FITS] == again[18 + FITS]
+# ------------------------------------------------------------------------------ the same, compiled
 
 
-def test_the_marker_lies_before_the_tiles() -> None:
-    state = position([board(floor=[0] * 5), board()], centre=(0, 4, 0, 0, 0))
-    words = pack_state(state)
-    compiled.take_packed(words, 9, 6 * 1 + 5)
-    assert unpack_state(words, state.rng).players[0].floor == [0, 0, 0, 0, 0, 5, 1]
-    assert unpack_state(words, state.rng).lid == [0, 3, 0, 0, 0]
+def arrays() -> tuple[Any, Any]:
+    return np.zeros((4, OBS_SIZE), np.float32), np.zeros(300, np.bool_)
 
 
-def test_a_full_floor_takes_nothing() -> None:
-    state = position([board(floor=[0] * 7), board()], centre=(0, 2, 0, 0, 1))
-    words = pack_state(state)
-    compiled.take_packed(words, 9, 6 * 1 + 5)
-    after = unpack_state(words, state.rng)
-    assert after.players[0].floor == [0] * 7
-    assert after.marker == 0
-    assert after.lid == [0, 2, 0, 0, 0]
+@settings(max_examples=60, deadline=None)
+@given(state=states(), score=st.integers(0, 300), number=st.integers(1, 40))
+def test_machine_code_shows_and_values_the_same(state: GameState, score: int, number: int) -> None:
+    state.players[0].score, state.round = score, number
+    mine, theirs = arrays(), arrays()
+    status = FastGame.from_state(state).show(*mine)
+    with interpreted():
+        assert FastGame.from_state(state).show(*theirs) == status
+    for compiled, plain in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(compiled, plain)
+    words = np.array(state.words)
+    for player in range(state.num_players):
+        value = machine_code(potential_packed)(words, player)
+        assert value == potential_packed(state.words, player)
+    for idea in (GREEDY, RUSH) if not state.is_over else ():
+        chosen = machine_code(best_action_id)(words, idea)
+        assert chosen == best_action_id(state.words, idea)
 
 
-def test_every_id_is_a_source_and_a_choice() -> None:
-    for action_id, action in enumerate(ACTIONS):
-        source, choice = choice_of(action_id)
-        assert action == (source, choice // 6, choice % 6)
+@settings(max_examples=8, deadline=None)
+@given(
+    state=states(max_moves=90).filter(lambda state: not state.is_over),
+    word=SEEDS,
+    rounds=st.sampled_from((0, 1, 2)),
+    max_nodes=st.sampled_from((250, 100_000)),
+)
+def test_machine_code_visits_the_same(
+    state: GameState, word: int, rounds: int, max_nodes: int
+) -> None:
+    def searched() -> tuple[int, list[list[float]]]:
+        tree = Tree.empty(max_nodes)
+        search = Search(state, tree, rounds, word)
+        for num_visits in (1, 24):
+            search.run(num_visits)
+        assert tree.visits[0] == 25
+        assert int(tree.num_nodes[0]) <= max_nodes
+        return search.num_moves, [array[: int(tree.num_nodes[0])].tolist() for array in tree[1:]]
+
+    before = state.copy()
+    compiled = searched()
+    with interpreted():
+        assert searched() == compiled
+    assert state == before
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**64 - 1), num_players=NUM_PLAYERS)
+def test_machine_code_plays_out_the_same_games(seed: int, num_players: int) -> None:
+    compiled = play_many(4, seed, num_players=num_players)
+    with interpreted():
+        plain = play_many(4, seed, num_players=num_players)
+    for mine, theirs in zip(compiled, plain, strict=True):
+        assert mine.dtype == np.int64
+        np.testing.assert_array_equal(mine, theirs)

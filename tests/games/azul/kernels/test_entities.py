@@ -1,7 +1,6 @@
-"""Entities written by compiled code are those of the reference, for any number of players."""
+"""Entities written by machine code are those that the game shows, for any number of players."""
 
-import importlib
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +14,16 @@ from entity_env.core.observation import Observation
 from entity_env.games.azul import ACTIONS, GameState, azul, legal_actions, new_game
 from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
-from entity_env.games.azul.kernels.packed_state import pack_state
-from tests.games.azul.recorded_games import NUM_PLAYERS, board, position, states
+from entity_env.games.azul.kernels import entities as module
+from entity_env.games.azul.kernels.entities import (
+    SCRATCH_SIZES,
+    EntityRows,
+    Scratch,
+    write_entities,
+)
+from entity_env.games.azul.kernels.kernel import machine_code
+from entity_env.games.azul.kernels.self_play import _nth_option
+from tests.games.azul.recorded_games import NUM_PLAYERS, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
@@ -34,31 +41,27 @@ class Witness(PolicyAgent):
         self.seen = observation
 
 
-def of_the_reference(state: GameState) -> Rows:
+def shown_by_the_game(state: GameState) -> Rows:
     witness = Witness()
     obs: Obs = observe(state, state.current_player)
     witness.act(obs.entities(options_of(state)), PICK)
     return {name: np.asarray(witness.seen.features[name], np.float32) for name in ENTITIES}
 
 
-def compiled(name: str) -> ModuleType:
-    return importlib.import_module(f"entity_env.games.azul.kernels.{name}")
-
-
 def written(*states: GameState) -> Rows:
     """All rows of some positions, one after another; arrays are full of something else before."""
-    module = compiled("entities")
     most = 250 * len(states)
-    shown = module.EntityRows(
+    shown = EntityRows(
         *(np.full((most, len(each.features)), 77, np.float32) for each in ENTITIES.values())
     )
-    at, scratch = np.zeros(3, np.int64), module.new_scratch()
+    at = np.zeros(3, np.int64)
+    scratch: Any = (np.zeros(size, np.int64) for size in SCRATCH_SIZES)
+    scratch = Scratch(*scratch)
     counts = dict.fromkeys(ENTITIES, 0)
     for state in states:
-        words = pack_state(state)
-        before = words.copy()
-        groups, num_options = module.write_entities(words, at, shown, scratch)
-        assert_array_equal(words, before)
+        words = np.array(state.words)
+        groups, num_options = machine_code(write_entities)(words, at, shown, scratch)
+        assert words.tolist() == state.words
         assert num_options == len(legal_actions(state))
         players = state.num_players
         each = (1, 2 * players + 2, groups, players, 5 * players, 5 * players, num_options)
@@ -83,43 +86,21 @@ def assert_same(mine: Rows, theirs: Rows) -> None:
 @given(state=states())
 def test_a_position(state: GameState) -> None:
     if not state.is_over:
-        assert_same(written(state), of_the_reference(state))
+        assert_same(written(state), shown_by_the_game(state))
 
 
 @settings(max_examples=15, deadline=None)
 @given(seeds=st.lists(st.integers(0, 999), min_size=1, max_size=4), num_players=NUM_PLAYERS)
 def test_positions_follow_one_another(seeds: list[int], num_players: int) -> None:
     games = [new_game(num_players, rng=np.random.default_rng(seed)) for seed in seeds]
-    each = [of_the_reference(state) for state in games]
+    each = [shown_by_the_game(state) for state in games]
     together = {name: np.concatenate([rows[name] for rows in each]) for name in ENTITIES}
     assert_same(written(*games), together)
 
 
-def by_hand() -> list[GameState]:
-    """Positions that random play hardly reaches."""
-    crowded = board(
-        score=99,
-        lines=[(0, 1), (1, 2), (2, 3), (3, 4), (4, 1)],
-        wall=[(4, 0), (4, 1), (4, 2), (4, 3), (0, 1), (0, 2), (0, 3), (0, 4)],
-        floor=[5, 0, 1, 2, 3, 4, 0],
-    )
-    return [
-        position([crowded, board()], factories=[(4, 0, 0, 0, 0)], centre=(1, 1, 1, 1, 1)),
-        position([board(), crowded], factories=[(2, 0, 0, 0, 2)], marker=1, centre=(0, 0, 0, 5, 0)),
-        position([crowded, crowded], centre=(0, 0, 0, 0, 2), marker=0),
-        position([crowded, board(), crowded], centre=(0, 0, 3, 0, 0), current_player=2),
-    ]
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_positions_made_by_hand(number: int) -> None:
-    state = by_hand()[number]
-    assert_same(written(state), of_the_reference(state))
-
-
 def test_the_places_of_features_are_those_of_the_schema() -> None:
     """Compiled code knows them as numbers."""
-    module, features = compiled("entities"), list(ENTITIES["Option"].features)
+    features = list(ENTITIES["Option"].features)
     for name in (
         "source",
         "count",
@@ -140,14 +121,13 @@ def test_the_places_of_features_are_those_of_the_schema() -> None:
 def test_options_are_in_the_order_of_their_ids() -> None:
     """So a place among the rows is a legal move, as the tables take it."""
     state = new_game(2, rng=np.random.default_rng(4))
-    rows, kernel = written(state)["Option"], compiled("self_play")
-    words = pack_state(state)
+    rows = written(state)["Option"]
     for place, (action, option) in enumerate(
         zip(legal_actions(state), options_of(state), strict=True)
     ):
         assert ACTIONS[option.action_id] == action
-        source, choice = kernel._nth_option(words, place)
+        source, choice = _nth_option(state.words, place)
         assert (source, *divmod(choice, 6)) == action
         assert rows[place, 0] == action.source
         assert rows[place, 7] == action.destination
-    assert kernel._nth_option(words, len(rows)) == (-1, -1)
+    assert _nth_option(state.words, len(rows)) == (-1, -1)

@@ -1,47 +1,15 @@
-"""Tree search: the compiled one visits what the reference visits, and both find the best moves."""
+"""Tree search: the tree is sound, and the best moves are found."""
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from entity_env.games.azul import ACTIONS, Action, GameState, legal_actions
-from entity_env.games.azul.engine.engine import add_bonuses, end_of_game, take, tile_walls
 from entity_env.games.azul.engine.state import is_table_empty
-from entity_env.games.azul.kernels.mcts import CompiledSearch
-from entity_env.games.azul.players import mcts as tree_module
-from entity_env.games.azul.players.mcts import PlainSearch, Tree, outcome, prior_weight, squashed
-from tests.games.azul.recorded_games import SEEDS, board, position, reached, states, to_lines
-
-
-def shown(tree: Tree) -> list[list[float]]:
-    count = int(tree.num_nodes[0])
-    arrays = (tree.actions, tree.visits, tree.totals, tree.priors, tree.num_children)
-    return [array[:count].tolist() for array in arrays]
-
-
-@settings(max_examples=15)
-@given(
-    state=states(max_moves=90),
-    word=SEEDS,
-    rounds=st.sampled_from((0, 1, 2)),
-    max_nodes=st.sampled_from((250, 100_000)),
-)
-def test_both_searches_visit_the_same(
-    state: GameState, word: int, rounds: int, max_nodes: int
-) -> None:
-    assume(not state.is_over)
-    before = state.copy()
-    compiled, plain = Tree.empty(max_nodes), Tree.empty(max_nodes)
-    fast = CompiledSearch(state, compiled, rounds, word)
-    slow = PlainSearch(state, plain, rounds, word)
-    for num_visits in (1, 24):
-        fast.run(num_visits)
-        slow.run(num_visits)
-        assert shown(compiled) == shown(plain)
-        assert fast.num_moves == slow.num_moves
-    assert state == before
-    assert int(compiled.num_nodes[0]) <= max_nodes
-    assert compiled.visits[0] == 25
+from entity_env.games.azul.kernels.engine import end_round
+from entity_env.games.azul.kernels.mcts import MAX_DEPTH, write_outcome
+from entity_env.games.azul.players.mcts import Search, Tree
+from tests.games.azul.recorded_games import SEEDS, board, position, reached, states, take, to_lines
 
 
 @settings(max_examples=30)
@@ -49,7 +17,7 @@ def test_both_searches_visit_the_same(
 def test_the_tree_is_sound(state: GameState, word: int) -> None:
     assume(not state.is_over)
     tree = Tree.empty(50_000)
-    CompiledSearch(state, tree, 1, word).run(300)
+    Search(state, tree, 1, word).run(300)
     children = tree.root_children()
     ids = [ACTIONS[i] for i in tree.actions[children].tolist()]
     assert ids == legal_actions(state)
@@ -67,13 +35,17 @@ def test_the_tree_is_sound(state: GameState, word: int) -> None:
     assert not tree.totals.any()
 
 
+def outcome(state: GameState) -> list[float]:
+    """The value for each player."""
+    values = [0.0] * 4
+    write_outcome(state.words, values)
+    return values[: state.num_players]
+
+
 def value_of(state: GameState, player: int) -> float:
     """What a player gets from the rest of a round if both play as well as can be, by trying all."""
     if is_table_empty(state):
-        tile_walls(state)
-        state.end = end_of_game(state)
-        if state.end is not None:
-            add_bonuses(state)
+        end_round(state.words)
         return outcome(state)[player]
     choose = max if state.current_player == player else min
     return choose(value_of(after(state, action), player) for action in legal_actions(state))
@@ -104,7 +76,7 @@ def test_it_finds_what_trying_all_finds(
     state.centre = centre
     me = state.current_player
     tree = Tree.empty(100_000)
-    CompiledSearch(state, tree, 0, word).run(20_000)
+    Search(state, tree, 0, word).run(20_000)
     values = {action: value_of(after(state, action), me) for action in legal_actions(state)}
     assert values[ACTIONS[tree.best_action_id()]] > max(values.values()) - 0.02
 
@@ -114,7 +86,7 @@ def test_it_finds_the_win_that_is_there() -> None:
     row = [(0, colour) for colour in range(4)]
     state = position([board(score=30, wall=row), board(score=10)], centre=(0, 0, 0, 0, 1), marker=1)
     tree = Tree.empty()
-    CompiledSearch(state, tree, 1, 1).run(100)
+    Search(state, tree, 1, 1).run(100)
     assert ACTIONS[tree.best_action_id()] == Action(9, 4, 0)
 
 
@@ -122,14 +94,14 @@ def test_it_does_not_end_a_game_that_it_would_lose() -> None:
     row = [(0, colour) for colour in range(4)]
     state = position([board(score=10, wall=row), board(score=40)], centre=(0, 0, 0, 0, 1), marker=1)
     tree = Tree.empty()
-    CompiledSearch(state, tree, 0, 1).run(1000)
+    Search(state, tree, 0, 1).run(1000)
     assert ACTIONS[tree.best_action_id()] != Action(9, 4, 0)
 
 
 def test_a_full_tree_is_searched_on() -> None:
     state = position([board(), board()], centre=(3, 3, 3, 3, 3))
     tree = Tree.empty(60)
-    CompiledSearch(state, tree, 0, 1).run(500)
+    Search(state, tree, 0, 1).run(500)
     assert tree.visits[0] == 500
     assert tree.num_nodes[0] <= 60
 
@@ -138,22 +110,26 @@ def test_outcomes_are_fair() -> None:
     """They go from -1 to 1, add up to 0 for two, and a won game is worth more than a lead."""
     ahead = position([board(score=30), board(score=10)])
     first, second = outcome(ahead)
-    assert first == -second == squashed(20.0)
+    assert first == -second == 20 / 35
     ahead.end = "row"
     won, lost = outcome(ahead)
-    assert won == -lost == 0.5 + 0.5 * squashed(20.0) > first
+    assert won == -lost == 0.5 + 0.5 * 20 / 35 > first
     tied = position([board(score=8), board(score=8), board(score=1)])
     tied.end = "row"
     assert outcome(tied)[:2] == [0.0, 0.0]
     assert outcome(tied)[2] < -0.5
 
 
-def test_priors_fall_with_the_gap() -> None:
-    weights = [prior_weight(gap) for gap in (0, 100, 300, 10_000)]
-    assert weights[:3] == [1.0, 0.25, 0.0625]
-    assert 0 < weights[3] < 0.001
+def test_priors_fall_with_the_square_of_the_gap() -> None:
+    """Moves to the floor, which cost 1, 2 and 4 points."""
+    full = [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    state = position([board(lines=full), board()], centre=(1, 2, 0, 3, 0), marker=1)
+    tree = Tree.empty(100)
+    Search(state, tree, 0, 1).run(1)
+    weights = tree.priors[tree.root_children()]
+    assert weights / weights[0] == pytest.approx([1, 1 / 4, 1 / 16])
 
 
 def test_a_round_is_shorter_than_a_path() -> None:
-    assert tree_module.MAX_DEPTH > 36
+    assert MAX_DEPTH > 36
     assert Tree.empty(5).visits.dtype == np.int32

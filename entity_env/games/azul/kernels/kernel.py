@@ -1,0 +1,120 @@
+"""Kernels: one source that runs as ordinary Python, and as machine code where numba is installed.
+
+The decorator changes nothing: a kernel that Python calls is interpreted, and so is all that it
+calls. `machine_code` compiles a copy of it whose globals are different: other kernels are compiled,
+too, tuples of numbers are arrays, and the functions below are those of `core.numba_utils`. So the
+rules of a game are written once, and a single game needs neither numba nor its compiler.
+
+A kernel that both forms run works on lists of integers or on arrays, and keeps numbers of 64 bits
+within their range by `& WORD`. Imports numba only when something is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from threading import RLock
+from types import FunctionType
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+
+from entity_env.core.seeding import splitmix64_int
+from entity_env.core.validation import has_numba
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+WORD: Final = 2**64 - 1
+
+_KERNELS: Final[dict[object, bool]] = {}
+_COMPILED: Final[dict[object, Any]] = {}
+_GLOBALS: Final[dict[str, dict[str, Any]]] = {}
+_LOCK: Final = RLock()
+
+
+def kernel(*, inline: bool = False) -> Callable[[Function], Function]:
+    """Decorator: marks a function that can be compiled; `inline` as for `numba_utils.compiled`."""
+
+    def decorate(function: Function) -> Function:
+        _KERNELS[function] = inline
+        return function
+
+    return decorate
+
+
+def fastest(function: Callable[..., object]) -> Any:  # noqa: ANN401 - takes lists or arrays
+    """Machine code of a kernel where numba is installed, and elsewhere the kernel itself."""
+    return machine_code(function) if has_numba() else function
+
+
+def copied_words(words: Sequence[int]) -> Any:  # noqa: ANN401 - a list or an array
+    """A copy of a packed state as `fastest` functions take it, an array or a list."""
+    return np.array(words, np.int64) if has_numba() else list(map(int, words))
+
+
+def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numba's, untyped
+    """A kernel as a compiled function, which takes arrays.
+
+    Raises:
+        ImportError: numba is not installed.
+    """
+    made = _COMPILED.get(function)
+    if made is None:
+        with _LOCK:  # another thread must not see half of the globals
+            made = _COMPILED[function] = _compile(function)
+    return made
+
+
+def _compile(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numba's, untyped
+    utils: Any = import_module("entity_env.core.numba_utils")
+    if function in _PRIMITIVES:
+        other = _PRIMITIVES[function]
+        return getattr(utils, other) if isinstance(other, str) else other
+    source = cast(FunctionType, function)
+    copied = FunctionType(source.__code__, _compiled_globals(source.__globals__))
+    return utils.compiled(inline=_KERNELS[function])(copied)
+
+
+def _compiled_globals(module: dict[str, Any]) -> dict[str, Any]:
+    name = module["__name__"]
+    if name not in _GLOBALS:
+        _GLOBALS[name] = copied = dict(module)
+        copied.update({key: _as_compiled(value) for key, value in module.items()})
+    return _GLOBALS[name]
+
+
+def _as_compiled(value: Any) -> Any:  # noqa: ANN401 - any global
+    if isinstance(value, tuple) and value and all(isinstance(item, int | float) for item in value):
+        return np.array(value)
+    is_known = isinstance(value, FunctionType) and (value in _KERNELS or value in _PRIMITIVES)
+    return machine_code(value) if is_known else value
+
+
+def bits_of(number: int) -> int:
+    """The number of set bits of a number, 0 or more."""
+    return number.bit_count()
+
+
+def as_word(number: int) -> int:
+    """A number of 64 bits."""
+    return int(number)
+
+
+def new_ints(size: int) -> list[int]:
+    """So many zeros."""
+    return [0] * size
+
+
+def new_floats(size: int) -> list[float]:
+    """So many zeros."""
+    return [0.0] * size
+
+
+_PRIMITIVES: Final[dict[object, Any]] = {
+    as_word: np.uint64,
+    bits_of: "popcount",
+    new_ints: "zeros_int64",
+    new_floats: "zeros_float64",
+    splitmix64_int: "splitmix64",
+}
+"""Functions whose compiled form is another one: its name in `core.numba_utils`, or itself."""
