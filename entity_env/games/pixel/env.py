@@ -220,9 +220,6 @@ class PixelGoalEnv(BatchEnv):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return entities.action_space()
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def step_tensors(self, actions: Tensor, *, autoreset: bool = False) -> Trackers:
         """Step every machine on the device, without copies to the host or synchronization.
 
