@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.peers.decision import ACTION, shown, weights
 from benchmarks.peers.stepper import Stepper
 from entity_env.agents.rogue_net import write_enn_checkpoint
-from entity_env.interop.entity_gym import provide_torch_scatter
+from tests.upstream.torch_scatter import provide_torch_scatter
 
 provide_torch_scatter()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from entity_env.interop.entity_gym import provide_torch_scatter
+from tests.upstream.torch_scatter import provide_torch_scatter
 
 provide_torch_scatter()
 

@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.batch_groups.plan import Setup
 from entity_env.games.pixel import Button, Goal, PixelGoalEnv, RewardConfig
-from entity_env.games.pixel.xo_chip import KEYS, PlainMachine
+from entity_env.games.pixel.xo_chip import KEYS
 from entity_env.games.pixel.xo_chip.programs import (
     FRAMES,
     INSTRUCTIONS,
@@ -34,6 +34,7 @@ from entity_env.games.pixel.xo_chip.programs import (
     program,
 )
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine
 
 _GAME = "maze"
 # Draws a digit somewhere, forever: v0, v1 = random; i = the digit v0; draw v0, v1, 5.

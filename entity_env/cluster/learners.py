@@ -392,10 +392,6 @@ def _reason(error: EntityEnvError) -> str:
 
 
 def _why(error: BaseException | None) -> str:
-    """The cause in an error of Ray, in one line, without its numbers and its advice."""
+    """The message of an error of Ray, in one line."""
     text = str(getattr(error, "health_check_failure", error) or "it ended without a result")
-    for start in ("exit detail: ", "\nThe actor "):
-        text = text.partition(start)[2] or text
-    for end in ("Some common causes", "Potential causes", " Node Id:"):
-        text = text.partition(end)[0]
-    return " ".join(text.split())[:300]
+    return " ".join(text.split())

@@ -208,29 +208,13 @@ class SyncVecEnv(VecEnvBase):
         return checked_vec_actions(actions, obs.action_masks, self.action_space(), self._name_row)
 
 
-_REMEDIES: Final = (
-    ("gymnasium", "VectorEnv", "wrap it in a GymnasiumVecEnv (entity_env.interop.gymnasium)"),
-    (
-        "gymnasium",
-        "Env",
-        "make many of it, gymnasium.make_vec, and wrap these in a GymnasiumVecEnv",
-    ),
-    ("pettingzoo", "AECEnv", "use from_pettingzoo (entity_env.interop.pettingzoo)"),
-    ("pettingzoo", "ParallelEnv", "use from_pettingzoo (entity_env.interop.pettingzoo)"),
-    ("entity_env", "BatchEnv", "wrap it in a BatchVecEnv (entity_env.vec)"),
-    ("entity_env", "Game", "make many of it, VecEnv(game, 64) (entity_env.vec)"),
-    ("entity_env", "Environment", "give VecEnv its class, VecEnv(..., 64) (entity_env.vec)"),
+VEC_ENV_MAKERS: Final = (
+    "; a VecEnv is made by VecEnv(game, 64) (entity_env.vec), of a batch environment by "
+    "BatchVecEnv, of Gymnasium's by GymnasiumVecEnv(gymnasium.make_vec(...)) "
+    "(entity_env.interop.gymnasium), of PettingZoo's by VecEnv(from_pettingzoo(...), 64) "
+    "(entity_env.interop.pettingzoo)"
 )
-"""Packages and names of classes, and what makes a vector environment of their objects."""
-
-
-def remedy_for(source: object) -> str:
-    """How to make a vector environment of an object of another kind, ": ..."; or nothing."""
-    kind = source if isinstance(source, type) else type(source)
-    for package, name, remedy in _REMEDIES:
-        if any(c.__name__ == name and c.__module__.split(".")[0] == package for c in kind.__mro__):
-            return f": {remedy}"
-    return ""
+"""End of a message about an object of another kind."""
 
 
 def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) -> None:
@@ -242,7 +226,7 @@ def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) 
     """
     names = ("num_rows", "obs_space", "action_space", "reset", "act", "send", "recv")
     if isinstance(vec, type) or not all(hasattr(vec, name) for name in names):
-        raise SchemaError(f"{user} needs a VecEnv: got {shown(vec)}{remedy_for(vec)}")
+        raise SchemaError(f"{user} needs a VecEnv: got {shown(vec)}{VEC_ENV_MAKERS}")
     if autoreset is not None and (found := getattr(vec, "autoreset", autoreset)) != autoreset:
         raise UsageError(
             f'{user} needs a VecEnv with autoreset="{autoreset}": this {type(vec).__name__} has '

@@ -22,7 +22,7 @@ from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.core.vec_env_base import Autoreset, remedy_for
+from entity_env.core.vec_env_base import VEC_ENV_MAKERS, Autoreset
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.record import Record
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
@@ -250,7 +250,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         if not isinstance(source, Game) and not callable(source):
             raise SchemaError(
                 "an EpisodeEnv needs a Game, an Environment, its class or a function that returns "
-                f"one, or a VecEnv: got {source!r}{remedy_for(source)}"
+                f"one, or a VecEnv: got {source!r}{VEC_ENV_MAKERS}"
             )
         if num_envs is not None:
             return EpisodeVec.build(Copies(source, num_envs, num_workers), seed)

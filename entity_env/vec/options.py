@@ -13,7 +13,7 @@ from entity_env.authoring.load_module import to_pickle
 from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.environment import Environment
 from entity_env.core.validation import checked_count, require_choice
-from entity_env.core.vec_env_base import Autoreset, remedy_for
+from entity_env.core.vec_env_base import VEC_ENV_MAKERS, Autoreset
 from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.batch_env.source import BatchSource
 
@@ -71,5 +71,5 @@ def require_source(source: object) -> None:
     if not isinstance(source, Game | BatchSource) and not callable(source):
         raise SchemaError(
             "a VecEnv needs a Game, an Environment class, or a function that returns an "
-            f"Environment: got {source!r}{remedy_for(source)}"
+            f"Environment: got {source!r}{VEC_ENV_MAKERS}"
         )

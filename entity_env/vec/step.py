@@ -117,6 +117,7 @@ class PendingBatch:
     envs: list[range]
     obs: VecObs
     num_agents: int
+    is_kept: bool = False
 
     def bounds(self) -> Iterator[tuple[int, int, int]]:
         """Every group with its first row and the one after its last."""
@@ -131,14 +132,17 @@ class PendingBatch:
         return {env_id for envs in self.envs for env_id in envs}
 
     def keep(self) -> None:
-        """Computes offsets now: workers write the lengths of their next but one step over these.
+        """Copies the lengths: workers write those of their next but one step over them.
 
         Rows of groups that are busy must still be found after others have stepped twice.
         """
+        if self.is_kept:
+            return
+        self.is_kept = True
         for features in self.obs.features.values():
-            features.offsets  # noqa: B018 - computed once, and cached
+            features.lengths = features.lengths.copy()
         for visible in self.obs.visible.values():
-            visible.offsets  # noqa: B018
+            visible.lengths = visible.lengths.copy()
 
     def require_running(self, is_over: NDArray[np.bool_]) -> None:
         """Raises a `ProtocolError` if an environment of the batch must be reset first."""

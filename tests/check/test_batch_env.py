@@ -56,9 +56,6 @@ class Sound(BatchEnv):
     def action_space(self) -> Mapping[str, ActionSpace]:
         return {"Walk": self.space}
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def reset(self, seed: BatchSeed | None = None) -> None:
         if not self.rngs:
             self.rngs = [np.random.default_rng(i) for i in range(self.num_envs)]
@@ -81,12 +78,6 @@ class Sound(BatchEnv):
     def show(self, env_ids: NDArray[np.int64] | slice) -> None:
         self.result.observations[env_ids, :2] = self.state[env_ids]
         self.result.observations[env_ids, 2] = 0
-
-    def step(self, actions: BatchActions) -> None:
-        self.reset_envs(self.step_no_reset_with_result(actions).to_reset_mask())
-
-    def step_no_reset(self, actions: BatchActions) -> None:
-        self.step_no_reset_with_result(actions)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         self.require_running()
@@ -365,11 +356,6 @@ def bugs() -> dict[str, tuple[type[BatchEnv], str]]:
             if self.state[0, 1]:
                 result.observations[:] = 0
             return fresh
-
-    @says("supports_no_reset.. is False")
-    class OnlyStep(Sound):
-        def supports_no_reset(self) -> bool:
-            return False
 
     @says("making a batch of 5 gave a batch of 6")
     class OneMore(Sound):

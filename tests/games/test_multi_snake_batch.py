@@ -390,15 +390,9 @@ class TestWithoutNumba:
     def no_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(vec_env, "has_numba", lambda: False)
 
-    @pytest.mark.parametrize("compiled", [None, True])
-    def test_the_error_names_the_extra(self, compiled: bool | None) -> None:
+    def test_the_error_names_the_extra(self) -> None:
         with pytest.raises(MissingExtraError, match=r"numba.*entity-env\[fast\]"):
-            MultiSnakeBatch(3, compiled=compiled)
-
-
-def test_there_is_no_version_without_numba() -> None:
-    with pytest.raises(UsageError, match="no version without numba"):
-        MultiSnakeBatch(3, compiled=False)
+            MultiSnakeBatch(3)
 
 
 def test_importing_it_does_not_import_numba(run_python: Callable[[str], str]) -> None:

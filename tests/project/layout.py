@@ -50,7 +50,6 @@ OPTIONAL = {
     "torch": (
         *("core/ragged.py", "agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
         "agents/imitation/cloning.py",
-        "interop/entity_gym/torch_scatter.py",
     ),
     "numba": ("core/numba_utils.py", "*/kernels/*", "*/kernels.py", "*_kernel.py"),
     "warp": ("games/pixel/*",),

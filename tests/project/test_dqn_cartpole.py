@@ -85,9 +85,6 @@ class Ledge(BatchEnv):
     def action_space(self) -> Mapping[str, ActionSpace]:
         return {"Move": GlobalCategoricalActionSpace(["WALK", "JUMP"])}
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def view(self) -> StepResult:
         self.result.observations[:] = np.eye(NUM_CELLS)[self.cells]
         return self.result
@@ -103,9 +100,6 @@ class Ledge(BatchEnv):
         self.steps[chosen] = 0
         self.result.terminals[chosen] = 0
         self.result.truncations[chosen] = 0
-
-    def step(self, actions: BatchActions) -> None:
-        self.reset_envs(self.step_no_reset_with_result(actions).to_reset_mask())
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         walks = np.asarray(actions) == WALK

@@ -13,7 +13,7 @@ if find_spec("enn_trainer") is not None:
 
     with warnings.catch_warnings():  # before pytest has heard of those below
         warnings.simplefilter("ignore", DeprecationWarning)
-        from entity_env.interop.entity_gym import provide_torch_scatter
+        from tests.upstream.torch_scatter import provide_torch_scatter
 
     torch.set_num_threads(1)
     provide_torch_scatter()

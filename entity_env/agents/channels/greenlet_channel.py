@@ -19,7 +19,7 @@ from entity_env.agents.channels.channel import (
     asked_from_outside,
     swallows_exit,
 )
-from entity_env.authoring.game_traceback import add_note, text_of
+from entity_env.authoring.game_traceback import add_note
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 
 _modules: Final = sys.modules
@@ -182,13 +182,16 @@ def _call_in_default_mode(switch: Callable[[], object]) -> None:
         switch()
 
 
-_SECOND_LOOP: Final = ("event loop", "another loop is running", "inside a run()", "Already running")
-"""Parts of the errors that asyncio, trio and anyio raise where a thread runs a loop already."""
+_EVENT_LOOPS: Final = ("asyncio", "trio", "anyio", "uvloop")
 
 
 def _explain_event_loop(error: RuntimeError) -> None:
-    message = text_of(error)
-    if any(part in message for part in _SECOND_LOOP):
+    """Adds the remedy to an error that a package of event loops raises."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    if module.partition(".")[0] in _EVENT_LOOPS:
         add_note(
             error,
             "on the greenlet transport all games of a process share one thread, which can run only "

@@ -157,9 +157,6 @@ class AzulBatch(BatchEnv):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return {ACTION: GlobalCategoricalActionSpace([str(action) for action in ACTIONS])}
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def reset(self, seed: BatchSeed | None = None) -> None:
         self._require_open("reset")
         if seed is None and not self._is_reset:

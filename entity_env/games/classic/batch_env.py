@@ -171,9 +171,6 @@ class ClassicEnv(BatchEnv):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return {self.action: self.space}
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def reset(self, seed: BatchSeed | None = None) -> None:
         result, memory = self._result, self._memory
         if result.num_ended == _CLOSED:

@@ -15,7 +15,7 @@ from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, Entit
 from entity_env.core.validation import checked_count, checked_seed, has_numba, require_choice
 from entity_env.core.vec_env_base import Autoreset, SyncVecEnv
 from entity_env.core.vec_obs import VecCategoricalActionMask, VecObs
-from entity_env.errors import MissingExtraError, UsageError
+from entity_env.errors import MissingExtraError
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
 from entity_env.games.multi_snake_batch.draws import seed_pools
 from entity_env.games.multi_snake_batch.state import (
@@ -49,10 +49,9 @@ class MultiSnakeBatch(SyncVecEnv):
         autoreset: "same_step" begins the next episode at once; "next_step" shows the final
             observation first; "disabled" repeats it until `reset_envs`.
         board_size, num_snakes, max_snake_length, max_step: as for `multi_snake`.
-        compiled: True or None; there is no version without numba.
 
     Raises:
-        UsageError: a number or mode that makes no sense, or `compiled=False`.
+        UsageError: a number or mode that makes no sense.
         MissingExtraError: numba is not installed.
 
     Arrays of a `VecObs` are views that stay valid until the next call that returns one; `episodes`
@@ -70,7 +69,6 @@ class MultiSnakeBatch(SyncVecEnv):
         num_snakes: int = 2,
         max_snake_length: int = 11,
         max_step: int = 180,
-        compiled: bool | None = None,
     ) -> None:
         num_envs = checked_count("num_envs", num_envs)
         require_choice("autoreset", autoreset, get_args(Autoreset))
@@ -83,7 +81,7 @@ class MultiSnakeBatch(SyncVecEnv):
         )
         require_playable(**game.settings)
         super().__init__(num_envs, 1, autoreset)
-        self._step_boards = _load_kernel(compiled)
+        self._step_boards = _load_kernel()
         layout = self._layout = make_layout(**game.settings)
         self._boards = make_boards(layout, num_envs)
         self._shown = make_obs_arrays(layout, num_envs)
@@ -206,9 +204,7 @@ def _episodes(ended: NDArray[np.int64], max_grown: int) -> list[Episode]:
     ]
 
 
-def _load_kernel(compiled: bool | None) -> Callable[..., FilledCounts]:
-    if compiled is False:
-        raise UsageError("MultiSnakeBatch: there is no version without numba: leave `compiled` out")
+def _load_kernel() -> Callable[..., FilledCounts]:
     if not has_numba():
         raise MissingExtraError("numba", "fast", "MultiSnakeBatch")
     from entity_env.games.multi_snake_batch import kernels

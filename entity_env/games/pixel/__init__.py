@@ -11,7 +11,6 @@ from entity_env.games.pixel.worlds.world import Button as Button, World as World
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
-    from entity_env.games.pixel.diagnostics import PixelFault as PixelFault
     from entity_env.games.pixel.env import PixelGoalEnv as PixelGoalEnv
     from entity_env.games.pixel.episode_state import Trackers as Trackers
     from entity_env.games.pixel.reward.reward import Goal as Goal, RewardConfig as RewardConfig
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _LATE = {
     "Goal": "reward.reward",
     "GridWorld": "worlds.grid_world",
-    "PixelFault": "diagnostics",
     "PixelGoalEnv": "env",
     "PyBoyWorld": "worlds.game_boy",
     "RewardConfig": "reward.reward",

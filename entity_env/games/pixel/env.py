@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_index, require_choice
+from entity_env.core.validation import require_choice
 from entity_env.errors import ProtocolError, SchemaError, UsageError
-from entity_env.games.pixel import diagnostics, entities
+from entity_env.games.pixel import entities
 from entity_env.games.pixel.episode_state import (
     ResetStates,
     Trackers,
@@ -141,7 +141,6 @@ class PixelGoalEnv(BatchEnv):
         slots: snapshots in the bank to begin from instead.
         backend: "torch" computes all but the machine in torch, "warp" in few kernels, with the
             same bits; "auto" is "warp" where Warp is installed.
-        checked: check actions and results at every step, to find bugs; synchronizes.
 
     Raises:
         SchemaError: a goal of another shape or device, a reset state that matches it already, a
@@ -167,7 +166,6 @@ class PixelGoalEnv(BatchEnv):
         warm_ups: Sequence[Sequence[Button]] | None = None,
         slots: Sequence[int] | None = None,
         backend: Backend = "auto",
-        checked: bool = False,
     ) -> None:
         rows, columns = grid_shape(world.height, world.width)
         self.num_entities = rows * columns
@@ -179,7 +177,6 @@ class PixelGoalEnv(BatchEnv):
         self.config = config or RewardConfig()
         self.goal = goal
         self.device = world.device
-        self.checked = checked
         self.trackers = Trackers.allocate(
             world.num_envs, stack_k, world.height, world.width, world.device
         )
@@ -223,9 +220,6 @@ class PixelGoalEnv(BatchEnv):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return entities.action_space()
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def step_tensors(self, actions: Tensor, *, autoreset: bool = False) -> Trackers:
         """Step every machine on the device, without copies to the host or synchronization.
 
@@ -235,8 +229,8 @@ class PixelGoalEnv(BatchEnv):
 
         Args:
             actions: (N,) int32 or int64 on the device, values of `Button`; those out of range are
-                clamped, or refused if `checked`. Environments that have ended must be reset first;
-                this is verified only if `checked`.
+                clamped. Environments that have ended must be reset first; only the host interface
+                verifies it.
             autoreset: reset the environments whose episode ends.
 
         Returns:
@@ -244,16 +238,12 @@ class PixelGoalEnv(BatchEnv):
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`; if `checked`, an episode that has ended was not reset.
-            SchemaError: actions of another shape, dtype or device; if `checked`, out of range.
-            PixelFault: if `checked`, a rule that does not hold.
+            ProtocolError: before `reset`.
+            SchemaError: actions of another shape, dtype or device.
         """
         self._require_begun("step_tensors")
         dtypes = (torch.int32, torch.int64)
         require_tensor("actions", actions, (self.num_envs,), dtypes, self.device)
-        if self.checked:
-            checked_buttons(diagnostics.as_numpy(actions), self.num_envs)
-            self._require_playing(diagnostics.as_numpy(self._is_over()))
         self._step(actions)
         if autoreset:
             self._reset(self.trackers.ended)
@@ -271,7 +261,6 @@ class PixelGoalEnv(BatchEnv):
             ClosedError: after `close`.
             ProtocolError: before `reset`.
             SchemaError: a mask of another shape, dtype or device.
-            PixelFault: if `checked`, a rule that does not hold.
         """
         self._require_begun("reset_mask")
         require_tensor("mask", mask, (self.num_envs,), torch.bool, self.device)
@@ -284,7 +273,7 @@ class PixelGoalEnv(BatchEnv):
         if seed is not None:
             self._begin_from(np.ones(self.num_envs, np.bool_), seed)
         t = self.trackers
-        self._reset(self._all_envs, is_first=not self._is_reset)
+        self._reset(self._all_envs)
         for tensor in (t.reward, t.terminated, t.truncated, t.ended):
             tensor.zero_()
         t.frames.copy_(t.stack[:, -1])
@@ -328,15 +317,6 @@ class PixelGoalEnv(BatchEnv):
         self._require_begun("to_host")
         return self._host.read()
 
-    def describe(self, env_id: int) -> str:
-        """The state of an environment as text, with hashes of screen and memory.
-
-        Raises:
-            UsageError: no such environment.
-        """
-        env_id = checked_index("env_id", env_id, self.num_envs)
-        return diagnostics.describe(self._world, self.trackers, env_id)
-
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
@@ -345,33 +325,31 @@ class PixelGoalEnv(BatchEnv):
     def _step(self, actions: Tensor) -> None:
         """Step machines, screens, rewards and flags: the only place where that is done."""
         self._host.is_stale = True
-        before = diagnostics.copy_before_step(self.trackers) if self.checked else {}
         if actions.dtype != torch.int32 or not actions.is_contiguous():
             actions = self._actions.copy_(actions)
         self._world.step(actions)
         self._world.render(self.trackers.frames)
         self._ops.observe()
         self._ops.judge()
-        if self.checked:
-            diagnostics.check_step(self._world, self.trackers, self.goal, self.config, before)
 
-    def _reset(self, mask: Tensor, *, is_first: bool = False) -> None:
+    def _reset(self, mask: Tensor) -> None:
         """Reset machines and episode state: the only place where that is done."""
         self._host.is_stale = True
         slot = self.trackers.slot
-        is_checked = self.checked and not is_first
-        before = diagnostics.copy_before_reset(self._world, self.trackers) if is_checked else {}
         if self._is_renumbered:
             slot = self._reset_states.bank.index_select(0, slot)
         self._world.reset(mask, slot)
         self._ops.reset(mask)
-        if is_checked:
-            diagnostics.check_reset(self._world, self.trackers, mask, self._reset_states, before)
 
     def _step_host(self, method: str, given: BatchActions) -> None:
         self._require_begun(method)
         actions = checked_buttons(given, self.num_envs)
-        self._require_playing(self._host.is_over())
+        over = np.flatnonzero(self._host.is_over())
+        if len(over):
+            raise ProtocolError(
+                f"the episodes of environments {over[:20].tolist()} have ended: reset them before "
+                "the next step"
+            )
         self._step(torch.from_numpy(actions).to(self.device))
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: BatchSeed) -> None:
@@ -380,17 +358,6 @@ class PixelGoalEnv(BatchEnv):
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)
         self.trackers.slot.copy_(torch.from_numpy(slots))
-
-    def _is_over(self) -> Tensor:
-        return self.trackers.ended & (self.trackers.episode_step > 0)
-
-    def _require_playing(self, is_over: NDArray[np.bool_]) -> None:
-        if is_over.any():
-            over = np.flatnonzero(is_over)
-            raise ProtocolError(
-                f"the episodes of environments {over[:20].tolist()} have ended: reset them before "
-                f"the next step; {self.describe(int(over[0]))}"
-            )
 
 
 def _reset_states(

@@ -7,8 +7,6 @@ an `entity_gym.env.VecEnv`, `environment` one game as a class of `entity_gym.env
     enn_trainer.train(state_manager, factory(multi_snake))
     enn_trainer.train(state_manager, factory(CartPole))  # a class of batch environments
 
-`provide_torch_scatter()` before `import enn_trainer` spares the installation of torch_scatter.
-
 From entity-gym to us: `from_entity_gym` returns an `Environment`, or a function that makes one::
 
     train(from_entity_gym(MultiSnake))
@@ -21,8 +19,6 @@ Masks of selections are not supported: a game with entities that cannot be selec
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from entity_env.errors import MissingExtraError
 
@@ -40,13 +36,5 @@ from entity_env.interop.entity_gym.vec_env import (
     factory as factory,
     vec_env as vec_env,
 )
-from entity_env.lazy_imports import late_names
 
-if TYPE_CHECKING:
-    from entity_env.interop.entity_gym.torch_scatter import (
-        provide_torch_scatter as provide_torch_scatter,
-    )
-
-__getattr__ = late_names(__name__, {"provide_torch_scatter": "torch_scatter"})
-
-__all__ = ["environment", "factory", "from_entity_gym", "provide_torch_scatter", "vec_env"]
+__all__ = ["environment", "factory", "from_entity_gym", "vec_env"]

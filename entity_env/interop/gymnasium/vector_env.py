@@ -450,20 +450,13 @@ class BatchVectorEnv(VectorEnvBase):
         autoreset_mode: an `AutoresetMode` or its value.
 
     Raises:
-        UsageError: a batch without `supports_no_reset()`, or with an action that is neither one
-            choice nor one number.
+        UsageError: a batch with an action that is neither one choice nor one number.
         ValueError: no such mode.
     """
 
     def __init__(
         self, batch: BatchEnv, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
-        name = type(batch).__name__
-        if not batch.supports_no_reset():
-            raise UsageError(
-                f"{name} resets ended environments itself, so their last observations are lost: a "
-                "Gymnasium environment needs one whose supports_no_reset() is True"
-            )
         self._batch = batch
         action_space = _action_space(batch)
         self._has_numbers = isinstance(action_space, spaces.Box)

@@ -123,9 +123,6 @@ class ArrayEnv(BatchEnv):
         limits = np.asarray(below).astype(np.uint64)
         return ((splitmix64(states) >> _32) * limits >> _32).astype(np.int64)
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def reset(self, seed: BatchSeed | None = None) -> None:
         self._require_open("reset")
         if seed is None and not self._is_reset:
@@ -149,9 +146,6 @@ class ArrayEnv(BatchEnv):
         mask = self.step_no_reset_with_result(actions).to_reset_mask()
         if mask.any():
             self._begin(mask.indices())
-
-    def step_no_reset(self, actions: BatchActions) -> None:
-        self.step_no_reset_with_result(actions)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         self._require_begun("step")

@@ -189,8 +189,7 @@ class BatchEnv(ABC):
     there. An environment depends on its seed and its actions, and not on the other environments.
     Batches with different seeds share no episodes.
 
-    Subclasses implement the abstract methods; those that need no automatic resets also
-    `supports_no_reset`, `step_no_reset`, `step_no_reset_with_result` and `reset_envs`.
+    Subclasses implement the abstract methods; `step` and `step_no_reset` have defaults by them.
     `entity_env.check.check_batch_env` checks them; docs/how-to/batch_env.md has an example.
 
     Args:
@@ -279,7 +278,6 @@ class BatchEnv(ABC):
             UsageError: as `env_seeds`.
         """
 
-    @abstractmethod
     def step(self, actions: BatchActions) -> None:
         """Steps every environment, and resets those whose episode ends.
 
@@ -294,6 +292,9 @@ class BatchEnv(ABC):
             SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
                 changed then.
         """
+        mask = self.step_no_reset_with_result(actions).to_reset_mask()
+        if mask.any():
+            self.reset_envs(mask)
 
     @abstractmethod
     def view(self) -> StepResult:
@@ -302,10 +303,6 @@ class BatchEnv(ABC):
         Raises:
             ProtocolError: before `reset`.
         """
-
-    def supports_no_reset(self) -> bool:
-        """Whether the three methods that follow are implemented."""
-        return False
 
     def step_no_reset(self, actions: BatchActions) -> None:
         """Steps every environment and resets none, so that flags and last observations stay.
@@ -316,18 +313,18 @@ class BatchEnv(ABC):
             actions: one per environment; see `BatchActions`.
 
         Raises:
-            NotImplementedError: `supports_no_reset()` is False.
             ProtocolError: before `reset`, or when environments that have ended were not reset; it
                 names them.
             SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
                 changed then.
         """
-        raise self._no("step_no_reset")
+        self.step_no_reset_with_result(actions)
 
+    @abstractmethod
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         """`step_no_reset`, and returns the result; see `StepResult`."""
-        raise self._no("step_no_reset_with_result")
 
+    @abstractmethod
     def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         """Begins a new episode in the chosen environments, and clears their flags.
 
@@ -339,12 +336,10 @@ class BatchEnv(ABC):
                 next episodes. A loop may count a seed up: no start repeats.
 
         Raises:
-            NotImplementedError: `supports_no_reset()` is False.
             ProtocolError: before `reset`.
             SchemaError: no `ResetMask`, or one for another number of environments.
             UsageError: as `env_seeds`.
         """
-        raise self._no("reset_envs")
 
     def write_observations(self, out: NDArray[np.float32]) -> None:
         """Copies the present observations to `out`, `(num_envs, obs_size)` float32.
@@ -400,12 +395,6 @@ class BatchEnv(ABC):
         return ProtocolError(
             f"{type(self).__name__}.{method}: the episodes of environments {named}{more} have "
             "ended: reset them first, with reset_envs(result.to_reset_mask())"
-        )
-
-    def _no(self, method: str) -> NotImplementedError:
-        return NotImplementedError(
-            f"{type(self).__name__} has no {method}(): its supports_no_reset() is False, so its "
-            "episodes are reset by step()"
         )
 
 

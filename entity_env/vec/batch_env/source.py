@@ -20,7 +20,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_env_base import reset_runs
-from entity_env.errors import SchemaError, UsageError
+from entity_env.errors import SchemaError
 from entity_env.vec.batch_env.batch_env import BatchEnv
 
 
@@ -80,11 +80,6 @@ class BatchSource:
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
     """Entity type, parts of the observations, action and action space of a batch environment."""
     name = type(env).__name__
-    if not env.supports_no_reset():
-        raise UsageError(
-            f"{name}: its supports_no_reset() is False, so the ends of its episodes cannot be "
-            "observed; implement step_no_reset_with_result and reset_envs"
-        )
     observed, done = env.obs_space(), env.action_space()
     if len(observed.entities) != 1 or len(done) != 1:
         raise SchemaError(

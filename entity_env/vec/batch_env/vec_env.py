@@ -51,8 +51,8 @@ class BatchVecEnv(VecEnv):
         step_timeout_s, start_method: as for `VecEnv`.
 
     Raises:
-        UsageError: a number or mode that is not valid; a batch environment whose
-            `supports_no_reset()` is False; or an object rather than a class, for workers.
+        UsageError: a number or mode that is not valid; or an object rather than a class, for
+            workers.
         SchemaError: `source` is no batch environment and makes none, or its spaces are not one
             entity type and one action.
         WorkerError: a worker could not be started.

@@ -22,7 +22,7 @@ from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
-from entity_env.core.vec_env_base import remedy_for
+from entity_env.core.vec_env_base import VEC_ENV_MAKERS
 from entity_env.errors import ProtocolError, SchemaError
 from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
@@ -263,7 +263,7 @@ def _made_by(make: Callable[[], Environment]) -> Environment:
     if not isinstance(env, Environment):
         raise SchemaError(
             f"a VecEnv needs a Game, an Environment class, or a function that returns an "
-            f"Environment: {make!r} returned a {type(env).__name__}{remedy_for(env)}"
+            f"Environment: {make!r} returned a {type(env).__name__}{VEC_ENV_MAKERS}"
         )
     return env
 

@@ -15,21 +15,21 @@ from entity_env.games.classic import CartPole
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from tests.helpers.tiny_games import count
 
+MAKERS = r"VecEnv\(game, 64\) .*BatchVecEnv, .*GymnasiumVecEnv\(gymnasium.*from_pettingzoo"
 WRONG: list[tuple[Callable[[], Any], str]] = [
-    (lambda: gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), "wrap it in a Gym"),
-    (lambda: gymnasium.make("CartPole-v1"), r"make many .* gymnasium.make_vec, .*GymnasiumVecEnv"),
-    (lambda: snake, r"Game\(snake\): make many of it, VecEnv\(game, 64\)"),
-    (lambda: CartPole(2), "wrap it in a BatchVecEnv"),
-    (lambda: VecEnv, "got <class 'entity_env.vec.vec_env.VecEnv'>$"),
+    (lambda: gymnasium.make("CartPole-v1"), "got <TimeLimit"),
+    (lambda: snake, r"got Game\(snake\);"),
+    (lambda: CartPole(2), "got <.*CartPole"),
+    (lambda: VecEnv, "got <class 'entity_env.vec.vec_env.VecEnv'>;"),
     (lambda: EpisodeEnv.of(snake), "got <entity_env.episodes"),
-    (lambda: None, "got None$"),
+    (lambda: None, "got None;"),
 ]
 
 
 @pytest.mark.parametrize(("make", "told"), WRONG)
 def test_what_is_no_vector_environment(make: Callable[[], Any], told: str) -> None:
     wrong = make()
-    with pytest.raises(SchemaError, match=rf"train needs a VecEnv: .*{told}"):
+    with pytest.raises(SchemaError, match=rf"train needs a VecEnv: .*{told}.*{MAKERS}"):
         train(wrong, PPOConfig(total_steps=64))
     with pytest.raises(SchemaError, match=rf"PPOConfig.for_env needs a VecEnv: .*{told}"):
         PPOConfig.for_env(wrong)
@@ -50,17 +50,11 @@ def test_another_autoreset(autoreset: Autoreset) -> None:
             train(vec, PPOConfig(total_steps=64))
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: gymnasium.make("CartPole-v1"), r"gymnasium.make_vec, .*GymnasiumVecEnv"),
-        (lambda: CartPole(2), "wrap it in a BatchVecEnv"),
-    ],
-)
-def test_a_source_of_another_kind(make: Callable[[], Any], told: str) -> None:
-    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.*{told}"):
+@pytest.mark.parametrize("make", [lambda: gymnasium.make("CartPole-v1"), lambda: CartPole(2)])
+def test_a_source_of_another_kind(make: Callable[[], Any]) -> None:
+    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.*{MAKERS}"):
         VecEnv(make(), 2)
-    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.* returned a .*{told}"):
+    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.* returned a .*{MAKERS}"):
         VecEnv(make, 2)
-    with pytest.raises(SchemaError, match=f"an EpisodeEnv needs a Game.*{told}"):
+    with pytest.raises(SchemaError, match=f"an EpisodeEnv needs a Game.*{MAKERS}"):
         EpisodeEnv.of(make())

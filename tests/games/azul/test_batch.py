@@ -323,7 +323,6 @@ def test_spaces() -> None:
     space = azul.action_space()["Move"]
     assert isinstance(space, GlobalCategoricalActionSpace)
     assert space.index_to_label[7] == str(ACTIONS[7])
-    assert azul.supports_no_reset()
 
 
 def test_feature_names_fit_what_is_encoded() -> None:

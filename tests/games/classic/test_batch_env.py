@@ -40,7 +40,6 @@ def test_what_it_shows(game: Game, make: Make) -> None:
     assert result.terminals.dtype == result.truncations.dtype == np.uint8
     for column in (result.rewards, result.terminals, result.truncations):
         assert column.shape == (5,)
-    assert env.supports_no_reset()
 
 
 def test_the_spaces_name_the_game_its_features_and_its_action(game: Game, make: Make) -> None:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from entity_env.errors import ClosedError, ProtocolError, SchemaError
-from entity_env.games.pixel.diagnostics import hash_of
 from entity_env.games.pixel.env import PixelGoalEnv
 from entity_env.games.pixel.reward.reward import Goal, RewardConfig, distance
 from entity_env.games.pixel.worlds.world import Button, World
 from entity_env.vec.batch_env.batch_env import ResetMask
+from tests.games.pixel.checked_env import CheckedPixelGoalEnv, hash_of
 from tests.games.pixel.worlds.all_worlds import (
     HOST_WORLDS,
     WORLDS,
@@ -36,11 +36,13 @@ def negative(world: World) -> Goal:
     return Goal((3 - screens(world)[0]).to(world.device), tau=one_pixel)
 
 
-def make_env(make: MakeWorld, **more: object) -> PixelGoalEnv:
+def make_env(
+    make: MakeWorld, kind: type[PixelGoalEnv] = CheckedPixelGoalEnv, **more: object
+) -> PixelGoalEnv:
     world = make(NUM, 2, "cpu")
     config = RewardConfig(max_steps=MAX_STEPS)
-    settings = {"stack_k": STACK_K, "warm_ups": WARM_UPS, "checked": True, **more}
-    return PixelGoalEnv(world, negative(world), config, **settings)  # type: ignore[arg-type]
+    settings = {"stack_k": STACK_K, "warm_ups": WARM_UPS, **more}
+    return kind(world, negative(world), config, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module", params=EVERY_WORLD)
@@ -138,10 +140,8 @@ def test_who_has_ended_is_not_stepped(env: PixelGoalEnv) -> None:
         result = env.step_no_reset_with_result(zeros)
     assert result.truncations.tolist() == [1] * NUM
     before = bytes_of(env.world)
-    with pytest.raises(ProtocolError, match=r"environments \[0, 1, 2, 3\] have ended: .*memory"):
+    with pytest.raises(ProtocolError, match=r"environments \[0, 1, 2, 3\] have ended: reset"):
         env.step_no_reset(zeros)
-    with pytest.raises(ProtocolError, match="have ended: reset them"):
-        env.step_tensors(torch.zeros(NUM, dtype=torch.int32))
     assert all(torch.equal(value, before[name]) for name, value in bytes_of(env.world).items())
     env.reset_envs(ResetMask.from_bool(np.array([True, False, True, False])))
     with pytest.raises(ProtocolError, match=r"environments \[1, 3\]"):
@@ -156,9 +156,8 @@ def test_bad_actions_and_masks_change_nothing(env: PixelGoalEnv) -> None:
     for actions in (
         torch.zeros(NUM + 1, dtype=torch.int32),
         torch.zeros(NUM),
-        torch.full((NUM,), 7),
     ):
-        with pytest.raises(SchemaError, match=r"got \(5,\)|got torch.float32|got 7"):
+        with pytest.raises(SchemaError, match=r"got \(5,\)|got torch.float32"):
             env.step_tensors(actions)
     for mask in (torch.ones(NUM - 1, dtype=torch.bool), torch.ones(NUM, dtype=torch.int32)):
         with pytest.raises(SchemaError, match=r"mask: expected .* got (\(3,\)|torch.int32)"):
@@ -168,7 +167,7 @@ def test_bad_actions_and_masks_change_nothing(env: PixelGoalEnv) -> None:
 
 @pytest.mark.parametrize("name", EVERY_WORLD)
 def test_closing_closes_the_world(name: str) -> None:
-    env = make_env(EVERY_WORLD[name], warm_ups=None, checked=False)
+    env = make_env(EVERY_WORLD[name], PixelGoalEnv, warm_ups=None)
     env.reset(0)
     env.close()
     env.close()
@@ -183,13 +182,13 @@ def test_a_run_can_be_repeated(name: str) -> None:
     """The same start and buttons: the same screens, rewards and resets."""
 
     def trace() -> list[object]:
-        env = make_env(EVERY_WORLD[name], checked=False)
+        env = make_env(EVERY_WORLD[name], PixelGoalEnv)
         env.reset(2)
         seen: list[object] = []
         for actions in actions_of(NUM, MAX_STEPS + 3, 6):
             t = env.step_tensors(actions, autoreset=True)
             seen.append((hash_of(t.frames), hash_of(t.stack), t.reward.tolist(), t.ended.tolist()))
-        seen += [env.describe(0), env.describe(3)]
+        seen.append(hash_of(env.world.state()))
         env.close()
         return seen
 

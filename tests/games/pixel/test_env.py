@@ -13,14 +13,13 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from entity_env.errors import SchemaError
-from entity_env.games.pixel.diagnostics import PixelFault, hash_of
 from entity_env.games.pixel.env import Backend, PixelGoalEnv
 from entity_env.games.pixel.episode_state import Trackers
 from entity_env.games.pixel.reward.reward import Goal, Metric, RewardConfig, distance
-from entity_env.games.pixel.reward.torch_ops import TorchGoalOps
 from entity_env.games.pixel.worlds.grid_world import GridWorld
 from entity_env.games.pixel.worlds.world import Button
 from entity_env.vec.batch_env.batch_env import ResetMask
+from tests.games.pixel.checked_env import CheckedPixelGoalEnv, hash_of
 from tests.games.pixel.worlds.all_worlds import (
     SMALL,
     WORLDS,
@@ -103,7 +102,7 @@ def test_steps_follow_the_rule_book(
     world = GridWorld(num_envs, SMALL)
     goal = Goal(world.goal_frame(), tau=metric_tau)
     config = RewardConfig(match_k=match_k, max_steps=max_steps, alpha=2.0)
-    env = PixelGoalEnv(world, goal, config, stack_k=stack_k, checked=True)
+    env = CheckedPixelGoalEnv(world, goal, config, stack_k=stack_k)
     env.reset(seed)
     start = env.pixels[0].clone()
     books = [RuleBook(goal, config, start, stack_k) for _ in range(num_envs)]
@@ -171,14 +170,13 @@ def test_kernels_write_the_same_bits(make: MakeWorld, own_goals: bool, metric: M
             world.step(torch.full((num_envs,), button.value, dtype=torch.int32))
         goals = noisy(screens(world)) if own_goals else noisy(screens(world))[0]
         world.reset(torch.ones(num_envs, dtype=torch.bool), torch.full((num_envs,), 3).int())
-        env = PixelGoalEnv(
+        env = CheckedPixelGoalEnv(
             world,
             Goal(goals, 0.01, metric),
             RewardConfig(max_steps=5, alpha=0.3, match_k=2),
             stack_k=3,
             warm_ups=((), way[:1], way),
             backend=backend,
-            checked=True,
         )
         env.reset(2)
         run = [kept(env)]
@@ -284,7 +282,7 @@ class TestStarts:
             world.step(torch.full((2,), Button.DOWN.value, dtype=torch.int32))
             world.snapshot(0, slot)
         goal = Goal(world.goal_frame(), tau=Fraction(1, 1728))
-        env = PixelGoalEnv(world, goal, slots=(2, 1), checked=True)
+        env = CheckedPixelGoalEnv(world, goal, slots=(2, 1))
         env.reset(np.arange(2))
         assert env.world.state()["cell"].tolist() == [6, 3]
         assert torch.equal(env.trackers.prev_dist, distance(env.pixels, goal))
@@ -293,11 +291,8 @@ class TestStarts:
         """Every environment is measured against its goal, at its start, too."""
         world = GridWorld(3, SMALL, num_slots=2)
         goals = world._pictures[[8, 7, 5]]
-        env = PixelGoalEnv(
-            world,
-            Goal(goals, tau=Fraction(1, 1728)),
-            warm_ups=((), (Button.RIGHT,)),
-            checked=True,
+        env = CheckedPixelGoalEnv(
+            world, Goal(goals, tau=Fraction(1, 1728)), warm_ups=((), (Button.RIGHT,))
         )
         env.reset(0)
         for actions in actions_of(3, 10, 3):
@@ -348,55 +343,3 @@ def test_a_hash_knows_where_a_pixel_is() -> None:
     hashes |= {hash_of(picture.view(4)), hash_of(picture.int()), hash_of({"x": picture})}
     assert len(hashes) == 8
     assert all(len(each) == 16 for each in hashes)
-
-
-class TestFaults:
-    """A broken rule is told with all that it takes to find it again."""
-
-    REPORT = (
-        r"env 2: dist .*, prev_dist .*, episode_step 1, match_count 0, terminated False, "
-        r"truncated False, was reset False, slot 0, pixels [0-9a-f]{16}, stack [0-9a-f]{16}, "
-        r"memory [0-9a-f]{16}"
-    )
-
-    def test_wrong_sums(self, env: PixelGoalEnv, monkeypatch: pytest.MonkeyPatch) -> None:
-        observe = TorchGoalOps.observe
-
-        def broken(ops: TorchGoalOps) -> None:
-            observe(ops)
-            env.trackers.sums[2] += 1
-
-        env._ops = TorchGoalOps(env.trackers, env.goal, env.config, env._reset_states)
-        monkeypatch.setattr(TorchGoalOps, "observe", broken)
-        with pytest.raises(PixelFault, match=f"distance must be that .*: {self.REPORT}") as caught:
-            hold(env, Button.RIGHT)
-        assert caught.value.env_id == 2
-        assert caught.value.report in str(caught.value)
-
-    def test_a_world_that_shows_no_shades(
-        self, env: PixelGoalEnv, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def broken(_: GridWorld, pixels: Tensor) -> None:
-            pixels.zero_()
-            pixels[2, 0, 0] = 4
-
-        monkeypatch.setattr(GridWorld, "render", broken)
-        with pytest.raises(PixelFault, match=f"pixels must be shades 0..3: {self.REPORT}"):
-            hold(env, Button.RIGHT)
-
-    def test_a_reset_that_touches_others(
-        self, env: PixelGoalEnv, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        hold(env, Button.RIGHT)
-        reset = GridWorld.reset
-
-        def broken(world: GridWorld, mask: Tensor, slots: Tensor) -> None:
-            reset(world, torch.ones_like(mask), slots)
-
-        monkeypatch.setattr(GridWorld, "reset", broken)
-        with pytest.raises(PixelFault, match="must leave cell of the others alone: env 0"):
-            env.reset_mask(only(env, 2))
-
-    def test_says_that_it_was_reset(self, env: PixelGoalEnv) -> None:
-        hold(env, *TO_GOAL, Button.A, autoreset=True)
-        assert "was reset True" in env.describe(1)

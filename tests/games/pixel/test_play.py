@@ -16,12 +16,12 @@ from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel.batches import ALPHA
-from entity_env.games.pixel.diagnostics import hash_of
 from entity_env.games.pixel.env import PixelGoalEnv
 from entity_env.games.pixel.play import grid_batch, maze_batch, program_batch
 from entity_env.games.pixel.worlds.world import Button
 from entity_env.games.pixel.xo_chip.programs import PROGRAMS
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from tests.games.pixel.checked_env import hash_of
 from tests.games.pixel.worlds.all_worlds import actions_of, small_env
 
 NAMES = [name for name in BATCH_GAMES if name.startswith("pixel:")]

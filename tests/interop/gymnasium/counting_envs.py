@@ -93,18 +93,9 @@ class CountBatch(BatchEnv):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return ACTION_SPACE
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def reset(self, seed: BatchSeed | None = None) -> None:
         self._result.rewards[:] = 0
         self.reset_envs(ResetMask.from_bool(np.ones(self.num_envs, np.bool_)), seed)
-
-    def step(self, actions: BatchActions) -> None:
-        raise NotImplementedError
-
-    def step_no_reset(self, actions: BatchActions) -> None:
-        self.step_no_reset_with_result(actions)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         self._result.observations[:] += 1

@@ -186,17 +186,11 @@ class Steered(CountBatch):
         return {"Steer": ContinuousActionSpace([0, 0], [1, 1])}
 
 
-class Stubborn(CountBatch):
-    def supports_no_reset(self) -> bool:
-        return False
-
-
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         (Picky, "Picky has the actions .*Pick.*one, of labels or of one number"),
         (Steered, "Steered has the actions .*Steer"),
-        (Stubborn, r"Stubborn resets .* whose supports_no_reset\(\) is True"),
     ],
 )
 def test_batches_that_cannot_be_shown(kind: type[CountBatch], message: str) -> None:

@@ -56,9 +56,6 @@ class Corridor(BatchEnv):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return {"Walk": self.space}
 
-    def supports_no_reset(self) -> bool:
-        return True
-
     def reset(self, seed: BatchSeed | None = None) -> None:
         everyone = ResetMask.from_bool(np.ones(self.num_envs, np.bool_))
         if not self.rngs or seed is not None:

@@ -1,6 +1,6 @@
-"""The interface of batch environments: StepResult, BatchEnv, and one without the new methods."""
+"""The interface of batch environments: StepResult, BatchEnv and its defaults."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from entity_env.vec.batch_env.batch_env import (
 
 
 class Counters(BatchEnv):
-    """Counts to its limit, and supports only what every batch must."""
+    """Counts to its limit, and implements only what every batch must."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs, obs_size=2)
@@ -35,9 +35,15 @@ class Counters(BatchEnv):
     def reset(self, seed: BatchSeed | None = None) -> None:
         self._counts[:] = 0
 
-    def step(self, actions: BatchActions) -> None:
+    def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         self._counts[:, 0] += actions
         self._rewards[:] = actions
+        self._flags[0] = self._counts[:, 0] == 3
+        return self.view()
+
+    def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
+        self._counts[mask.indices()] = 0
+        self._flags[:, mask.indices()] = 0
 
     def view(self) -> StepResult:
         return StepResult(self._counts, self._rewards, *self._flags)
@@ -84,22 +90,16 @@ def test_a_number_of_envs_that_makes_no_sense(num_envs: int) -> None:
         Counters(num_envs)
 
 
-CALLS: list[tuple[str, Callable[[BatchEnv], object]]] = [
-    ("step_no_reset", lambda env: env.step_no_reset(np.zeros(3, np.int64))),
-    (
-        "step_no_reset_with_result",
-        lambda env: env.step_no_reset_with_result(np.zeros(3, np.int64)),
-    ),
-    ("reset_envs", lambda env: env.reset_envs(ResetMask(3))),
-]
-
-
-@pytest.mark.parametrize(("name", "call"), CALLS)
-def test_who_cannot_do_without_reset_says_so(name: str, call: Callable[[BatchEnv], object]) -> None:
-    env = Counters(3)
-    assert env.supports_no_reset() is False
-    with pytest.raises(NotImplementedError, match=rf"Counters has no {name}\(\).*supports_no"):
-        call(env)
+def test_the_defaults_of_both_steps() -> None:
+    env, other = Counters(3), Counters(3)
+    for _ in range(3):
+        env.step(np.array([1, 0, 1]))
+        other.step_no_reset(np.array([1, 0, 1]))
+    assert env.view().observations[:, 0].tolist() == [0, 0, 0]
+    assert not env.view().terminals.any()
+    assert env.view().rewards.tolist() == [1, 0, 1]
+    assert other.view().observations[:, 0].tolist() == [3, 0, 3]
+    assert other.view().terminals.tolist() == [1, 0, 1]
 
 
 def test_writes_copy_what_is_shown() -> None:

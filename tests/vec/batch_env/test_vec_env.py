@@ -497,11 +497,6 @@ class TestEnvironment:
                 vec.act({"Walk": np.ones(2, np.int64)})
 
 
-class NoReset(Corridor):
-    def supports_no_reset(self) -> bool:
-        return False
-
-
 class Crowd(Corridor):
     def obs_space(self) -> ObsSpace:
         return ObsSpace(entities={name: Entity(("x", "time")) for name in "AB"})
@@ -527,7 +522,6 @@ class TestSources:
     @pytest.mark.parametrize(
         ("make", "kind", "message"),
         [
-            (NoReset, UsageError, r"NoReset: its supports_no_reset\(\) is False"),
             (Crowd, SchemaError, r"Crowd: .* entities \['A', 'B'\]"),
             (Chooser, SchemaError, "Chooser: action 'Walk' selects entities"),
             (

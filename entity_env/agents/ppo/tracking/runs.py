@@ -482,7 +482,7 @@ def read_run(path: str | Path) -> TrainingRun:
     path = Path(path)
     is_run, has_curves = os.path.isfile(path / RUN_FILE), os.path.isfile(path / CURVES_FILE)
     if not is_run and not has_curves:
-        return _read_old_run(path)
+        return _read_checkpoint(path)
     try:
         about = parse_json(read_file(path / RUN_FILE, _MAX_RUN_BYTES)) if is_run else {}
         text = read_file(path / CURVES_FILE, _MAX_CURVE_BYTES) if has_curves else b""
@@ -526,8 +526,8 @@ def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), file) for match, file in found if match)
 
 
-def _read_old_run(path: Path) -> TrainingRun:
-    """A run of an earlier release, or one that a checkpoint is all that is left of."""
+def _read_checkpoint(path: Path) -> TrainingRun:
+    """A run folder that only has a checkpoint."""
     try:
         training = read_header(find_checkpoint(path)).training
     except CheckpointError as error:

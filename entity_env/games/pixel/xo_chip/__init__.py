@@ -1,12 +1,9 @@
-"""The XO-CHIP machine, its reference in Python, an assembler and two programs.
+"""The XO-CHIP machine and two programs for it.
 
 It also runs programs for CHIP-8 and SUPER-CHIP; screens and buttons in general are in `worlds`.
 """
 
-from entity_env.games.pixel.xo_chip.assembler import (
-    assemble as assemble,
-    disassemble as disassemble,
-)
+from entity_env.games.pixel.xo_chip.machine_layout import Halt as Halt
 from entity_env.games.pixel.xo_chip.programs import (
     PROGRAMS as PROGRAMS,
     goal_frame as goal_frame,
@@ -18,8 +15,4 @@ from entity_env.games.pixel.xo_chip.quirks import (
     SUPERCHIP as SUPERCHIP,
     XOCHIP as XOCHIP,
     Quirks as Quirks,
-)
-from entity_env.games.pixel.xo_chip.reference_machine import (
-    Halt as Halt,
-    PlainMachine as PlainMachine,
 )

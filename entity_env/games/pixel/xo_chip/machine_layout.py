@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,19 @@ from entity_env.games.pixel.xo_chip.quirks import (
     STACK_DEPTH,
     WIDTH,
     Quirks,
+    font,
 )
-from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
+
+
+class Halt(IntEnum):
+    """Why a machine has halted, or RUNNING."""
+
+    RUNNING = 0
+    EXIT = 1
+    STACK_OVERFLOW = 2
+    STACK_UNDERFLOW = 3
+    UNKNOWN_OPCODE = 4
+
 
 # The registers, a word each. V0 to VF come first.
 FLAG = 15
@@ -77,27 +89,25 @@ def quirk_bits(quirks: Quirks) -> int:
     return sum(is_chosen << place for place, is_chosen in enumerate(chosen))
 
 
-def machine_row(machine: PlainMachine) -> NDArray[np.int32]:
-    """The row of a plain machine, (W,) int32; unused words of its stack are 0."""
-    registers = np.zeros(NUM_REGISTERS, np.int64)
-    registers[:16] = machine.v
-    registers[[INDEX, PC, STACK_POINTER]] = machine.index, machine.pc, len(machine.stack)
-    registers[[DELAY, SOUND, PITCH]] = machine.delay, machine.sound, machine.pitch
-    registers[[HIGH, SELECTED]] = machine.screen.high, machine.screen.selected
-    registers[[RANDOM, HALT]] = machine.random, machine.halt
-    registers[AWAITED] = 0 if machine.awaited is None else machine.awaited + 1
-    registers[PATTERN:AWAITED] = np.frombuffer(machine.pattern, "<u4")
-    registers[STACK : STACK + len(machine.stack)] = machine.stack
-    registers[SAVED:] = machine.saved
-    planes = b"".join(
-        line.to_bytes(WIDTH // 8) for plane in machine.screen.planes for line in plane
-    )
-    words = (
-        registers.astype(np.uint32),
-        np.frombuffer(planes, ">u4").astype(np.uint32),
-        np.frombuffer(bytes(machine.memory), np.uint32),
-    )
-    return np.concatenate(words).view(np.int32)
+def switched_on(rom: bytes, quirks: Quirks, seed: int) -> NDArray[np.int32]:
+    """The row of a machine that is switched on with a program, (W,) int32.
+
+    Raises:
+        SchemaError: the program is not bytes, empty or too large, or the seed is out of range.
+    """
+    if not isinstance(rom, bytes | bytearray):
+        raise SchemaError(f"rom: expected bytes, got {type(rom).__name__}")
+    room = quirks.memory_size - PROGRAM_START
+    if not 1 <= len(rom) <= room:
+        raise SchemaError(f"rom: expected 1 to {room} bytes, got {len(rom)}")
+    if not 1 <= seed < 2**32:
+        raise SchemaError(f"seed: expected 1 to 2**32 - 1, got {seed}")
+    row = np.zeros(FIRST_MEMORY_WORD + quirks.memory_size // 4, np.uint32)
+    row[[PC, SELECTED, RANDOM, PITCH]] = PROGRAM_START, 0b01, seed, 64
+    memory = row[FIRST_MEMORY_WORD:].view(np.uint8)
+    memory[: len(font())] = list(font())
+    memory[PROGRAM_START : PROGRAM_START + len(rom)] = list(rom)
+    return row.view(np.int32)
 
 
 def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:

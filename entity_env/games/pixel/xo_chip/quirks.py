@@ -2,6 +2,18 @@
 
 Sources: Octo's XO-CHIP specification (John Earnest), SUPER-CHIP 1.1's documentation (Erik Bryntse),
 and the notes of Timendus' test suite on the quirks of interpreters.
+
+Behaviour that the documents of the dialects leave open, the same for all of them:
+
+- a frame is a number of instructions, after which the timers count down, unless the machine halted;
+- 0NNN, which called machine code, and every undocumented opcode halts, as does a call below sixteen
+  others and a return without a call;
+- the opcode that waits for a key reads the lowest one that is held, also one held before it;
+- DXY0 is 16 by 16 in both resolutions, and VF is 0 or 1, however many rows collided;
+- choosing a resolution clears both planes; with no plane selected drawing sets VF to 0;
+- FX29 and FX30 use the low four bits of VX, as EX9E and EXA1 do;
+- FX1E leaves VF alone; sixteen registers survive in FX75 and FX85;
+- there is no sound: its timer, pattern and pitch are state alone.
 """
 
 from collections.abc import Mapping

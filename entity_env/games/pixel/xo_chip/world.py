@@ -18,11 +18,10 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     HALT,
     NUM_REGISTERS,
     RANDOM,
-    machine_row,
     quirk_bits,
+    switched_on,
 )
 from entity_env.games.pixel.xo_chip.quirks import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks, double
-from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
 
 # Threads that restore one machine, so that they access adjacent words.
 _LANES: Final = {"cpu": 1, "cuda": 32}
@@ -36,8 +35,8 @@ class XoChipWorld(CheckedWorld):
 
     A step holds a button for some frames of a sixtieth of a second, each of some instructions. The
     state of a machine that halts stays the same until its reset; `halts` has the reason. The same
-    buttons lead to the same bytes on every device, those of `PlainMachine`. `render` needs
-    contiguous pixels that begin at a multiple of 4 bytes.
+    buttons lead to the same bytes on every device. `render` needs contiguous pixels that begin at a
+    multiple of 4 bytes.
 
     The random numbers of machine i begin at `seed` XOR i · 0x9E3779B9 (modulo 2**32). They are part
     of its state: machines reset from one snapshot draw the same.
@@ -77,7 +76,7 @@ class XoChipWorld(CheckedWorld):
         self.quirks = quirks
         self.frames = require_count("frames", frames)
         self.instructions = require_count("instructions", instructions)
-        first = machine_row(PlainMachine(rom, quirks, seed=seed))
+        first = switched_on(rom, quirks, seed)
         self.device = warp_runtime.device_of(device)
         self._state = torch.from_numpy(first).to(self.device).repeat(self.num_envs, 1)
         self._bank = self._state[:1].repeat(self.num_slots, 1)

@@ -236,7 +236,7 @@ def test_a_library_run_without_tensorboard(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_of_an_earlier_release_is_a_run_without_curves(tmp_path: Path) -> None:
+def test_a_folder_with_only_a_checkpoint_is_a_run_without_curves(tmp_path: Path) -> None:
     train(VecXor(64), CONFIG, out=tmp_path)
     (tmp_path / RUN_FILE).unlink()
     (tmp_path / CURVES_FILE).unlink()

@@ -28,8 +28,9 @@ from entity_env.games.pixel.worlds.machines import (
     state_of,
 )
 from entity_env.games.pixel.worlds.world import parse_keys
-from entity_env.games.pixel.xo_chip.programs import PROGRAMS, goal_frame, program, run
+from entity_env.games.pixel.xo_chip.programs import PROGRAMS, goal_frame, program
 from tests.games.pixel.worlds.game_boy_rom import square_rom
+from tests.games.pixel.xo_chip.plain_machine import run
 
 MAZE = program("maze")
 START, SOLUTION = PROGRAMS["maze"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ def test_the_host_copies_where_it_is_asked_for(make: MakeWorld, backend: Backend
     env = make_env(make, backend)
     env.step_tensors(actions_of(NUM, 1)[0])
     with no_host_copies(), pytest.raises(HostCopy):
-        env.describe(0)
+        env.step(np.zeros(NUM, np.int64))
 
 
 MASK = torch.tensor([True, False])

@@ -18,6 +18,7 @@ from entity_env.games.pixel.worlds.world import World
 from entity_env.games.pixel.xo_chip import programs
 from entity_env.games.pixel.xo_chip.quirks import XOCHIP
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
+from tests.games.pixel.checked_env import CheckedPixelGoalEnv
 from tests.games.pixel.worlds.game_boy_rom import square_rom
 
 SMALL = ("S..", ".#.", "..F")
@@ -52,13 +53,15 @@ def small_env(
     max_steps: int = 20,
     match_k: int = 2,
     device: str = "cpu",
+    checked: bool = False,
     **more: object,
 ) -> PixelGoalEnv:
     """A grid of three by three cells."""
     world = GridWorld(num_envs, SMALL, num_slots=3, device=device)
     goal = Goal(world.goal_frame(), tau=Fraction(1, 3 * world.height * world.width))
     config = RewardConfig(match_k=match_k, max_steps=max_steps)
-    return PixelGoalEnv(world, goal, config, stack_k=stack_k, **more)  # type: ignore[arg-type]
+    kind = CheckedPixelGoalEnv if checked else PixelGoalEnv
+    return kind(world, goal, config, stack_k=stack_k, **more)  # type: ignore[arg-type]
 
 
 def actions_of(num_envs: int, num_steps: int, seed: int = 0, device: str = "cpu") -> Tensor:

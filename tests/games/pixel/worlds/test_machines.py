@@ -27,11 +27,10 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
     STACK,
     STACK_POINTER,
     check_registers,
-    machine_row,
 )
 from entity_env.games.pixel.xo_chip.quirks import CHIP8, SUPERCHIP, XOCHIP, Quirks
-from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
 from tests.games.pixel.worlds.game_boy_rom import square_rom
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine, machine_row
 from tests.games.pixel.xo_chip.random_programs import random_machines
 
 MAZE = programs.program("maze")

@@ -9,11 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.games.pixel.worlds.world import Button
-from entity_env.games.pixel.xo_chip.machine_layout import (
-    FIRST_MEMORY_WORD,
-    NUM_REGISTERS,
-    machine_row,
-)
+from entity_env.games.pixel.xo_chip.machine_layout import FIRST_MEMORY_WORD, NUM_REGISTERS
 from entity_env.games.pixel.xo_chip.quirks import (
     HEIGHT,
     KEYS,
@@ -22,8 +18,8 @@ from entity_env.games.pixel.xo_chip.quirks import (
     WIDTH,
     Quirks,
 )
-from entity_env.games.pixel.xo_chip.reference_machine import PlainMachine
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine, machine_row
 
 # Patterns of opcodes: the digits stand, the letters are drawn. Those that occur often in games, or
 # where more can go wrong, stand more than once.

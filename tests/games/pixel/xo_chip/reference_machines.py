@@ -8,16 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from entity_env.games.pixel.xo_chip import (
-    CHIP8,
-    SUPERCHIP,
-    XOCHIP,
-    Halt,
-    PlainMachine,
-    Quirks,
-    assemble,
-)
-from entity_env.games.pixel.xo_chip.assembler import FORMS
+from entity_env.games.pixel.xo_chip import CHIP8, SUPERCHIP, XOCHIP, Halt, Quirks
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine
+from tools.assemble import FORMS, assemble
 
 DIALECTS = (CHIP8, SUPERCHIP, XOCHIP)
 

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.games.pixel.xo_chip import programs
+from entity_env.games.pixel.xo_chip.machine_layout import Halt
 from entity_env.games.pixel.xo_chip.quirks import CHIP8, SUPERCHIP, WIDTH, XOCHIP, Quirks
-from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine
 from tests.games.pixel.xo_chip.random_programs import (
     PATTERNS,
     assert_same,

@@ -7,15 +7,9 @@ import pytest
 
 from entity_env.errors import UsageError
 from entity_env.games.pixel.worlds.world import Button
-from entity_env.games.pixel.xo_chip import (
-    KEYS,
-    PROGRAMS,
-    Halt,
-    PlainMachine,
-    goal_frame,
-    program,
-)
-from entity_env.games.pixel.xo_chip.programs import run
+from entity_env.games.pixel.xo_chip import KEYS, PROGRAMS, Halt, goal_frame, program
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine, run
+from tools.assemble import SOURCES, assemble
 
 NAMES = sorted(PROGRAMS)
 TAU = 0.05
@@ -38,6 +32,14 @@ def distances(name: str, buttons: tuple[Button, ...]) -> list[float]:
 
 def test_there_are_two() -> None:
     assert NAMES == ["catch", "maze"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_are_what_the_sources_say(name: str) -> None:
+    """If this fails after a change of a source: python tools/assemble.py."""
+    assert program(name) == assemble((SOURCES / f"{name}.asm").read_text(encoding="utf-8"))
+    start, solution = PROGRAMS[name]
+    assert (run(program(name), (*start, *solution)).pixels() == goal_frame(name)).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

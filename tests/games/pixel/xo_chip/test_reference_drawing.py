@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from entity_env.games.pixel.xo_chip import SUPERCHIP, XOCHIP, PlainMachine, Quirks
+from entity_env.games.pixel.xo_chip import SUPERCHIP, XOCHIP, Quirks
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine
 from tests.games.pixel.xo_chip.reference_machines import DIALECTS, ran
 
 PICTURE = """

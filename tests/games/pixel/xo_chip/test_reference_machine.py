@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 
-from entity_env.games.pixel.xo_chip import (
-    CHIP8,
-    SUPERCHIP,
-    XOCHIP,
-    Halt,
-    PlainMachine,
-    Quirks,
-    assemble,
-)
+from entity_env.games.pixel.xo_chip import CHIP8, SUPERCHIP, XOCHIP, Halt, Quirks
 from entity_env.games.pixel.xo_chip.quirks import font
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine
 from tests.games.pixel.xo_chip.reference_machines import DIALECTS, after, ran
+from tools.assemble import assemble
 
 V = {f"v{number:x}": number for number in range(16)}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from entity_env.games.pixel.xo_chip.reference_machine import PlainScreen
+from tests.games.pixel.xo_chip.plain_machine import PlainScreen
 from tests.games.pixel.xo_chip.reference_machines import PixelScreen
 
 Screen = PlainScreen | PixelScreen

@@ -21,17 +21,10 @@ from entity_env.errors import (
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
 from entity_env.games.pixel.worlds.world import Button, World
 from entity_env.games.pixel.xo_chip import programs
-from entity_env.games.pixel.xo_chip.machine_layout import (
-    DELAY,
-    HALT,
-    PC,
-    RANDOM,
-    machine_row,
-    quirk_bits,
-)
+from entity_env.games.pixel.xo_chip.machine_layout import DELAY, HALT, PC, RANDOM, Halt, quirk_bits
 from entity_env.games.pixel.xo_chip.quirks import CHIP8, KEYS, XOCHIP, Quirks
-from entity_env.games.pixel.xo_chip.reference_machine import Halt, PlainMachine
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
+from tests.games.pixel.xo_chip.plain_machine import PlainMachine, machine_row
 from tests.games.pixel.xo_chip.random_programs import (
     assert_same,
     load,
@@ -283,6 +276,7 @@ def test_bad_calls_change_nothing(world: XoChipWorld, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"rom": "maze"}, SchemaError, "rom: expected bytes, got str"),
         ({"rom": b""}, SchemaError, "rom: expected 1 to 65024 bytes, got 0"),
         ({"rom": bytes(65025)}, SchemaError, "rom: expected 1 to 65024 bytes, got 65025"),
         ({"rom": bytes(3585), "quirks": CHIP8}, SchemaError, "rom: expected 1 to 3584 bytes"),

@@ -1,34 +1,39 @@
-"""PlainMachine and PlainScreen: the CHIP-8 family in Python, the reference of the kernels.
-
-Behaviour that the documents of the dialects leave open, the same for all of them:
-
-- a frame is a number of instructions, after which the timers count down, unless the machine halted;
-- 0NNN, which called machine code, and every undocumented opcode halts, as does a call below sixteen
-  others and a return without a call;
-- the opcode that waits for a key reads the lowest one that is held, also one held before it;
-- DXY0 is 16 by 16 in both resolutions, and VF is 0 or 1, however many rows collided;
-- choosing a resolution clears both planes; with no plane selected drawing sets VF to 0;
-- FX29 and FX30 use the low four bits of VX, as EX9E and EXA1 do;
-- FX1E leaves VF alone; sixteen registers survive in FX75 and FX85;
-- there is no sound: its timer, pattern and pitch are state alone.
-"""
+"""PlainMachine and PlainScreen: the CHIP-8 family in Python, the reference of the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.errors import SchemaError
+from entity_env.games.pixel.worlds.world import Button
+from entity_env.games.pixel.xo_chip.machine_layout import (
+    AWAITED,
+    DELAY,
+    HALT,
+    HIGH,
+    INDEX,
+    NUM_REGISTERS,
+    PATTERN,
+    PC,
+    PITCH,
+    RANDOM,
+    SAVED,
+    SELECTED,
+    SOUND,
+    STACK,
+    STACK_POINTER,
+    Halt,
+)
+from entity_env.games.pixel.xo_chip.programs import FRAMES, INSTRUCTIONS
 from entity_env.games.pixel.xo_chip.quirks import (
     HEIGHT,
+    KEYS,
     LARGE_FONT,
     LARGE_FONT_BYTES,
-    NUM_KEYS,
     PROGRAM_START,
     SMALL_FONT,
     SMALL_FONT_BYTES,
@@ -136,16 +141,6 @@ def _unpack(plane: list[int]) -> NDArray[np.uint8]:
     return np.unpackbits(np.frombuffer(packed, np.uint8)).reshape(HEIGHT, WIDTH)
 
 
-class Halt(IntEnum):
-    """Why a machine has halted, or RUNNING."""
-
-    RUNNING = 0
-    EXIT = 1
-    STACK_OVERFLOW = 2
-    STACK_UNDERFLOW = 3
-    UNKNOWN_OPCODE = 4
-
-
 class PlainMachine:
     """A machine with a loaded program.
 
@@ -170,19 +165,9 @@ class PlainMachine:
         pattern, pitch: the sound of an XO-CHIP, which is not played.
         random: state of the generator, xorshift32 (Marsaglia 2003), never 0.
         halt: why it has halted.
-
-    Raises:
-        SchemaError: the program is no bytes, empty or too large, or the seed is out of range.
     """
 
     def __init__(self, rom: bytes, quirks: Quirks = XOCHIP, *, seed: int = 1) -> None:
-        if not isinstance(rom, bytes | bytearray):
-            raise SchemaError(f"rom: expected bytes, got {type(rom).__name__}")
-        room = quirks.memory_size - PROGRAM_START
-        if not 1 <= len(rom) <= room:
-            raise SchemaError(f"rom: expected 1 to {room} bytes, got {len(rom)}")
-        if not 1 <= seed < 2**32:
-            raise SchemaError(f"seed: expected 1 to 2**32 - 1, got {seed}")
         self.quirks = quirks
         self.memory = bytearray(quirks.memory_size)
         self.memory[: len(font())] = font()
@@ -202,8 +187,6 @@ class PlainMachine:
 
     def step(self, keys: int, *, frames: int, instructions: int) -> None:
         """Run frames, of some instructions each; `keys` has a bit for each of sixteen keys held."""
-        if not 0 <= keys < 1 << NUM_KEYS:
-            raise SchemaError(f"keys: expected 0 to 65535, got {keys}")
         for _ in range(frames):
             self._frame(keys, instructions)
 
@@ -444,3 +427,39 @@ class PlainMachine:
 
     def _address(self, address: int) -> int:
         return address & self.quirks.memory_size - 1
+
+
+def machine_row(machine: PlainMachine) -> NDArray[np.int32]:
+    """The row of a plain machine, (W,) int32, as in `machine_layout`."""
+    registers = np.zeros(NUM_REGISTERS, np.int64)
+    registers[:16] = machine.v
+    registers[[INDEX, PC, STACK_POINTER]] = machine.index, machine.pc, len(machine.stack)
+    registers[[DELAY, SOUND, PITCH]] = machine.delay, machine.sound, machine.pitch
+    registers[[HIGH, SELECTED]] = machine.screen.high, machine.screen.selected
+    registers[[RANDOM, HALT]] = machine.random, machine.halt
+    registers[AWAITED] = 0 if machine.awaited is None else machine.awaited + 1
+    registers[PATTERN:AWAITED] = np.frombuffer(machine.pattern, "<u4")
+    registers[STACK : STACK + len(machine.stack)] = machine.stack
+    registers[SAVED:] = machine.saved
+    planes = b"".join(
+        line.to_bytes(WIDTH // 8) for plane in machine.screen.planes for line in plane
+    )
+    words = (
+        registers.astype(np.uint32),
+        np.frombuffer(planes, ">u4").astype(np.uint32),
+        np.frombuffer(bytes(machine.memory), np.uint32),
+    )
+    return np.concatenate(words).view(np.int32)
+
+
+def run(
+    rom: bytes, buttons: Sequence[Button], quirks: Quirks = XOCHIP, *, seed: int = 1
+) -> PlainMachine:
+    """A machine after holding each button for one step; other arguments: those of `PlainMachine`.
+
+    A step is `FRAMES` frames of `INSTRUCTIONS` instructions.
+    """
+    machine = PlainMachine(rom, quirks, seed=seed)
+    for button in buttons:
+        machine.step(1 << KEYS[button], frames=FRAMES, instructions=INSTRUCTIONS)
+    return machine

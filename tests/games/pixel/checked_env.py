@@ -1,17 +1,15 @@
-"""Checks of a step and a reset by independent means, and the state of an environment as text."""
+"""PixelGoalEnv that checks every step and reset by independent means, and a hash of tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from entity_env.errors import EntityEnvError
+from entity_env.games.pixel.env import PixelGoalEnv
 from entity_env.games.pixel.episode_state import ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import (
     NUM_SHADES,
@@ -33,22 +31,31 @@ _CARRIED: Final = ("prev_dist", "match_count", "episode_step")
 _BEGUN: Final = (*_CARRIED, "stack", "tiles", "screen", "slot")
 
 
-class PixelFault(EntityEnvError, RuntimeError):
-    """A check of `PixelGoalEnv` failed: a bug of this package, or of the world.
+class PixelFault(AssertionError):
+    """A rule that does not hold.
 
     Attributes:
-        env_id: the first environment for which it failed.
-        report: `describe` of it.
+        env_id: the first environment for which it does not.
     """
 
-    def __init__(self, rule: str, env_id: int, report: str) -> None:
-        self._arguments = (rule, env_id, report)
+    def __init__(self, rule: str, env_id: int) -> None:
         self.env_id = env_id
-        self.report = report
-        super().__init__(f"{rule}: {report}")
+        super().__init__(f"{rule}: env {env_id}")
 
-    def __reduce__(self) -> tuple[type[PixelFault], tuple[str, int, str]]:
-        return type(self), self._arguments
+
+class CheckedPixelGoalEnv(PixelGoalEnv):
+    """Raises `PixelFault` where a step or a reset breaks a rule."""
+
+    def _step(self, actions: Tensor) -> None:
+        before = copy_before_step(self.trackers)
+        super()._step(actions)
+        check_step(self.trackers, self.goal, self.config, before)
+
+    def _reset(self, mask: Tensor) -> None:
+        before = copy_before_reset(self.world, self.trackers)
+        super()._reset(mask)
+        if self._is_reset:  # before that, a reset fills the trackers
+            check_reset(self.world, self.trackers, mask, self._reset_states, before)
 
 
 def hash_of(tensors: Mapping[str, Tensor] | Tensor) -> str:
@@ -72,32 +79,7 @@ def copy_before_reset(world: World, trackers: Trackers) -> Copies:
     return {name: tensor.clone() for name, tensor in _all_that_a_reset_writes(world, trackers)}
 
 
-def describe(world: World, trackers: Trackers, env_id: int, before: Copies | None = None) -> str:
-    """The state of an environment as text, enough to reproduce it; copies to the host.
-
-    prev_dist is the distance before the last step if its `copy_before_step` is given, else the one
-    before the next step.
-    """
-    t = trackers
-
-    def value(tensor: Tensor) -> object:
-        return tensor[env_id].item()
-
-    was_reset = value(t.episode_step) == 0
-    prev_dist = t.prev_dist if before is None else before["prev_dist"]
-    machine = {name: tensor[env_id] for name, tensor in world.state().items()}
-    return (
-        f"env {env_id}: dist {value(t.dist)}, prev_dist {value(prev_dist)}, "
-        f"episode_step {value(t.episode_step)}, match_count {value(t.match_count)}, "
-        f"terminated {value(t.terminated)}, truncated {value(t.truncated)}, "
-        f"was reset {was_reset}, slot {value(t.slot)}, pixels {hash_of(t.frames[env_id])}, "
-        f"stack {hash_of(t.stack[env_id])}, memory {hash_of(machine)}"
-    )
-
-
-def check_step(
-    world: World, trackers: Trackers, goal: Goal, config: RewardConfig, before: Copies
-) -> None:
+def check_step(trackers: Trackers, goal: Goal, config: RewardConfig, before: Copies) -> None:
     """Check the results of a step, given its `copy_before_step`; copies to the host."""
     t = trackers
     sums = distance_sum(t.frames, goal)
@@ -129,7 +111,7 @@ def check_step(
         ),
     }
     for rule, holds in rules.items():
-        require_rule(rule, holds, world, trackers, before)
+        require_rule(rule, holds)
 
 
 def check_reset(
@@ -139,7 +121,7 @@ def check_reset(
     t = trackers
     for name, tensor in _all_that_a_reset_writes(world, trackers):
         same = _equal(tensor, before[name]) | mask
-        require_rule(f"a reset must leave {name} of the others alone", same, world, trackers)
+        require_rule(f"a reset must leave {name} of the others alone", same)
     slot = before["slot"]
     frames = starts.frames.index_select(0, slot)
     start_dist = starts.dist.index_select(0, slot * starts.per_start + starts.offset)
@@ -149,22 +131,13 @@ def check_reset(
         "a reset must measure from the start": t.prev_dist == start_dist,
     }
     for rule, holds in rules.items():
-        require_rule(rule, holds | ~mask, world, trackers)
+        require_rule(rule, holds | ~mask)
 
 
-def require_rule(
-    rule: str, holds: Tensor, world: World, trackers: Trackers, before: Copies | None = None
-) -> None:
+def require_rule(rule: str, holds: Tensor) -> None:
     """Raise `PixelFault` for the first environment for which `holds`, (N,) bool, is false."""
-    wrong = as_numpy(~holds)
-    if wrong.any():
-        env_id = int(wrong.argmax())
-        raise PixelFault(rule, env_id, describe(world, trackers, env_id, before))
-
-
-def as_numpy(tensor: Tensor) -> NDArray[Any]:
-    """The values on the host: a view if they are there already."""
-    return np.asarray(tensor.detach().cpu().numpy())
+    if not holds.all():
+        raise PixelFault(rule, int((~holds).int().argmax()))
 
 
 def _equal(a: Tensor, b: Tensor) -> Tensor:

@@ -1,4 +1,9 @@
-"""Assembler and disassembler. A line is one statement; `;` begins a comment.
+"""Assembles the games for the XO-CHIP, and records the screens at their goals.
+
+    python tools/assemble.py
+
+Writes NAME.ch8 and NAME.goal for every tools/xo_chip/NAME.asm to the folder `roms` of the games.
+A line of a source is one statement; `;` begins a comment.
 
     const SPEED = 2        ; a name for a number
     loop:                  ; a name for an address, alone or before a statement
@@ -18,11 +23,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import torch
+
 from entity_env.errors import UsageError
+from entity_env.games.pixel.xo_chip.programs import FRAMES, INSTRUCTIONS, PROGRAMS
 from entity_env.games.pixel.xo_chip.quirks import PROGRAM_START
+from entity_env.games.pixel.xo_chip.world import XoChipWorld
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "tools" / "xo_chip"
+ROMS = ROOT / "entity_env" / "games" / "pixel" / "xo_chip" / "roms"
 
 # An opcode in hexadecimal digits, then its syntax: `VX` and `VY` are registers v0 to vf, a run of N
 # is a number of as many digits, P one of four choices of planes; the rest is literal.
@@ -108,50 +122,10 @@ class Form:
             digits = digits.replace(letters, f"{value:0{len(letters)}X}")
         return bytes.fromhex(digits)
 
-    def decode(self, code: bytes) -> Mapping[str, int] | None:
-        """The values that `encode` makes these bytes of, or None."""
-        found = self._pattern.fullmatch(code.hex().upper())
-        return found and {part: int(digits, 16) for part, digits in found.groupdict().items()}
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        groups = {"X": "(?P<VX>.)", "Y": "(?P<VY>.)", "P": "(?P<P>[0-3])"}
-        groups |= {run: f"(?P<{run}>{'.' * len(run)})" for run in ("N", "NN", "NNN", "NNNN")}
-        return re.compile(re.sub("X|Y|P|N+", lambda letters: groups[letters[0]], self.opcode))
-
 
 FORMS = tuple(
     Form(words[0], tuple(words[1:])) for words in map(str.split, _TABLE.split("\n")[1:-1])
 )
-
-
-def disassemble(code: bytes) -> str:
-    """A text that assembles to the same bytes, an instruction per line.
-
-    Data reads as instructions too, where they are valid, else as `bytes`.
-    """
-    lines = []
-    at = 0
-    while at < len(code):
-        text, size = _first(code[at:])
-        lines.append(f"{text}  ; {PROGRAM_START + at:03X}\n")
-        at += size
-    return "".join(lines)
-
-
-def _first(code: bytes) -> tuple[str, int]:
-    """The first instruction as text, and its number of bytes."""
-    for form in FORMS:
-        values = form.decode(code[: form.size])
-        if values is not None:
-            return " ".join(_written(part, values) for part in form.parts), form.size
-    return "bytes " + ", ".join(f"0x{byte:02X}" for byte in code[:2]), len(code[:2])
-
-
-def _written(part: str, values: Mapping[str, int]) -> str:
-    if part in REGISTERS:
-        return f"v{values[part]:x}"
-    return str(values.get(part, part))
 
 
 _TOKEN = re.compile(
@@ -426,3 +400,25 @@ def _term(line: _Line) -> _Token:
         raise line.fault("a number")
     line.at += 1
     return line.tokens[line.at - 1]
+
+
+def goal_screen(name: str, rom: bytes) -> bytes:
+    """The screen after a game's solution: both planes, a bit per pixel."""
+    world = XoChipWorld(rom, 1, frames=FRAMES, instructions=INSTRUCTIONS)
+    for button in (*PROGRAMS[name].start, *PROGRAMS[name].solution):
+        world.step(torch.tensor([button.value], dtype=torch.int32))
+    pixels = torch.zeros((1, world.height, world.width), dtype=torch.uint8)
+    world.render(pixels)
+    shades = pixels[0].numpy()
+    return np.packbits(np.stack([shades & 1, shades >> 1])).tobytes()
+
+
+def main() -> None:
+    for name in PROGRAMS:
+        rom = assemble((SOURCES / f"{name}.asm").read_text(encoding="utf-8"))
+        (ROMS / f"{name}.ch8").write_bytes(rom)
+        (ROMS / f"{name}.goal").write_bytes(goal_screen(name, rom))
+
+
+if __name__ == "__main__":
+    main()
