@@ -236,3 +236,13 @@ def test_what_the_next_player_must_take_is_counted() -> None:
     leaves_white, leaves_blue = of(state, 0, 0, 1), of(state, 1, 4, 1)
     assert (leaves_blue.next_drop, leaves_white.next_drop) == (2, 1)
     assert (leaves_blue.next_lines, leaves_white.next_lines) == ((0, 0, 0, 0, 0), (1, 1, 1, 1, 0))
+
+
+def test_the_line_that_tiles_go_to_is_left_out() -> None:
+    """Only the last line has room, for white alone, and its row lacks nothing else."""
+    full = [(0, 1), (0, 2), (0, 3), (0, 4), (-1, 0)]
+    me = board(lines=full, wall=[(4, colour) for colour in range(4)])
+    state = position([me, board()], factories=[(0, 0, 0, 0, 2)], centre=(0, 0, 0, 0, 5), marker=1)
+    begun, dropped, complete = of(state, 0, 4, 4), of(state, 0, 4, FLOOR), of(state, 9, 4, 4)
+    assert (begun.my_drop, dropped.my_drop) == (5, 0)
+    assert (begun.row_tiles, begun.fills_row, complete.fills_row) == (4, False, True)

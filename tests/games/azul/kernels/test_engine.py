@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from entity_env.core.seeding import splitmix64_int
 from entity_env.games.azul import ENDS, FastGame, GameState, legal_actions, new_game, play_many
 from entity_env.games.azul.engine.actions import ActionEncoder
 from entity_env.games.azul.engine.engine import apply_in_place, deal
@@ -149,6 +150,25 @@ def test_any_wall(walls: list[int], place: int) -> None:
         before = cells - {divmod(place, 5)}
         points = placement_points_packed(wall & ~(1 << place), *divmod(place, 5))
         assert points == oracle.placement_points(before, *divmod(place, 5))
+
+
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**64 - 1), num_players=NUM_PLAYERS)
+def test_playouts_are_random_games(seed: int, num_players: int) -> None:
+    """Of the numbers of SplitMix64; everyone begins in turn."""
+    games = play_many(3, seed, num_players=num_players)
+    for i in range(3):
+        numbers = SplitMix(splitmix64_int(splitmix64_int(seed) + i))
+        position = oracle.new_game(num_players, i % num_players, numbers)
+        moves = []
+        while position.end is None:
+            actions = oracle.legal_actions(position)
+            moves.append(actions[int(numbers.uniform() * len(actions))])
+            oracle.play(position, moves[-1])
+        assert games.scores[i].tolist() == [player.score for player in position.players]
+        assert (games.moves[i], games.rounds[i]) == (len(moves), position.round)
+        assert games.floor_moves[i] == sum(move.destination == 5 for move in moves)
+        assert ENDS[games.ends[i]] == position.end
 
 
 # ------------------------------------------------------------------------------ the same, compiled
