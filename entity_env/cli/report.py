@@ -384,7 +384,8 @@ def _teachers(runs: Sequence[TrainingRun]) -> list[str]:
         return []
     name = EVALUATED if all(EVALUATED in run.curves for run in taught) else REWARD
     lines = []
-    for agreement, score in zip(_lines(taught, AGREEMENT), _lines(taught, name), strict=True):
+    # The line of random play follows those of the runs.
+    for agreement, score in zip(_lines(taught, AGREEMENT), _lines(taught, name), strict=False):
         lines.append(Series(f"agreement, {agreement.name}", agreement.x, agreement.y))
         if len(score.y):
             low, high = float(score.y.min()), float(score.y.max())

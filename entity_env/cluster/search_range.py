@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from entity_env.agents.ppo import PPOConfig
+from entity_env.core.validation import Setting, settings_of
 from entity_env.errors import UsageError, shown
 
 Settings: TypeAlias = dict[str, Any]
@@ -74,7 +75,7 @@ class SearchRange:
         return found
 
     @classmethod
-    def _of_bounds(cls, name: str, kind: str, values: str) -> SearchRange:
+    def _of_bounds(cls, name: str, kind: Setting, values: str) -> SearchRange:
         parts = [part.strip() for part in values.split(":")]
         if len(parts) not in (2, 3) or parts[2:] not in ([], [_LOG]):
             raise UsageError(f"{name} needs {_FORMS}, got {shown(values)}")
@@ -85,7 +86,7 @@ class SearchRange:
             raise UsageError(f"{name} needs a range from low to high, got {shown(values)}")
         if len(parts) == 3 and low <= 0:
             raise UsageError(f"{name} on a logarithmic scale is above 0, got {shown(values)}")
-        is_integer = "int" in kind
+        is_integer = int in kind.kinds
         if is_integer and not (type(low) is type(high) is int):
             raise UsageError(f"{name} is an integer, got {shown(values)}")
         return cls(name, low, high, len(parts) == 3, is_integer)
@@ -144,13 +145,13 @@ def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
     return replace(config, net=replace(config.net, **sizes), **others)
 
 
-def _kind_of(name: str, config: PPOConfig) -> str:
-    """Type of a setting as it is written; raises if it cannot be varied."""
+def _kind_of(name: str, config: PPOConfig) -> Setting:
+    """What a setting may be; raises if it cannot be varied."""
     if name in _FIXED:
         raise UsageError(f"{name} cannot be varied: {_FIXED[name]}")
-    own = [each for each in fields(config) if each.name not in _FIXED]
-    kinds = {each.name: str(each.type).replace(" | Schedule", "") for each in own}
-    kinds |= {f"{_NET}{each.name}": str(each.type) for each in fields(config.net)}
+    kinds = {each: kind for each, kind in settings_of(PPOConfig).items() if each not in _FIXED}
+    net: type = type(config.net)
+    kinds |= {f"{_NET}{each}": kind for each, kind in settings_of(net).items()}
     if name not in kinds:
         close = difflib.get_close_matches(name, kinds, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(kinds)}"
@@ -158,9 +159,9 @@ def _kind_of(name: str, config: PPOConfig) -> str:
     return kinds[name]
 
 
-def _value(name: str, kind: str, text: str) -> Any:  # noqa: ANN401
+def _value(name: str, kind: Setting, text: str) -> Any:  # noqa: ANN401
     text = text.strip()
-    if "Sequence" in kind and re.fullmatch(r"\d+(x\d+)*", text):
+    if kind.item is not None and re.fullmatch(r"\d+(x\d+)*", text):
         return [int(each) for each in text.split("x")]
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
@@ -169,6 +170,6 @@ def _value(name: str, kind: str, text: str) -> Any:  # noqa: ANN401
             return convert(text)
         except ValueError:
             continue
-    if "str" in kind and text:
+    if str in kind.kinds and text:
         return text
-    raise UsageError(f"{name} is {kind}, got {shown(text)}")
+    raise UsageError(f"{name} must be {kind.words}, got {shown(text)}")
