@@ -58,11 +58,11 @@ def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numb
     Raises:
         ImportError: numba is not installed.
     """
-    made = _COMPILED.get(function)
-    if made is None:
+    if function not in _COMPILED:
         with _LOCK:  # another thread must not see half of the globals
-            made = _COMPILED[function] = _compile(function)
-    return made
+            if function not in _COMPILED:  # nor compile what this one has compiled meanwhile
+                _COMPILED[function] = _compile(function)
+    return _COMPILED[function]
 
 
 def _compile(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numba's, untyped
