@@ -1,6 +1,6 @@
-/* Reading observations, in C: the loops of entity_type.py and `batching` that run for every
-   observation of a step. They do what the loops in Python do, which run where this
-   module was not built; where an observation has another form they stop, and Python goes on. */
+/* Reading observations, in C: the loops that run for every observation of a step. Where this module
+   was not built, or an observation has another form, `entity_type.py` and `batching` read them one
+   by one, with the same results. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>

@@ -87,10 +87,6 @@ class ObsBatcher(Batcher):
         self._columns = {
             kind.cls: column for kind, column in zip(schema.entities, columns, strict=True)
         }
-        self._find = {
-            cls: (column.entities.extend, column.entities, column.index)
-            for cls, column in self._columns.items()
-        }.get
         self._globals_cls: type = schema.globals.cls if schema.globals else type(None)
         self._globals: _Column | None = None
         if GLOBAL_ENTITY in buffers:
@@ -120,12 +116,12 @@ class ObsBatcher(Batcher):
     def add_all(
         self, shown: Sequence[Obs | None], asked: Sequence[tuple[ActionType[Any], ...]]
     ) -> None:
-        """Adds several observations, as `add` would one by one, but faster."""
+        """Adds several observations, as `add` would one by one, but faster where C gathers them."""
         done, num_single = 0, 0
         while done < len(shown):
             count = self._add_alike(shown, asked, done)
             done += count
-            # Where observations differ, the bulk path is tried less and less often.
+            # Back off from the bulk path when observations differ.
             num_single = 1 if count else min(2 * num_single, _MAX_SINGLE) or 1
             for i in range(done, min(done + num_single, len(shown))):
                 obs = shown[i]
@@ -275,30 +271,27 @@ class ObsBatcher(Batcher):
         if kinds != self._form[0]:
             self._form = kinds, *self._form_of(kinds)
         _, buffers, acts = self._form
-        if buffers is None:
+        if buffers is None or gather is None:
             return 0
         self._is_clean = False
         before, columns = self._empty
         if self.num_rows:
             before = [(len(c.buffer.pending), len(c.buffer.ends)) for c in self._all_columns]
             columns = tuple(column.compiled() for column in self._all_columns)
-        if gather is None:
-            count = self._gather(shown, asked, first, kinds, acts)
-        else:
-            count = gather(
-                shown,
-                asked,
-                first,
-                self.num_rows,
-                kinds,
-                acts,
-                columns,
-                self._globals_cls,
-                self._globals is not None,
-                self._acting,
-                self._asking,
-                self._named,
-            )
+        count = gather(
+            shown,
+            asked,
+            first,
+            self.num_rows,
+            kinds,
+            acts,
+            columns,
+            self._globals_cls,
+            self._globals is not None,
+            self._acting,
+            self._asking,
+            self._named,
+        )
         if count and not self._read(before):
             count = 0
         if count:
@@ -319,70 +312,6 @@ class ObsBatcher(Batcher):
         found = [b for b in buffers if isinstance(b, GlobalCategoricalBuffer | CategoricalBuffer)]
         acts = any(isinstance(each, CategoricalBuffer) for each in found)
         return (found if len(found) == len(kinds) <= (1 if acts else len(kinds)) else None), acts
-
-    def _gather(
-        self,
-        shown: Sequence[Obs | None],
-        asked: Sequence[tuple[ActionType[Any], ...]],
-        first: int,
-        kinds: tuple[ActionType[Any], ...],
-        acts: bool,
-    ) -> int:
-        """Gathers observations up to one of another form; returns how many.
-
-        A loop without calls of our own: it runs for every observation of every step.
-        """
-        find = self._find
-        before = [column.buffer.num_entities for column in self._all_columns]
-        globals_cls = self._globals_cls
-        add_globals = self._globals.entities.append if self._globals else None
-        ends = [(column.ends.append, column.entities) for column in self._all_columns]
-        add_actors, ask = self._acting.extend, self._asking.append
-        acting = _NOBODY
-        row = self.num_rows - 1
-        for i in range(first, len(shown)):
-            obs = shown[i]
-            row += 1
-            if obs is not None:
-                marked = obs.actor_groups
-                if acts and marked is not None and len(marked) == 1 and not marked[0][1]:
-                    acting = marked[0][0]
-                elif acts or marked is not None:
-                    return self._cut(i - first)
-                features = obs.global_features
-                if (
-                    asked[i] != kinds
-                    or obs.masks is not None
-                    or obs.hidden is not None
-                    or features.__class__ is not globals_cls
-                ):
-                    return self._cut(i - first)
-                for number, group in enumerate(obs.groups):
-                    if group:
-                        found = find(group[0].__class__)
-                        if found is None or group.__class__ is Rows:
-                            return self._cut(i - first, row)
-                        extend, entities, index = found
-                        if number == acting:
-                            start = before[index] + len(entities)
-                            add_actors((row, index, start, len(group)))
-                        extend(group)
-                if add_globals is not None:
-                    add_globals(features)
-                ask(row)
-                if obs.metrics is not None:
-                    self._named.append((row, obs.metrics))
-            for append, entities in ends:
-                append(len(entities))
-        return len(shown) - first
-
-    def _cut(self, count: int, row: int = _NOBODY) -> int:
-        """Takes back what was gathered of an observation of another form; returns `count`."""
-        if self._acting and self._acting[-4] == row:
-            del self._acting[-4:]
-        for column in self._all_columns:
-            del column.entities[column.ends[-1] if count else 0 :]
-        return count
 
     def _read(self, before: Sequence[tuple[int, int]]) -> bool:
         """Reads all that was gathered; if that fails, goes back to the given lengths of the
