@@ -20,7 +20,6 @@ from entity_env.agents import Agent, RandomAgent, TrainAgentEnv
 from entity_env.authoring.local_run import Turn
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import rock_paper_scissors, snake
-from entity_env.games.azul import azul
 from entity_env.games.classic import CartPole
 from entity_env.interop.gymnasium import (
     EntityVectorEnv,
@@ -201,7 +200,7 @@ def test_infos_have_the_seed_of_the_episode_that_is_shown(
 
 def test_agents_of_pettingzoo_have_it_too() -> None:
     pytest.importorskip("pettingzoo")
-    from entity_env.interop.pettingzoo import AzulAECEnv, GameAECEnv, GameParallelEnv
+    from entity_env.interop.pettingzoo import GameAECEnv, GameParallelEnv
 
     parallel, turns = GameParallelEnv(rock_paper_scissors), GameAECEnv(rock_paper_scissors)
     _, infos = parallel.reset(seed=2)
@@ -212,20 +211,6 @@ def test_agents_of_pettingzoo_have_it_too() -> None:
     assert {info["episode_seed"] for info in infos.values()} == {expected}
     turns.reset()
     assert turns.infos["player_1"]["episode_seed"] == EpisodeSeeds(0)[2 * 2**31 + 1]
-
-    env = AzulAECEnv()
-    for seed in (5, None, None):
-        env.reset(seed=seed)
-        [own] = {info["episode_seed"] for info in env.infos.values()}
-        seen: list[Turn] = []
-        azul.play_episode(RandomAgent(1), RandomAgent(2), seed=own, watch=seen.append)
-        assert env.agent_selection == f"player_{seen[0].agent_id}"
-        again = AzulAECEnv()
-        again.reset(seed=own)
-        for agent in env.agents:
-            first, other = env.observe(agent), again.observe(agent)
-            np.testing.assert_array_equal(first["observation"], other["observation"])
-    assert own != 5
 
 
 def test_a_batch_has_none() -> None:

@@ -7,10 +7,9 @@ and to train by self-play::
         train(vec)
 
 From us to PettingZoo: `GameParallelEnv` is any game, in which agents act at the same time or in
-turn; `GameAECEnv` is any game whose action is one choice, agent after agent; `AzulAECEnv` is Azul
-with its 300 action ids and a `FeatureExtractor`::
+turn; `GameAECEnv` is any game whose action is one choice, agent after agent. Azul with its 300
+action ids is `GameAECEnv(azul_by_id, max_entities={"Group": 41})`::
 
-    env = AzulAECEnv(num_players=3)
     env = GameAECEnv(tic_tac_toe, max_entities={"Empty": 9, "Mine": 5, "Theirs": 5})
     env.reset(seed=1)
     for agent in env.agent_iter():
@@ -53,21 +52,13 @@ except ImportError as error:
     ) from error
 
 from entity_env.interop.gymnasium.padded import IllegalActions as IllegalActions
-from entity_env.interop.pettingzoo.aec_env import (
-    AzulAECEnv as AzulAECEnv,
-    GameAECEnv as GameAECEnv,
-    Seen as Seen,
-    TurnAECEnv as TurnAECEnv,
-)
+from entity_env.interop.pettingzoo.aec_env import GameAECEnv as GameAECEnv
 from entity_env.interop.pettingzoo.from_pettingzoo import from_pettingzoo as from_pettingzoo
 from entity_env.interop.pettingzoo.parallel_env import GameParallelEnv as GameParallelEnv
 
 __all__ = [
-    "AzulAECEnv",
     "GameAECEnv",
     "GameParallelEnv",
     "IllegalActions",
-    "Seen",
-    "TurnAECEnv",
     "from_pettingzoo",
 ]

@@ -71,6 +71,14 @@ class PaddedGame:
         self.terminated, self.truncated = np.zeros((2, self.vec.num_agents), np.bool_)
         self.episode_seed = 0
 
+    def masked_space(self, action_space: spaces.Space[Any]) -> spaces.Space[Any]:
+        """Of an agent's observation: flat, in a dict with the mask of actions that are a choice."""
+        shown = spaces.Box(self.flat_space.low, self.flat_space.high, dtype=np.float32)
+        if not isinstance(action_space, spaces.Discrete):
+            return shown
+        mask = spaces.Box(0, 1, (int(action_space.n),), np.int8)
+        return spaces.Dict({"observation": shown, "action_mask": mask})
+
     def begin(self, seed: int | None) -> None:
         """Begins the first episode of a seed; None continues, or draws one at first."""
         if seed is None and not self._was_reset:
@@ -164,7 +172,7 @@ class GameParallelEnv(Uncopyable, ParallelEnv[str, Any, Any]):  # type: ignore[m
         self.agents: list[str] = []
         self.action_spaces = {agent: padded.actions.space() for agent in self.possible_agents}
         self.observation_spaces = {
-            agent: self._observation_space(space) for agent, space in self.action_spaces.items()
+            agent: padded.masked_space(space) for agent, space in self.action_spaces.items()
         }
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -223,14 +231,6 @@ class GameParallelEnv(Uncopyable, ParallelEnv[str, Any, Any]):  # type: ignore[m
     def close(self) -> None:
         """Ends the game; may be called twice."""
         self._padded.vec.close()
-
-    def _observation_space(self, action_space: spaces.Space[Any]) -> spaces.Space[Any]:
-        flat = self._padded.flat_space
-        shown = spaces.Box(flat.low, flat.high, dtype=np.float32)
-        if not isinstance(action_space, spaces.Discrete):
-            return shown
-        mask = spaces.Box(0, 1, (int(action_space.n),), np.int8)
-        return spaces.Dict({"observation": shown, "action_mask": mask})
 
     def _observations(self, names: Sequence[str]) -> ByAgent:
         infos = self._infos(names)
