@@ -28,12 +28,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.validation import checked_seed, is_index, is_integer
+from entity_env.core.validation import Range, check_settings, checked_index, checked_seed
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
@@ -84,35 +84,19 @@ class EnvConfig:
         UsageError: an invalid value.
     """
 
-    num_players: int = 2
+    num_players: Annotated[int, Range(MIN_PLAYERS, MAX_PLAYERS)] = 2
     reward_scheme: RewardScheme | Literal["DenseScoreDelta", "TerminalOnly"] = (
         RewardScheme.DenseScoreDelta
     )
     include_full_state_in_step: bool = False
-    starting_player: int | Literal["random"] = 0
-    max_rounds: int | None = None
+    starting_player: Annotated[int, Range(0)] | Literal["random"] = 0
+    max_rounds: Annotated[int | None, Range(1)] = None
 
     def __post_init__(self) -> None:
-        if not is_index(self.num_players, MAX_PLAYERS + 1) or self.num_players < MIN_PLAYERS:
-            raise _misfit("num_players", "2, 3 or 4", self.num_players)
-        names = [scheme.value for scheme in RewardScheme]
-        if self.reward_scheme not in (*RewardScheme, *names):
-            raise _misfit("reward_scheme", " or ".join(names), self.reward_scheme)
+        check_settings(self)
         object.__setattr__(self, "reward_scheme", RewardScheme(self.reward_scheme))
-        if not isinstance(self.include_full_state_in_step, bool):
-            raise _misfit("include_full_state_in_step", "a bool", self.include_full_state_in_step)
-        is_random = isinstance(self.starting_player, str) and self.starting_player == "random"
-        if not is_random and not is_index(self.starting_player, self.num_players):
-            allowed = f"an integer from 0 to {self.num_players - 1}, or 'random'"
-            raise _misfit("starting_player", allowed, self.starting_player)
-        if self.max_rounds is not None and not (
-            is_integer(self.max_rounds) and self.max_rounds > 0
-        ):
-            raise _misfit("max_rounds", "an integer, 1 or more, or None", self.max_rounds)
-
-
-def _misfit(name: str, allowed: str, value: object) -> UsageError:
-    return UsageError(f"Azul: {name} of EnvConfig must be {allowed}, got {value!r}")
+        if isinstance(self.starting_player, int):
+            checked_index("starting_player", self.starting_player, self.num_players)
 
 
 class EnvStep(NamedTuple):

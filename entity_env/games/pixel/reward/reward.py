@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from entity_env.core.validation import Range, check_settings
 from entity_env.errors import SchemaError, shown
 
 Metric = Literal["absolute", "squared"]
@@ -43,6 +44,8 @@ _EVERY_SECOND: Final = 0x00FF00FF00FF00FF
 # Pixels per pass, which stay in a cache between operations.
 _CHUNK_PIXELS: Final = 2**21
 
+_Count: TypeAlias = Annotated[int, Range(1, 2**31 - 1)]
+
 
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
@@ -56,20 +59,17 @@ class RewardConfig:
         max_steps: steps after which an episode is truncated, at least 1.
 
     Raises:
-        SchemaError: a number is not finite, or a count is not a whole number from 1 to 2**31 - 1.
+        UsageError: a number is not finite, or a count is not an integer from 1 to 2**31 - 1.
     """
 
     step_cost: float = -0.01
     alpha: float = 1.0
     goal_bonus: float = 10.0
-    match_k: int = 2
-    max_steps: int = 512
+    match_k: _Count = 2
+    max_steps: _Count = 512
 
     def __post_init__(self) -> None:
-        for name in ("step_cost", "alpha", "goal_bonus"):
-            _check_finite(name, getattr(self, name))
-        for name in ("match_k", "max_steps"):
-            _check_count(name, getattr(self, name))
+        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,16 +284,6 @@ def exact_tau(tau: Tau) -> Fraction:
         f"tau: expected a number of at most {_MAX_DIGITS} characters and an exponent of at most "
         f"{_MAX_EXPONENT}, got {shown(tau)}"
     )
-
-
-def _check_finite(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SchemaError(f"{name}: expected a finite number, got {value!r}")
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise SchemaError(f"{name}: expected a whole number from 1 to 2**31 - 1, got {value!r}")
 
 
 TILE: Final = 8

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, UsageError
 from entity_env.games.pixel.reward.reward import (
     Goal,
     Metric,
@@ -239,12 +239,12 @@ def test_nearer_pays_more(nearer: int, farther: int) -> None:
 @pytest.mark.parametrize("name", ["step_cost", "alpha", "goal_bonus"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", True])
 def test_refuses_factors(name: str, value: Any) -> None:  # noqa: ANN401 - wrong on purpose
-    with pytest.raises(SchemaError, match=f"^{name}: expected a finite number"):
+    with pytest.raises(UsageError, match=f"^{name} must be a finite number"):
         RewardConfig(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["match_k", "max_steps"])
 @pytest.mark.parametrize("value", [0, -1, 2**31, 1.0, True])
 def test_refuses_counts(name: str, value: float) -> None:
-    with pytest.raises(SchemaError, match=f"^{name}: expected a whole number from 1"):
+    with pytest.raises(UsageError, match=f"^{name} must be an integer from 1"):
         RewardConfig(**{name: value})  # type: ignore[arg-type]
