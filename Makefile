@@ -28,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack fuzz soak interop docs docs-serve clean
+.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -122,6 +122,9 @@ test-pythons:  ## run the fast tests with every other Python that pyenv or the p
 # Ten minutes in all: the budget of the tests, and what their fixtures take beside it.
 attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, broken files
 	ENTITY_ENV_ATTACK_SECONDS=$${ENTITY_ENV_ATTACK_SECONDS:-480} $(BIN)/python -m pytest tests/attack
+
+mutants: $(STAMP)  ## change the package in small ways, and see whether tests fail: an hour and more
+	$(BIN)/python -m tools.mutants --jobs 2 --keep build/mutants.jsonl
 
 check: lint types wheel  ## check format, lint and types; build the wheel and import it elsewhere
 

@@ -177,7 +177,8 @@ def picture(file: str) -> None:
         panel.set_title(name, fontsize=10)
         panel.tick_params(labelsize=8)
         panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
-        of_task = sorted((run for run in runs if run["task"] == name), key=lambda run: run["who"])
+        of_task = [run for run in runs if run["task"] == name]
+        of_task.sort(key=lambda run: (run["who"] in colours, run["who"]))  # in front of others
         for who, lines in groupby(of_task, key=lambda run: run["who"]):
             for i, line in enumerate(lines):
                 label = names_of.get(who, who) if i == 0 and who in colours else None
