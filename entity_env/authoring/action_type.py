@@ -76,14 +76,14 @@ class GlobalCategorical(ActionType[Choice]):
         name: key of the action; the name of the class when left out.
 
     Raises:
-        SchemaError: a class that is neither.
+        SchemaError: a class that is neither, or a name that is no text.
     """
 
     space: GlobalCategoricalActionSpace
 
     def __init__(self, choices: type[Choice], name: str | None = None) -> None:
         self.choices = _choices_of(choices)
-        self.name = name or choices.__name__
+        self.name = _checked_name(self, name or choices.__name__)
         self.space = GlobalCategoricalActionSpace(_labels_of(choices))
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
@@ -101,7 +101,7 @@ class Categorical(ActionType[list[Choice]]):
 
     def __init__(self, choices: type[Choice], name: str | None = None) -> None:
         self.choices = _choices_of(choices)
-        self.name = name or choices.__name__
+        self.name = _checked_name(self, name or choices.__name__)
         self.space = CategoricalActionSpace(_labels_of(choices))
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
@@ -120,7 +120,7 @@ class SelectEntity(ActionType[list[Choice | None]]):
         name: key of the action; `Select` and the name of the class when left out.
 
     Raises:
-        SchemaError: something that is no class.
+        SchemaError: something that is no class, or a name that is no text.
     """
 
     space: SelectEntityActionSpace
@@ -128,7 +128,7 @@ class SelectEntity(ActionType[list[Choice | None]]):
     def __init__(self, actee: type[Choice], name: str | None = None) -> None:
         if not isinstance(actee, type):
             raise SchemaError(f"SelectEntity needs the class of an entity, got {actee!r}")
-        self.name = name or f"Select{actee.__name__}"
+        self.name = _checked_name(self, name or f"Select{actee.__name__}")
         self.actee = actee
         self.space = SelectEntityActionSpace()
 
@@ -142,6 +142,9 @@ class Continuous(ActionType[NDArray[np.float32]]):
     Args:
         name: key of the action.
         low, high, labels: as in `ContinuousActionSpace`.
+
+    Raises:
+        SchemaError: a name that is no text, or bounds that cannot be.
     """
 
     space: ContinuousActionSpace
@@ -154,11 +157,19 @@ class Continuous(ActionType[NDArray[np.float32]]):
         high: Sequence[float],
         labels: Sequence[str] = (),
     ) -> None:
-        self.name = name
+        self.name = _checked_name(self, name)
         self.space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels))
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> NDArray[np.float32]:
         return np.array(chosen, dtype=np.float32).reshape(-1, len(self.space))
+
+
+def _checked_name(action: ActionType[Any], name: object) -> ActionName:
+    if isinstance(name, str) and name:
+        return name
+    kind = type(action).__name__
+    one = ": it takes one class" if isinstance(name, type) else ""
+    raise SchemaError(f"{kind}: name must be a text, such as 'move', got {name!r}{one}")
 
 
 def action_type(key: ActionKey) -> ActionType[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, make_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,3 +165,15 @@ def test_what_offers_no_choices_is_refused(key: object, message: str) -> None:
 def test_select_needs_a_class() -> None:
     with pytest.raises(SchemaError, match=r"the class of an entity, got Food"):
         SelectEntity(untyped(Food(1.0)))
+
+
+def test_a_name_is_a_text() -> None:
+    with pytest.raises(SchemaError, match=r"SelectEntity: name must be a text.* takes one class"):
+        SelectEntity(Food, untyped(Rock))
+    for make in (partial(Categorical, Move), partial(GlobalCategorical, Move), bounded):
+        with pytest.raises(SchemaError, match="name must be a text, such as 'move', got 3"):
+            make(untyped(3))
+
+
+def bounded(name: str) -> Continuous:
+    return Continuous(name, low=[0], high=[1])
