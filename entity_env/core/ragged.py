@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,8 @@ from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
 if TYPE_CHECKING:
     import torch
 
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 _MAX_INT64: Final = np.iinfo(np.int64).max

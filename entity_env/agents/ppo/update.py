@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.core.ragged import Floats
 from entity_env.errors import TrainingDivergedError
 
-Floats: TypeAlias = NDArray[np.float32]
 _NUM_FIGURES: Final = 5
 _NUM_TEACHER_FIGURES: Final = 2
 """More of them with a teacher: the divergence from it, and the agreement."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
-from entity_env.core.ragged import RaggedArray
+from entity_env.core.ragged import Ints, RaggedArray
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import (
     VecActionMask,
@@ -19,8 +19,6 @@ from entity_env.core.vec_obs import (
     VecSelectEntityActionMask,
 )
 from entity_env.errors import SchemaError
-
-Int: TypeAlias = NDArray[np.int64]
 
 Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
 """One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
@@ -35,7 +33,7 @@ class Actees:
         mask: the actors and actees of each observation.
     """
 
-    packed: Int
+    packed: Ints
     mask: VecSelectEntityActionMask
 
     @property
@@ -54,19 +52,19 @@ class Actees:
         return int(self.mask.actees.lengths.max(initial=0))
 
     @cached_property
-    def slots(self) -> Int:
+    def slots(self) -> Ints:
         """`(num_actees,)` index of each actee in `num_rows * max_actees` slots."""
         return _slots(self.mask.actees, self.max_actees)
 
     @cached_property
-    def source(self) -> Int:
+    def source(self) -> Ints:
         """`(num_rows * max_actees,)` packed index of the actee in each slot, 0 in an empty one."""
         source = np.zeros(self.num_rows * self.max_actees, dtype=np.int64)
         source[self.slots] = self.packed
         return source
 
     @cached_property
-    def actor_slots(self) -> Int:
+    def actor_slots(self) -> Ints:
         """`(num_actors,)` index of each actor in `num_rows * max_actors` slots."""
         return _slots(self.mask.actors, self.max_actors)
 
@@ -82,8 +80,8 @@ class Choices:
         actees: of a select action; a choice is an index into the actees of the observation.
     """
 
-    packed: Int
-    rows: Int
+    packed: Ints
+    rows: Ints
     allowed: NDArray[np.bool_] | None
     actees: Actees | None = None
 
@@ -121,13 +119,13 @@ def find_row_choices(action: ActionName, mask: VecActionMask) -> Choices:
     return choices
 
 
-def _slots(entities: RaggedArray[np.int64], width: int) -> Int:
-    slots: Int = entities.row_index * width + _place_in_row(entities)
+def _slots(entities: RaggedArray[np.int64], width: int) -> Ints:
+    slots: Ints = entities.row_index * width + _place_in_row(entities)
     return slots
 
 
-def _place_in_row(entities: RaggedArray[np.int64]) -> Int:
-    place: Int = np.arange(len(entities.values)) - entities.offsets[entities.row_index]
+def _place_in_row(entities: RaggedArray[np.int64]) -> Ints:
+    place: Ints = np.arange(len(entities.values)) - entities.offsets[entities.row_index]
     return place
 
 

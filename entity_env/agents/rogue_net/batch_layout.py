@@ -15,13 +15,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.ragged import RaggedArray
+from entity_env.core.ragged import Ints, RaggedArray
 from entity_env.core.spaces import EntityName
 from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
-
-Int: TypeAlias = NDArray[np.int64]
-
 
 Batch: TypeAlias = EntityBatch
 """Another name of `EntityBatch`."""
@@ -42,11 +39,11 @@ class Layout:
         visible: `(num_entities,)` bool, of each packed entity; None = all are.
     """
 
-    lengths: Int
-    offsets: Int
-    rows: Int
-    places: Int
-    order: Int
+    lengths: Ints
+    offsets: Ints
+    rows: Ints
+    places: Ints
+    order: Ints
     visible: NDArray[np.bool_] | None
 
     @cached_property
@@ -60,15 +57,15 @@ class Layout:
         return int(np.count_nonzero(self.lengths))
 
     @cached_property
-    def slots(self) -> Int:
+    def slots(self) -> Ints:
         """`(num_entities,)` slot of each packed entity."""
         padded_rows = np.cumsum(self.lengths > 0) - 1
         shift = padded_rows * self.max_length - self.offsets[:-1]
-        slots: Int = shift[self.rows] + self.places
+        slots: Ints = shift[self.rows] + self.places
         return slots
 
     @cached_property
-    def source(self) -> Int:
+    def source(self) -> Ints:
         """`(num_padded * max_length,)` packed entity in each slot, 0 for an empty slot."""
         source = np.zeros(self.num_padded * self.max_length, dtype=np.int64)
         source[self.slots] = np.arange(len(self.slots))
@@ -90,7 +87,7 @@ class Layout:
         hidden: NDArray[np.bool_] = (seen[:, None, :] & ~seen[:, :, None]) | is_empty[:, :, None]
         return hidden
 
-    def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Int:
+    def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Ints:
         """Packed index of entities that are given by their index in the observation."""
         rows = entities.row_index
         index = entities.values
@@ -101,7 +98,7 @@ class Layout:
                 f"{what}: row {rows[at]} names entity {index[at]}, "
                 f"but it has {self.lengths[rows[at]]} entities"
             )
-        place: Int = self.order[self.offsets[rows] + index]
+        place: Ints = self.order[self.offsets[rows] + index]
         return place
 
 

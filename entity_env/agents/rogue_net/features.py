@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.config import TranslationConfig
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -22,8 +22,6 @@ from entity_env.core.spaces import (
     entity_widths,
 )
 from entity_env.errors import SchemaError
-
-Float: TypeAlias = NDArray[np.float32]
 
 MAX_COLUMNS = 1 << 20
 """Features of all entity types together, the global ones counted for each."""
@@ -87,16 +85,16 @@ class Inputs:
             for name, features in self.features.items()
         }
 
-    def arrays(self, batch: Batch) -> dict[EntityName, Float]:
+    def arrays(self, batch: Batch) -> dict[EntityName, Floats]:
         """Per type `(num_entities, width)`, packed as in the batch."""
         arrays = self._joined(batch)
         if self.translation is None:
             return arrays
         return self.translation.of_batch(arrays, batch)
 
-    def of_one(self, own: Mapping[EntityName, Float], shared: Float) -> dict[EntityName, Float]:
+    def of_one(self, own: Mapping[EntityName, Floats], shared: Floats) -> dict[EntityName, Floats]:
         """`arrays` of a single observation."""
-        arrays: dict[EntityName, Float] = {}
+        arrays: dict[EntityName, Floats] = {}
         for name in self.names:
             if name == GLOBAL_ENTITY:
                 arrays[name] = shared[None]
@@ -107,14 +105,14 @@ class Inputs:
                     arrays[name] = np.concatenate((own[name], repeated), axis=1)
         return arrays if self.translation is None else self.translation.of_one(arrays)
 
-    def _joined(self, batch: Batch) -> dict[EntityName, Float]:
+    def _joined(self, batch: Batch) -> dict[EntityName, Floats]:
         """Features of every type, with the global ones appended."""
         if not self.has_globals:
             return {name: batch.features[name].values for name in self.names}
         shared = batch.features[GLOBAL_ENTITY]
         # A row without a `GLOBAL_ENTITY` has no other entity either.
         place = shared.offsets[:-1]
-        joined: dict[EntityName, Float] = {}
+        joined: dict[EntityName, Floats] = {}
         for name in self.names:
             own = batch.features[name]
             values = own.values
@@ -182,18 +180,18 @@ class FlatFeatures:
         self.width = sum(self._widths[name] for name in self._names)
         """Length of the vector."""
 
-    def array(self, batch: Batch) -> Float:
+    def array(self, batch: Batch) -> Floats:
         """`(num_rows, width)`; zeros for an entity that is not there."""
         parts = [self.part(name, batch) for name in self._names]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def shown(self, batch: Batch) -> Float:
+    def shown(self, batch: Batch) -> Floats:
         """`array` without the rows that show nothing."""
         array = self.array(batch)
         has_any = np.logical_or.reduce([batch.features[name].lengths > 0 for name in self._names])
         return array if has_any.all() else array[has_any]
 
-    def part(self, name: EntityName, batch: Batch) -> Float:
+    def part(self, name: EntityName, batch: Batch) -> Floats:
         """`(num_rows, num_features)` of one entity type, which has features; zeros as `array`."""
         ragged = batch.features[name]
         lengths = ragged.lengths
@@ -214,8 +212,8 @@ class FlatFeatures:
 class _Reference:
     """Position of the reference entities, `(n, num_positions)`, and their direction, `(n, 2)`."""
 
-    origin: Float
-    direction: Float | None
+    origin: Floats
+    direction: Floats | None
 
 
 class _Translation:
@@ -244,7 +242,7 @@ class _Translation:
     def adds_distance(self, name: EntityName) -> bool:
         return self._config.add_dist_feature and name in self._moved
 
-    def of_batch(self, arrays: dict[EntityName, Float], batch: Batch) -> dict[EntityName, Float]:
+    def of_batch(self, arrays: dict[EntityName, Floats], batch: Batch) -> dict[EntityName, Floats]:
         reference = batch.features[self._config.reference_entity]
         frame = self._frame(arrays[self._config.reference_entity])
         moved = dict(arrays)
@@ -254,7 +252,7 @@ class _Translation:
             moved[name] = self._move(arrays[name], columns, frame, reference.offsets[rows])
         return moved
 
-    def of_one(self, arrays: dict[EntityName, Float]) -> dict[EntityName, Float]:
+    def of_one(self, arrays: dict[EntityName, Floats]) -> dict[EntityName, Floats]:
         moved = dict(arrays)
         names = [name for name in self._moved if name in arrays and len(arrays[name])]
         if not names:
@@ -266,7 +264,7 @@ class _Translation:
             moved[name] = self._move(arrays[name], self._moved[name], frame, slice(None))
         return moved
 
-    def _frame(self, reference: Float) -> _Reference:
+    def _frame(self, reference: Floats) -> _Reference:
         origin = reference[:, self._origin]
         if self._angle is not None:
             angle = reference[:, self._angle]
@@ -274,8 +272,8 @@ class _Translation:
         return _Reference(origin, reference[:, self._vector] if self._vector else None)
 
     def _move(
-        self, array: Float, columns: list[int], frame: _Reference, at: NDArray[np.int64] | slice
-    ) -> Float:
+        self, array: Floats, columns: list[int], frame: _Reference, at: NDArray[np.int64] | slice
+    ) -> Floats:
         position = array[:, columns] - frame.origin[at]
         if frame.direction is not None:
             (x, y), (cosine, sine) = position.T, frame.direction[at].T

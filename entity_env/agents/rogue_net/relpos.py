@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.core.ragged import Floats, Ints
 from entity_env.core.spaces import EntityName
 from entity_env.errors import SchemaError
-
-Float: TypeAlias = NDArray[np.float32]
-Int: TypeAlias = NDArray[np.int64]
 
 _TURN = 2 * math.pi
 
@@ -40,10 +37,10 @@ class RelposBuckets:
         is_first: `(num_rows, length)` bool: the query is of the first entity type.
     """
 
-    keys: tuple[Int, ...]
-    values: tuple[Int, ...]
-    weights: tuple[Float, ...]
-    relative: Float | None
+    keys: tuple[Ints, ...]
+    values: tuple[Ints, ...]
+    weights: tuple[Floats, ...]
+    relative: Floats | None
     is_first: NDArray[np.bool_]
 
 
@@ -77,7 +74,7 @@ class Relpos:
                     f"{name!r} has {', '.join(own) or 'none'}"
                 )
 
-    def buckets(self, inputs: Mapping[EntityName, Float], layout: Layout | None) -> RelposBuckets:
+    def buckets(self, inputs: Mapping[EntityName, Floats], layout: Layout | None) -> RelposBuckets:
         """Buckets of all pairs, padded as in `layout`; None = all entities are one observation."""
         names = [name for name in self._features if name in inputs]
         wanted = self.config.position_features
@@ -88,7 +85,7 @@ class Relpos:
         kind = np.concatenate(kinds)
         slots = np.arange(len(kind)) if layout is None else layout.source
         shape = (1, len(kind)) if layout is None else (layout.num_padded, layout.max_length)
-        direction: Float | None = None
+        direction: Floats | None = None
         if self.config.radial:
             direction = np.concatenate([self._direction(name, inputs[name]) for name in names])
             direction = direction[slots].reshape(shape)
@@ -96,20 +93,20 @@ class Relpos:
             position[slots].reshape(*shape, -1), direction, kind[slots].reshape(shape)
         )
 
-    def _pairs(self, position: Float, direction: Float | None, kind: Int) -> RelposBuckets:
+    def _pairs(self, position: Floats, direction: Floats | None, kind: Ints) -> RelposBuckets:
         """Buckets for `(num_rows, length, ...)` positions, directions and types of entities."""
-        relative: Float = position[:, :, None] - position[:, None, :]
+        relative: Floats = position[:, :, None] - position[:, None, :]
         buckets, weights = self._buckets(relative, direction)
         values = buckets
         if self.config.per_entity_values:
             shift = kind[:, None, :] * self.config.num_buckets
             values = tuple(each + shift for each in buckets)
-        triples: Float | None = None
+        triples: Floats | None = None
         if self.config.has_projection:
             triples = np.concatenate((relative, _norm(relative)[..., None]), axis=-1)
         return RelposBuckets(buckets, values, weights, triples, kind == 0)
 
-    def _direction(self, name: EntityName, array: Float) -> Float:
+    def _direction(self, name: EntityName, array: Floats) -> Floats:
         own, config = self._features[name], self.config
         vector, angle = config.rotation_vec_features, config.rotation_angle_feature
         if vector is not None and set(vector) <= set(own):
@@ -119,8 +116,8 @@ class Relpos:
         return np.zeros(len(array), dtype=np.float32)
 
     def _buckets(
-        self, relative: Float, direction: Float | None
-    ) -> tuple[tuple[Int, ...], tuple[Float, ...]]:
+        self, relative: Floats, direction: Floats | None
+    ) -> tuple[tuple[Ints, ...], tuple[Floats, ...]]:
         if direction is None and not self.config.distance:
             return (self._cells(relative),), ()
         angles = () if direction is None else self._angles(relative, direction)
@@ -135,18 +132,18 @@ class Relpos:
             tuple(a * r for (_, a), (_, r) in mixed if a is not None and r is not None),
         )
 
-    def _cells(self, relative: Float) -> Int:
+    def _cells(self, relative: Floats) -> Ints:
         extent = np.array(self.config.extent, dtype=np.float32)
         scaled = relative * np.float32(1.0 / self.config.scale)
         shifted = np.maximum(np.minimum(extent, scaled), -extent) + extent
         strides = np.array(self.config.strides, dtype=np.float32)
-        cells: Float = np.rint((shifted * strides).sum(axis=-1, dtype=np.float32))
-        bounded: Int = np.clip(cells.astype(np.int64), 0, self.config.num_buckets - 1)
+        cells: Floats = np.rint((shifted * strides).sum(axis=-1, dtype=np.float32))
+        bounded: Ints = np.clip(cells.astype(np.int64), 0, self.config.num_buckets - 1)
         return bounded
 
-    def _angles(self, relative: Float, direction: Float) -> list[tuple[Int, Float | None]]:
+    def _angles(self, relative: Floats, direction: Floats) -> list[tuple[Ints, Floats | None]]:
         count = self.config.extent[0]
-        angle: Float = np.arctan2(relative[..., 1], relative[..., 0])
+        angle: Floats = np.arctan2(relative[..., 1], relative[..., 0])
         angle = angle - direction[:, :, None] + np.float32(_TURN)
         angle = np.remainder(angle / np.float32(_TURN) * np.float32(count), np.float32(count))
         # A number just below 0 is rounded up to `count`.
@@ -154,22 +151,22 @@ class Relpos:
         if not self.config.interpolate:
             return [(first, None)]
         second = (first + 1) % count
-        weight: Float = np.remainder(second.astype(np.float32) - angle, np.float32(1))
+        weight: Floats = np.remainder(second.astype(np.float32) - angle, np.float32(1))
         return [(first, weight), (second, 1 - weight)]
 
-    def _rings(self, relative: Float) -> list[tuple[Int, Float | None]]:
+    def _rings(self, relative: Floats) -> list[tuple[Ints, Floats | None]]:
         last = self.config.extent[-1] - 1
         distance = _norm(relative) * np.float32(1.0 / self.config.scale)
         first = np.fmin(distance, np.float32(last)).astype(np.int64)
         if not self.config.interpolate:
             return [(first, None)]
         second = np.minimum(first + 1, last)
-        weight: Float = second.astype(np.float32) - distance
+        weight: Floats = second.astype(np.float32) - distance
         if not self.config.enable_negative_distance_weight_bug:
             weight = np.maximum(weight, np.float32(0))
         return [(first, weight), (second, 1 - weight)]
 
 
-def _norm(relative: Float) -> Float:
-    norm: Float = np.sqrt(np.square(relative).sum(axis=-1, dtype=np.float32))
+def _norm(relative: Floats) -> Floats:
+    norm: Floats = np.sqrt(np.square(relative).sum(axis=-1, dtype=np.float32))
     return norm

@@ -36,6 +36,7 @@ from entity_env.agents.rogue_net.weights import (
     projections,
     value_head,
 )
+from entity_env.core.ragged import Floats
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
@@ -49,7 +50,6 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import CheckpointError
 
-Float: TypeAlias = NDArray[np.float32]
 Column: TypeAlias = tuple[EntityName, str]
 """A feature that a network reads: of an entity type, or of `GLOBAL_ENTITY`."""
 
@@ -352,7 +352,7 @@ def _embeddings(
     }
     places = {name: _at_means(each) for name, each in trained.items()}
     others = [each for name, each in places.items() if name != GLOBAL_ENTITY]
-    mean: Float = np.mean(others or [*places.values()], axis=0, dtype=np.float32)
+    mean: Floats = np.mean(others or [*places.values()], axis=0, dtype=np.float32)
     for name, own in columns.items():
         prefix = f"{_EMBEDDING}{name}."
         if not own:
@@ -416,14 +416,14 @@ def _varied(statistics: Tensors) -> NDArray[np.bool_]:
     return varied
 
 
-def _at_means(before: Tensors) -> Float:
+def _at_means(before: Tensors) -> Floats:
     """`(1, d_model)` embedding of an entity whose features are all at their means."""
     if "embedding" in before:
         return np.array(before["embedding"])
     return (_normed(before["1.bias"]) * before["3.weight"] + before["3.bias"])[None]
 
 
-def _with_features(embedding: Float, start: Tensors) -> dict[str, NDArray[Any]]:
+def _with_features(embedding: Floats, start: Tensors) -> dict[str, NDArray[Any]]:
     """An embedding with features that have no effect yet."""
     tensors = dict(start)
     tensors["1.weight"] = np.zeros_like(start["1.weight"])
@@ -431,10 +431,10 @@ def _with_features(embedding: Float, start: Tensors) -> dict[str, NDArray[Any]]:
     return tensors
 
 
-def _normed(bias: Float) -> Float:
+def _normed(bias: Floats) -> Floats:
     """Of a linear layer whose input is zero: what the layer norm behind the ReLU makes of it."""
     hidden = np.maximum(bias, 0)
-    normed: Float = (hidden - hidden.mean()) / np.sqrt(hidden.var() + np.float32(_EPSILON))
+    normed: Floats = (hidden - hidden.mean()) / np.sqrt(hidden.var() + np.float32(_EPSILON))
     return normed
 
 
@@ -515,10 +515,10 @@ def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[A
     return {prefix + part: np.array(each) for part, each in mine.items()}
 
 
-def _choices(before: Float, labels: _Names) -> Float:
+def _choices(before: Floats, labels: _Names) -> Floats:
     """Rows of the choices; a new one is the mean of those that stay, and so are its logits."""
     source = np.array(labels.source)
-    rows: Float = before[source]
+    rows: Floats = before[source]
     rows[source < 0] = rows[source >= 0].mean(axis=0)
     return rows
 

@@ -23,6 +23,7 @@ from entity_env.core.numba_utils import (
     splitmix64,
     trailing_zeros,
 )
+from entity_env.core.ragged import Floats
 from entity_env.games.classic import cart_pole as cart, mountain_car as car, pendulum
 from entity_env.games.classic.batch_env import HALF, ClassicEnv
 from entity_env.games.classic.state_table import (
@@ -46,7 +47,6 @@ from entity_env.games.classic.state_table import (
 from entity_env.vec.batch_env.batch_env import MISFIT, NUM_SLOTS
 from entity_env.vec.batch_env.reset_mask_kernel import pack_words
 
-Floats: TypeAlias = NDArray[np.float32]
 Words: TypeAlias = NDArray[np.uint64]
 Bytes: TypeAlias = NDArray[np.uint8]
 Longs: TypeAlias = NDArray[np.int64]

@@ -23,15 +23,15 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     at_temperature,
     sample_actions,
 )
+from entity_env.core.ragged import Floats
 
-Float = NDArray[np.float32]
 Bool = NDArray[np.bool_]
 TEMPERATURES = st.sampled_from([0.05, 0.3, 1.0, 2.5, 40.0])
 LARGEST = float(np.finfo(np.float32).max)
 
 
 @st.composite
-def puzzles(draw: st.DrawFn) -> tuple[Float, Bool]:
+def puzzles(draw: st.DrawFn) -> tuple[Floats, Bool]:
     """Logits of some actors, and what each of them may choose, one choice at least."""
     num_actors, num_choices = draw(st.integers(1, 5)), draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -42,13 +42,13 @@ def puzzles(draw: st.DrawFn) -> tuple[Float, Bool]:
     return logits, allowed
 
 
-def both(logits: Float, allowed: Bool) -> tuple[CategoricalArrays, CategoricalDistribution]:
+def both(logits: Floats, allowed: Bool) -> tuple[CategoricalArrays, CategoricalDistribution]:
     rows = np.arange(len(logits))
     ours = CategoricalArrays.of(rows, logits, allowed)
     return ours, CategoricalDistribution(torch.from_numpy(rows), torch.from_numpy(ours.logprobs))
 
 
-def plain_probs(logits: Float, allowed: Bool, temperature: float = 1.0) -> NDArray[np.float64]:
+def plain_probs(logits: Floats, allowed: Bool, temperature: float = 1.0) -> NDArray[np.float64]:
     probs = np.zeros(logits.shape)
     for row, (own, free) in enumerate(zip(logits.tolist(), allowed.tolist(), strict=True)):
         best = max(x for x, is_free in zip(own, free, strict=True) if is_free)
@@ -60,7 +60,7 @@ def plain_probs(logits: Float, allowed: Bool, temperature: float = 1.0) -> NDArr
 
 @given(puzzles(), TEMPERATURES)
 def test_labels_have_the_probabilities_of_the_book(
-    puzzle: tuple[Float, Bool], temperature: float
+    puzzle: tuple[Floats, Bool], temperature: float
 ) -> None:
     logits, allowed = puzzle
     expected = plain_probs(logits, allowed, temperature)
@@ -84,7 +84,7 @@ def test_labels_have_the_probabilities_of_the_book(
 
 
 @given(puzzles(), st.sampled_from([0.5, 2.0]), st.sampled_from([0.7, 3.0]))
-def test_temperatures_multiply(puzzle: tuple[Float, Bool], first: float, second: float) -> None:
+def test_temperatures_multiply(puzzle: tuple[Floats, Bool], first: float, second: float) -> None:
     ours, theirs = both(*puzzle)
     twice = ours.at_temperature(first).at_temperature(second)
     np.testing.assert_allclose(twice.probs, ours.at_temperature(first * second).probs, atol=1e-5)
@@ -97,7 +97,7 @@ def test_temperatures_multiply(puzzle: tuple[Float, Bool], first: float, second:
 
 
 @given(puzzles(), st.integers(0, 99))
-def test_nothing_forbidden_is_chosen(puzzle: tuple[Float, Bool], seed: int) -> None:
+def test_nothing_forbidden_is_chosen(puzzle: tuple[Floats, Bool], seed: int) -> None:
     logits, allowed = puzzle
     ours, theirs = both(logits, allowed)
     everyone = np.arange(len(logits))

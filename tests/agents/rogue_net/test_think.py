@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from numpy.typing import NDArray
 
 from entity_env import (
     Action,
@@ -52,6 +51,7 @@ from entity_env.core.observation import (
     GlobalCategoricalActionMask,
     Observation,
 )
+from entity_env.core.ragged import Floats
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ContinuousActionSpace, GlobalCategoricalActionSpace
 from entity_env.core.vec_obs import EntityBatch
@@ -68,8 +68,6 @@ from tests.agents.rogue_net.numpy_net.test_net import (
 from tests.agents.rogue_net.test_adapt import grown_games, shown, weights_for
 from tests.agents.rogue_net.torch_net.test_cnn import PUSH, screen
 from tests.helpers.strategies import untyped
-
-Float = NDArray[np.float32]
 
 
 @pytest.fixture(autouse=True)
@@ -105,9 +103,9 @@ def both(net: Policy, temperature: float = 1.0) -> list[TrainedAgent]:
 
 
 @contextmanager
-def softmaxes() -> Iterator[list[Float]]:
+def softmaxes() -> Iterator[list[Floats]]:
     """Attention weights of torch's padded attention, query before key."""
-    found: list[Float] = []
+    found: list[Floats] = []
     softmax = torch.softmax
 
     def record(x: torch.Tensor, dim: int) -> torch.Tensor:

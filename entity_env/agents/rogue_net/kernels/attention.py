@@ -29,8 +29,6 @@ from entity_env.agents.rogue_net.kernels.attention_short import (
 from entity_env.agents.rogue_net.kernels.simd import (
     LANES,
     ONE,
-    Floats,
-    Ints,
     Untyped,
     advance,
     inlined,
@@ -41,6 +39,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
     zeros,
 )
 from entity_env.agents.rogue_net.kernels.softmax import mask_hidden, softmax, softmax_backward
+from entity_env.core.ragged import Floats, Ints
 
 # Steps from one weight to the next.
 _ONE, _ROW, _NONE = 1, LANES, 0

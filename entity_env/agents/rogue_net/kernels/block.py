@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
-from entity_env.agents.rogue_net.kernels.simd import ONE, ZERO, Floats, vectorized
+from entity_env.agents.rogue_net.kernels.simd import ONE, ZERO, vectorized
+from entity_env.core.ragged import Floats
 
 Columns = tuple[Floats, Floats, Floats]
 """Three vectors, a number for each column of a matrix."""

@@ -19,7 +19,8 @@ from entity_env.agents.rogue_net.kernels.block import (
     transposed,
 )
 from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
-from entity_env.agents.rogue_net.kernels.simd import ZERO, Floats, vectorized
+from entity_env.agents.rogue_net.kernels.simd import ZERO, vectorized
+from entity_env.core.ragged import Floats
 
 _CLIP: Final = np.float32(5.0)
 _SLICE: Final = 96

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.kernels.simd import Ints, vectorized
+from entity_env.agents.rogue_net.kernels.simd import vectorized
+from entity_env.core.ragged import Ints
 
 
 @vectorized

@@ -15,7 +15,8 @@ from numba.core import cgutils, registry
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from entity_env.agents.rogue_net.kernels.simd import Floats, vectorized, vectorized_inline
+from entity_env.agents.rogue_net.kernels.simd import vectorized, vectorized_inline
+from entity_env.core.ragged import Floats
 
 _LANES: Final = 8
 """Numbers of a vector."""

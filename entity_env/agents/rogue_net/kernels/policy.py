@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.kernels.simd import ZERO, Floats, Ints, vectorized
+from entity_env.agents.rogue_net.kernels.simd import ZERO, vectorized
+from entity_env.core.ragged import Floats, Ints
 
 _FORBIDDEN: Final = np.float32(-1e30)
 """Logit of a choice that is not allowed, as in `torch_net.distributions`."""

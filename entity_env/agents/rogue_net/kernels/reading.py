@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from entity_env.agents.rogue_net.kernels.simd import ONE, Floats, Ints, vectorized
+from entity_env.agents.rogue_net.kernels.simd import ONE, vectorized
+from entity_env.core.ragged import Floats, Ints
 
 
 @vectorized

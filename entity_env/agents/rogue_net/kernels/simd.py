@@ -16,7 +16,6 @@ from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
 from numba import njit, types
 from numba.extending import intrinsic, models, register_model
 from numba.np import arrayobj
-from numpy.typing import NDArray
 
 from entity_env.core.numba_utils import compiled
 
@@ -25,8 +24,6 @@ Untyped: TypeAlias = Any
 Typed: TypeAlias = tuple[Untyped, Callable[[Untyped, Untyped, Untyped, Untyped], Untyped]]
 """The signature of an intrinsic, and what emits its instructions."""
 Function = TypeVar("Function", bound=Callable[..., object])
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 LANES: Final = 8
 ZERO: Final = np.float32(0.0)

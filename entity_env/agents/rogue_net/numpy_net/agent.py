@@ -26,6 +26,7 @@ from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.action_request import MASK_OF_SPACE
 from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -38,8 +39,6 @@ from entity_env.core.spaces import (
 from entity_env.core.validation import as_mask
 from entity_env.core.vec_obs import VecActions
 from entity_env.errors import CheckpointError, SchemaError
-
-Float: TypeAlias = NDArray[np.float32]
 
 _NOTHING: Final = np.zeros(0, dtype=np.float32)
 
@@ -66,8 +65,8 @@ class _SingleObservation(NamedTuple):
         asked: the requested actions.
     """
 
-    own: dict[EntityName, Float]
-    shared: Float
+    own: dict[EntityName, Floats]
+    shared: Floats
     visible: NDArray[np.bool_] | None
     asked: list[_RequestedAction]
 
@@ -108,9 +107,9 @@ class SingleObservationReader:
             return None
         return _SingleObservation(own, shared, visible, known)
 
-    def _features(self, observation: Observation) -> dict[EntityName, Float] | None:
+    def _features(self, observation: Observation) -> dict[EntityName, Floats] | None:
         given = observation.features
-        own: dict[EntityName, Float] = {}
+        own: dict[EntityName, Floats] = {}
         for name, width in self._widths:
             rows = given.get(name)
             if rows is None:
@@ -123,7 +122,7 @@ class SingleObservationReader:
         return own if len(own) == len(given) else None
 
     def _visible(
-        self, observation: Observation, own: Mapping[EntityName, Float]
+        self, observation: Observation, own: Mapping[EntityName, Floats]
     ) -> NDArray[np.bool_]:
         hidden = observation.visible
         if not hidden.keys() <= self._obs_space.entities.keys():
@@ -157,7 +156,7 @@ class SingleObservationReader:
         )
 
 
-def _as_float(array: NDArray[Any]) -> Float:
+def _as_float(array: NDArray[Any]) -> Floats:
     """As float32; larger numbers become infinite, which the network detects."""
     if array.dtype == np.float32:
         return array
@@ -173,7 +172,7 @@ def _num_choices(space: ActionSpace, actees: NDArray[np.int64] | None) -> int:
     return len(space)
 
 
-Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Float]]
+Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Floats]]
 """Samples and probabilities, see `TrainedAgent.choose`."""
 
 
@@ -234,7 +233,7 @@ class NumpyAgent(TrainedAgent):
         if fused is None or one is None or x is None:
             return self._choose_from_batch(observation)
         chosen: dict[ActionName, Samples] = {}
-        probs: dict[ActionName, Float] = {}
+        probs: dict[ActionName, Floats] = {}
         stop = 0
         for asked in one.asked:
             start, middle = stop, stop + len(asked.actors)
@@ -262,8 +261,8 @@ class NumpyAgent(TrainedAgent):
         return self._sample(self._distributions(obs))
 
     def _probs(
-        self, fused: FusedNet, asked: _RequestedAction, actors: Float, actees: Float
-    ) -> Float:
+        self, fused: FusedNet, asked: _RequestedAction, actors: Floats, actees: Floats
+    ) -> Floats:
         if asked.actees is None:
             logits = fused.score_labels(asked.name, actors)
         else:
@@ -279,8 +278,8 @@ class NumpyAgent(TrainedAgent):
         fused: FusedNet,
         asked: _RequestedAction,
         space: ContinuousActionSpace,
-        actors: Float,
-    ) -> Float:
+        actors: Floats,
+    ) -> Floats:
         mean = fused.score_labels(asked.name, actors)
         log_std = self.weights.tensors[f"action_heads.{asked.name}.log_std"]
         numbers = GaussianArrays(asked.actors, mean, log_std, *bounds(space))
@@ -312,7 +311,7 @@ class NumpyAgent(TrainedAgent):
         return {name: each.choose(greedy, self._rng) for name, each in distributions.items()}
 
 
-def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionName, Float]:
+def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionName, Floats]:
     return {
         name: each.probs
         for name, each in distributions.items()
@@ -320,7 +319,7 @@ def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionNa
     }
 
 
-def _encode(fused: FusedNet, one: _SingleObservation) -> Float | None:
+def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
     """Embeddings of actors and actees, action after action; None when there are none."""
     asked = [each for action in one.asked for each in (action.actors, action.actees)]
     present = [each for each in asked if each is not None and len(each)]

@@ -14,9 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ContinuousActionSpace
-
-Float: TypeAlias = NDArray[np.float32]
 
 _HALF_LOG_TWO_PI: Final = np.float32(0.5 * math.log(2 * math.pi))
 FORBIDDEN: Final = np.float32(-1e30)
@@ -34,11 +33,11 @@ class CategoricalArrays:
     """
 
     rows: NDArray[np.int64]
-    logprobs: Float
+    logprobs: Floats
 
     @classmethod
     def of(
-        cls, rows: NDArray[np.int64], logits: Float, allowed: NDArray[np.bool_] | None
+        cls, rows: NDArray[np.int64], logits: Floats, allowed: NDArray[np.bool_] | None
     ) -> CategoricalArrays:
         """Normalizes logits over the allowed choices; None = all."""
         if allowed is not None:
@@ -46,23 +45,23 @@ class CategoricalArrays:
         return cls(rows, _log_softmax(logits))
 
     @property
-    def probs(self) -> Float:
+    def probs(self) -> Floats:
         """`(num_actors, num_choices)` float32."""
-        probs: Float = np.exp(self.logprobs)
+        probs: Floats = np.exp(self.logprobs)
         return probs
 
     def choose(self, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
         """`(num_actors,)`: see `choose_label`."""
         return choose_label(self.probs, greedy, rng)
 
-    def race(self, exponential: Float) -> tuple[NDArray[np.int64], Float, Float]:
+    def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Samples by exponential draws, their log-probabilities, and the entropy of each actor.
 
         As `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
         """
         probs = self.probs
         samples = (probs / np.maximum(exponential, np.float32(1e-30))).argmax(axis=1)
-        entropy: Float = -np.add.reduce(probs * self.logprobs, axis=1)
+        entropy: Floats = -np.add.reduce(probs * self.logprobs, axis=1)
         return samples, self.logprobs[np.arange(len(samples)), samples], entropy
 
     def at_temperature(self, temperature: float) -> CategoricalArrays:
@@ -83,29 +82,29 @@ class GaussianArrays:
     """
 
     rows: NDArray[np.int64]
-    mean: Float
-    log_std: Float
-    low: Float
-    high: Float
+    mean: Floats
+    log_std: Floats
+    low: Floats
+    high: Floats
 
-    def choose(self, greedy: bool, rng: np.random.Generator) -> Float:
+    def choose(self, greedy: bool, rng: np.random.Generator) -> Floats:
         """`(num_actors, num_labels)` in the units of the space: the mean, or a draw; clipped."""
-        samples: Float = self.mean
+        samples: Floats = self.mean
         if not greedy:
             noise = rng.standard_normal(self.mean.shape, dtype=np.float32)
-            deviation: Float = np.exp(self.log_std)
+            deviation: Floats = np.exp(self.log_std)
             samples = samples + deviation * noise
         return self.actions(samples)
 
-    def shift(self, normal: Float) -> tuple[Float, Float, Float]:
+    def shift(self, normal: Floats) -> tuple[Floats, Floats, Floats]:
         """Samples by normal draws, their log-densities, and the entropy of each actor."""
-        deviation: Float = np.exp(self.log_std)
+        deviation: Floats = np.exp(self.log_std)
         each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
         entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))
-        logprobs: Float = np.add.reduce(each, axis=1)
+        logprobs: Floats = np.add.reduce(each, axis=1)
         return self.mean + deviation * normal, logprobs, np.full_like(logprobs, entropy)
 
-    def actions(self, samples: Float) -> Float:
+    def actions(self, samples: Floats) -> Floats:
         """Samples in the units of the space, within its bounds."""
         # Halved before they are added: the sum of two float32 can exceed the largest one.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
@@ -113,7 +112,7 @@ class GaussianArrays:
         within = np.clip(samples, -1.0, 1.0)
         inside = np.clip(low + high + (high - low) * within, self.low, self.high)
         above = np.where(samples >= 1.0, self.high, inside)
-        actions: Float = np.where(samples <= -1.0, self.low, above)
+        actions: Floats = np.where(samples <= -1.0, self.low, above)
         return actions
 
     def at_temperature(self, temperature: float) -> GaussianArrays:
@@ -124,7 +123,7 @@ class GaussianArrays:
 Distribution: TypeAlias = CategoricalArrays | GaussianArrays
 
 
-def choose_label(probs: Float, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
+def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
     """`(num_actors,)`: the most probable choice of every actor, or a sample."""
     if greedy or not len(probs):
         best: NDArray[np.int64] = probs.argmax(axis=1) if probs.size else np.zeros(0, np.int64)
@@ -139,12 +138,12 @@ def choose_label(probs: Float, greedy: bool, rng: np.random.Generator) -> NDArra
     return drawn
 
 
-def bounds(space: ContinuousActionSpace) -> tuple[Float, Float]:
+def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:
     """`low` and `high`, `(num_labels,)` float32 each."""
     return np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
 
 
-def _log_softmax(logits: Float) -> Float:
+def _log_softmax(logits: Floats) -> Floats:
     shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
-    normed: Float = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    normed: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return normed

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-Float: TypeAlias = NDArray[np.float32]
+from entity_env.core.ragged import Floats
+
 Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
 """A function and its arguments, among them the arrays that it writes to."""
 
@@ -31,8 +32,8 @@ class _GeluTable(NamedTuple):
     arithmetic, a few float32 roundings of numbers around 1.
     """
 
-    offset: Float
-    slope: Float
+    offset: Floats
+    slope: Floats
 
 
 SCALE: Final = 512.0
@@ -58,7 +59,7 @@ def _gelu_table() -> _GeluTable:
     return _GeluTable((offset - in_u * SHIFT).astype(np.float32), in_u.astype(np.float32))
 
 
-def gelu_calls(u: Float, piece: NDArray[np.intp], part: Float) -> list[Call]:
+def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
     """Calls that replace `u` by the GELU of `(u - SHIFT) / SCALE`, with two arrays to work in."""
     table = _gelu_table()
     return [
@@ -70,7 +71,7 @@ def gelu_calls(u: Float, piece: NDArray[np.intp], part: Float) -> list[Call]:
     ]
 
 
-def table_gelu(x: Float) -> Float:
+def table_gelu(x: Floats) -> Floats:
     """The GELU, to a few roundings of float32."""
     u = x * np.float32(SCALE) + np.float32(SHIFT)
     for call, arguments in gelu_calls(u, np.empty(u.shape, np.intp), np.empty_like(u)):
@@ -78,23 +79,23 @@ def table_gelu(x: Float) -> Float:
     return u
 
 
-def relu(x: Float) -> Float:
+def relu(x: Floats) -> Floats:
     """`max(x, 0)`."""
-    above: Float = np.maximum(x, np.float32(0))
+    above: Floats = np.maximum(x, np.float32(0))
     return above
 
 
-def sigmoid(x: Float) -> Float:
+def sigmoid(x: Floats) -> Floats:
     """`1 / (1 + exp(-x))` without overflow."""
-    half: Float = np.tanh(x * np.float32(0.5)) * np.float32(0.5) + np.float32(0.5)
+    half: Floats = np.tanh(x * np.float32(0.5)) * np.float32(0.5) + np.float32(0.5)
     return half
 
 
-def layer_norm(x: Float, weight: Float, bias: Float) -> Float:
+def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
     """Each row with mean 0 and deviation 1, then scaled and shifted."""
     centered = x - x.mean(axis=-1, keepdims=True)
     variance = np.square(centered).mean(axis=-1, keepdims=True)
-    normed: Float = centered / np.sqrt(variance + EPSILON) * weight + bias
+    normed: Floats = centered / np.sqrt(variance + EPSILON) * weight + bias
     return normed
 
 
@@ -102,9 +103,9 @@ _FEW: Final = 32
 """Numbers of which Python finds the largest, and the sum, before numpy does."""
 
 
-def softmax(logits: Float) -> Float:
+def softmax(logits: Floats) -> Floats:
     """Probabilities along the last axis."""
-    raised: Float
+    raised: Floats
     if logits.ndim == 2 and len(logits) == 1 and logits.size <= _FEW:
         raised = np.exp(logits - max(logits[0].tolist()))
         raised /= sum(raised[0].tolist())
@@ -115,7 +116,7 @@ def softmax(logits: Float) -> Float:
     return raised
 
 
-def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[Float, Float]:
+def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[Floats, Floats]:
     """Mean and standard deviation of the features, `(num_features,)` each."""
     count, mean = tensors[f"{prefix}.count"], tensors[f"{prefix}.mean"]
     if not count > 1:
@@ -126,14 +127,14 @@ def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[
     return mean, deviation
 
 
-def normalize_features(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
+def normalize_features(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floats) -> Floats:
     """`(…, num_features)` by the statistics of that name, clipped."""
     return normalize(x, *input_statistics(tensors, prefix))
 
 
-def normalize(x: Float, mean: Float, deviation: Float) -> Float:
+def normalize(x: Floats, mean: Floats, deviation: Floats) -> Floats:
     """`(…, num_features)` by these statistics, clipped."""
-    normed: Float = x - mean
+    normed: Floats = x - mean
     normed /= deviation
     # In place, and not by `np.clip`, which takes longer to be called than to compare a few numbers.
     np.minimum(normed, CLIP, out=normed)
@@ -146,7 +147,7 @@ _LARGEST_OF_A_ROW: Final = 2**13
 """The same of one row, which is a vector for BLAS."""
 
 
-def product(x: Float, y: Float, out: Float | None = None) -> Float:
+def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
     """`x @ y`, of two or more dimensions each, by this thread alone; into `out` if it is given.
 
     Other threads of BLAS save nothing with matrices as small as those of a decision, and where the
@@ -155,7 +156,7 @@ def product(x: Float, y: Float, out: Float | None = None) -> Float:
     if _is_small(x, y):
         if out is None:
             # `dot` takes half the time of `matmul` for a few numbers.
-            few: Float = x.dot(y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
+            few: Floats = x.dot(y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
             return few
         return np.matmul(x, y, out=out)
     rows, inner, columns = x.shape[-2], *y.shape[-2:]
@@ -177,14 +178,14 @@ def product(x: Float, y: Float, out: Float | None = None) -> Float:
     return out
 
 
-def product_call(x: Float, y: Float, out: Float) -> Call:
+def product_call(x: Floats, y: Floats, out: Floats) -> Call:
     """The call of `product` with a contiguous `out`, which may skip looking at sizes."""
     if not _is_small(x, y):
         return product, (x, y, out)
     return (x.dot, (y, out)) if x.ndim == 2 else (np.matmul, (x, y, out))
 
 
-def _is_small(x: Float, y: Float) -> bool:
+def _is_small(x: Floats, y: Floats) -> bool:
     """Whether BLAS wakes no other thread for `x @ y`."""
     rows = x.shape[-2]
     is_small: bool = rows * x.shape[-1] * y.shape[-1] <= (
@@ -193,24 +194,24 @@ def _is_small(x: Float, y: Float) -> bool:
     return is_small
 
 
-def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float) -> Float:
+def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floats) -> Floats:
     """The linear layer of that name."""
     return affine(x, tensors[f"{prefix}.weight"].T, tensors[f"{prefix}.bias"])
 
 
-def affine(x: Float, weight: Float, bias: Float) -> Float:
+def affine(x: Floats, weight: Floats, bias: Floats) -> Floats:
     """`x @ weight + bias`."""
-    y: Float = product(x, weight) if x.shape == (1, len(weight)) else x @ weight
+    y: Floats = product(x, weight) if x.shape == (1, len(weight)) else x @ weight
     y += bias
     return y
 
 
-def convolve(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Float, stride: int) -> Float:
+def convolve(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floats, stride: int) -> Floats:
     """The convolution of that name: `(n, height, width, channels)` to the same of other sizes."""
-    weight: Float = tensors[f"{prefix}.weight"]
+    weight: Floats = tensors[f"{prefix}.weight"]
     num_outputs, kernel = len(weight), weight.shape[-1]
     # (n, height, width, channels, kernel, kernel), a view; the product copies it once.
     windows = sliding_window_view(x, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
     columns = windows.reshape(-1, weight[0].size)
-    y: Float = columns @ weight.reshape(num_outputs, -1).T + tensors[f"{prefix}.bias"]
+    y: Floats = columns @ weight.reshape(num_outputs, -1).T + tensors[f"{prefix}.bias"]
     return y.reshape(*windows.shape[:3], num_outputs)

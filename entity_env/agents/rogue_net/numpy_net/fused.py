@@ -47,9 +47,9 @@ from entity_env.agents.rogue_net.numpy_net.plan import (
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos
 from entity_env.agents.rogue_net.weights import RELPOS, Weights
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, SelectEntityActionSpace
 
-Float: TypeAlias = NDArray[np.float32]
 Double: TypeAlias = NDArray[np.float64]
 
 _CONSTANT: Final = 8.0
@@ -140,11 +140,11 @@ class FusedNet:
 
     def encode(
         self,
-        own: Mapping[EntityName, Float],
-        shared: Float,
+        own: Mapping[EntityName, Floats],
+        shared: Floats,
         visible: NDArray[np.bool_] | None = None,
         wanted: NDArray[np.int64] | None = None,
-    ) -> Float | None:
+    ) -> Floats | None:
         """States of the entities, or of those wanted, type after type; see `plan`.
 
         None if there is no entity, or a feature that is not finite, or beyond 1e19.
@@ -170,11 +170,11 @@ class FusedNet:
             self._idle.append(plans)
         return x
 
-    def score_labels(self, name: ActionName, actors: Float) -> Float:
+    def score_labels(self, name: ActionName, actors: Floats) -> Floats:
         """`(num_actors, num_labels)` logits, or means of a continuous action, of states."""
         return product(actors, self._labels[name])
 
-    def score_actees(self, name: ActionName, actors: Float, actees: Float) -> Float:
+    def score_actees(self, name: ActionName, actors: Floats, actees: Floats) -> Floats:
         """`(num_actors, num_actees)` logits of states."""
         query, key = self._selects[name]
         return product(product(actors, query), product(actees, key).T)
@@ -250,7 +250,7 @@ def _to_state(added: Double, is_start: bool = False) -> Double:
     return np.concatenate((added - mean, constant, mean), axis=-1)
 
 
-def _of_state(weight: Double, bias: Double) -> Float:
+def _of_state(weight: Double, bias: Double) -> Floats:
     """Matrix of the linear layer of the embeddings that are in states."""
     d_model = len(weight)
     constant = bias / _constant(d_model)
@@ -330,7 +330,9 @@ def _centering(d_model: int) -> Double:
     return np.eye(d_model) - 1.0 / d_model
 
 
-def _fuse_select(tensors: Mapping[str, Double], name: ActionName, d_qk: int) -> tuple[Float, Float]:
+def _fuse_select(
+    tensors: Mapping[str, Double], name: ActionName, d_qk: int
+) -> tuple[Floats, Floats]:
     """Matrices of the scaled queries, and of the keys."""
     prefix, scale = f"action_heads.{name}", 1.0 / math.sqrt(d_qk)
     query, key = (
@@ -340,6 +342,6 @@ def _fuse_select(tensors: Mapping[str, Double], name: ActionName, d_qk: int) -> 
     return _of_state(query[0] * scale, query[1] * scale), _of_state(*key)
 
 
-def _f32(array: Double) -> Float:
+def _f32(array: Double) -> Floats:
     """Contiguous, as float32."""
     return np.ascontiguousarray(array, dtype=np.float32)

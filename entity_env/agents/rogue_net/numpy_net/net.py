@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
 from entity_env.agents.rogue_net.weights import Picture, Weights, value_head
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -44,8 +45,6 @@ from entity_env.core.spaces import (
     EntityName,
     SelectEntityActionSpace,
 )
-
-Float: TypeAlias = NDArray[np.float32]
 
 
 class NumpyNet:
@@ -68,7 +67,7 @@ class NumpyNet:
         if not config.separate_value:
             self._value_head = value_head(self._tensors)
 
-    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
+    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Floats]:
         """The distribution of every action, and the `(num_rows,)` values.
 
         Raises:
@@ -76,14 +75,16 @@ class NumpyNet:
         """
         return self._run(batch)
 
-    def attended(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float, Float | None]:
+    def attended(
+        self, batch: Batch
+    ) -> tuple[dict[ActionName, Distribution], Floats, Floats | None]:
         """`distributions` of a batch of one observation, and its attention weights.
 
         These are `(n_layer, n_head, num_entities, num_entities)`, query before key, in the order of
         the space, the entity of the global features last; None if the network pools or has no
         layers.
         """
-        found: list[Float] = []
+        found: list[Floats] = []
         distributions, values = self._run(batch, found)
         if self._config.pooling is not None or not self._config.n_layer:
             return distributions, values, None
@@ -92,8 +93,8 @@ class NumpyNet:
         return distributions, values, np.array(found, np.float32).reshape(shape)
 
     def _run(
-        self, batch: Batch, found: list[Float] | None = None
-    ) -> tuple[dict[ActionName, Distribution], Float]:
+        self, batch: Batch, found: list[Floats] | None = None
+    ) -> tuple[dict[ActionName, Distribution], Floats]:
         layout = lay_out(batch, self._inputs.names)
         choices = {
             name: find_choices(name, batch.action_masks[name], layout)
@@ -108,7 +109,7 @@ class NumpyNet:
             return distributions, self._value_net.distributions(batch)[1]
         return distributions, self._values(x, layout)
 
-    def _encode(self, batch: Batch, layout: Layout, found: list[Float] | None) -> Float:
+    def _encode(self, batch: Batch, layout: Layout, found: list[Floats] | None) -> Floats:
         """`(num_entities, d_model)`, packed; appends the attention of every layer to `found`."""
         inputs = self._inputs.arrays(batch)
         x = np.concatenate([self._embed(name, inputs[name]) for name in self._inputs.names])
@@ -124,24 +125,24 @@ class NumpyNet:
             x = x + self._mlp(i, self._norm(f"backbone.blocks.{i}.ln2", x))
         return x
 
-    def _embed(self, name: EntityName, features: Float) -> Float:
+    def _embed(self, name: EntityName, features: Floats) -> Floats:
         prefix = f"embedding.embeddings.{name}"
         if not features.shape[1]:
             return np.repeat(self._tensors[f"{prefix}.embedding"], len(features), axis=0)
         normed = normalize_features(self._tensors, f"{prefix}.0", features)
         return self._norm(f"{prefix}.3", relu(linear(self._tensors, f"{prefix}.1", normed)))
 
-    def _norm(self, prefix: str, x: Float) -> Float:
+    def _norm(self, prefix: str, x: Floats) -> Floats:
         return layer_norm(x, self._tensors[f"{prefix}.weight"], self._tensors[f"{prefix}.bias"])
 
     def _attend(
         self,
         block: int,
-        x: Float,
+        x: Floats,
         layout: Layout,
         relpos: RelposArrays | None,
-        found: list[Float] | None,
-    ) -> Float:
+        found: list[Floats] | None,
+    ) -> Floats:
         prefix = f"backbone.blocks.{block}.attn"
         shape = layout.num_padded, layout.max_length
         # (num_padded, n_head, max_length, d_head)
@@ -167,14 +168,14 @@ class NumpyNet:
         packed = y.transpose(0, 2, 1, 3).reshape(len(layout.source), -1)[layout.slots]
         return linear(self._tensors, f"{prefix}.proj", packed)
 
-    def _pool(self, block: int, x: Float, layout: Layout, pooling: str) -> Float:
+    def _pool(self, block: int, x: Floats, layout: Layout, pooling: str) -> Floats:
         prefix = f"backbone.blocks.{block}.attn"
         x = linear(self._tensors, f"{prefix}.prepool", x)[layout.order]
         visible = np.ones(len(x), np.bool_) if layout.visible is None else layout.visible
         seen = visible[layout.order, None].astype(np.float32)
         starts = layout.offsets[:-1][layout.lengths > 0]
-        count: Float = np.add.reduceat(seen, starts)
-        parts: list[Float] = []
+        count: Floats = np.add.reduceat(seen, starts)
+        parts: list[Floats] = []
         if "mean" in pooling:
             parts.append(np.add.reduceat(x * seen, starts))
             parts[0] /= np.maximum(count, 1)
@@ -182,24 +183,24 @@ class NumpyNet:
             shown = np.where(seen > 0, x, np.float32(-np.inf))
             parts.append(np.where(count > 0, np.maximum.reduceat(shown, starts), np.float32(0)))
         pooled = linear(self._tensors, f"{prefix}.proj", np.concatenate(parts, axis=1))
-        own: Float = pooled[(np.cumsum(layout.lengths > 0) - 1)[layout.rows]]
+        own: Floats = pooled[(np.cumsum(layout.lengths > 0) - 1)[layout.rows]]
         return own
 
-    def _mlp(self, block: int, x: Float) -> Float:
+    def _mlp(self, block: int, x: Floats) -> Floats:
         prefix = f"backbone.blocks.{block}.mlp"
         return linear(
             self._tensors, f"{prefix}.2", table_gelu(linear(self._tensors, f"{prefix}.0", x))
         )
 
     def _head(
-        self, name: ActionName, space: ActionSpace, x: Float, choices: Choices
+        self, name: ActionName, space: ActionSpace, x: Floats, choices: Choices
     ) -> Distribution:
         if isinstance(space, SelectEntityActionSpace):
             logits = self._compare(f"action_heads.{name}", x, choices)
             return CategoricalArrays.of(choices.rows, logits, choices.allowed)
         return label_distribution(self._tensors, name, space, x[choices.packed], choices)
 
-    def _compare(self, prefix: str, x: Float, choices: Choices) -> Float:
+    def _compare(self, prefix: str, x: Floats, choices: Choices) -> Floats:
         """`(num_actors, max_actees)` logits of a select action."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
@@ -211,18 +212,18 @@ class NumpyNet:
             self._tensors, f"{prefix}.query_proj", x[choices.packed]
         )
         keys[actees.slots] = linear(self._tensors, f"{prefix}.key_proj", x[actees.packed])
-        logits: Float = queries.reshape(actees.num_rows, actees.max_actors, d_qk) @ (
+        logits: Floats = queries.reshape(actees.num_rows, actees.max_actors, d_qk) @ (
             keys.reshape(actees.num_rows, actees.max_actees, d_qk).swapaxes(1, 2)
         )
         flat = logits.reshape(-1, actees.max_actees)[actees.actor_slots]
         return flat * np.float32(1.0 / math.sqrt(d_qk))
 
-    def _values(self, x: Float, layout: Layout) -> Float:
+    def _values(self, x: Floats, layout: Layout) -> Floats:
         total = np.zeros((len(layout.lengths), x.shape[1]), dtype=np.float32)
         np.add.at(total, layout.rows, x)
         count = np.maximum(layout.lengths, 1).astype(np.float32)
         weight, bias = self._value_head
-        values: Float = (total / count[:, None]) @ weight[0] + bias
+        values: Floats = (total / count[:, None]) @ weight[0] + bias
         return values
 
 
@@ -246,7 +247,7 @@ class NumpyMLP:
         self._counted = [each for name, each in self._tensors.items() if name.startswith(norm)]
         self._known: list[bytes] = []
         """Content of `_counted` when `_statistics` were computed."""
-        self._statistics: tuple[Float, Float] | None = None
+        self._statistics: tuple[Floats, Floats] | None = None
         self.read_statistics()
 
     def read_statistics(self) -> None:
@@ -256,7 +257,7 @@ class NumpyMLP:
             self._known = content
             self._statistics = input_statistics(self._tensors, self._norm)
 
-    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Float]:
+    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Floats]:
         """The distribution of every action, and the `(num_rows,)` values."""
         if self._picture is None:
             x = self._normalized(self._flat.array(batch))
@@ -274,15 +275,15 @@ class NumpyMLP:
         normalized = linear(self._tensors, "value_head", of_value)[:, 0]
         return distributions, normalized * std + mean
 
-    def _normalized(self, x: Float) -> Float:
+    def _normalized(self, x: Floats) -> Floats:
         return x if self._statistics is None else normalize(x, *self._statistics)
 
-    def _hidden(self, net: str, x: Float, activation: Callable[[Float], Float]) -> Float:
+    def _hidden(self, net: str, x: Floats, activation: Callable[[Floats], Floats]) -> Floats:
         for weight, bias in self._layers[net]:
             x = activation(affine(x, weight, bias))
         return x
 
-    def _convolved(self, picture: Picture, batch: Batch) -> Float:
+    def _convolved(self, picture: Picture, batch: Batch) -> Floats:
         """`(num_rows, picture.sizes[0])`: the picture after all convolutions, and all else."""
         x = self._flat.part(picture.name, batch).reshape(-1, *picture.shape)
         x = self._normalized(x)
@@ -295,7 +296,7 @@ class NumpyMLP:
         return np.concatenate((convolved, self._flat.array(batch)), axis=1)
 
 
-def _layers(tensors: Mapping[str, NDArray[Any]], net: str) -> Iterator[tuple[Float, Float]]:
+def _layers(tensors: Mapping[str, NDArray[Any]], net: str) -> Iterator[tuple[Floats, Floats]]:
     """Weight and bias of each layer, as `affine` takes them."""
     i = 0
     while f"{net}.{i}.weight" in tensors:
@@ -313,7 +314,7 @@ def label_distribution(
     tensors: Mapping[str, NDArray[Any]],
     name: ActionName,
     space: ActionSpace,
-    x: Float,
+    x: Floats,
     choices: Choices,
 ) -> Distribution:
     """The distribution of an action that selects no entities; `x` has a row an actor."""

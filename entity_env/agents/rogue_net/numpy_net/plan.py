@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,15 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     product_call,
 )
 from entity_env.agents.rogue_net.numpy_net.relpos import RelposArrays
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import EntityName
 
-Float: TypeAlias = NDArray[np.float32]
 
-
-def _einsum_rows(x: Float, y: Float, out: Float) -> None:
+def _einsum_rows(x: Floats, y: Floats, out: Floats) -> None:
     np.einsum("ij,ij->i", x, y, out=out)
 
 
-row_dot: Callable[[Float, Float, Float], object] = getattr(np, "vecdot", _einsum_rows)
+row_dot: Callable[[Floats, Floats, Floats], object] = getattr(np, "vecdot", _einsum_rows)
 """Dot products of rows. Five of them are a tenth of a decision by `einsum`, which numpy 1 has."""
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
@@ -57,8 +56,8 @@ class Columns(NamedTuple):
     shared: slice
     mark: int
     """Column that is 1 for entities of this type."""
-    own_mean: Float
-    shared_mean: Float
+    own_mean: Floats
+    shared_mean: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +75,12 @@ class Embedding:
     """
 
     columns: list[Columns]
-    limit: Float
-    linear: Float
-    centering: Float
-    scale: Float
-    state: Float
-    shift: Float
+    limit: Floats
+    linear: Floats
+    centering: Floats
+    scale: Floats
+    state: Floats
+    shift: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +100,13 @@ class Block:
         output: `(d_hidden + 1, d_model + 2)`.
     """
 
-    attention: Float
-    projection: Float
-    scores: Float | None
-    values: Float
+    attention: Floats
+    projection: Floats
+    scores: Floats | None
+    values: Floats
     largest_logit: float
-    hidden: Float
-    output: Float
+    hidden: Floats
+    output: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class Buffers:
         self.laid_out: object = None
         """The mark of the plan that has last set what depends on types."""
 
-    def floats(self, name: str, *shape: int) -> Float:
+    def floats(self, name: str, *shape: int) -> Floats:
         """An array with anything in it, contiguous; the same memory for the same name."""
         return self._array(name, np.float32, shape)
 
@@ -168,11 +167,11 @@ class _Positions:
         self.tables: RelposArrays | None = None
         """Those of the observation that is being embedded."""
 
-    def add_logits(self, q: Float, rows: NDArray[np.intp] | None, logits: Float) -> None:
+    def add_logits(self, q: Floats, rows: NDArray[np.intp] | None, logits: Floats) -> None:
         logits += self._of(rows).logits(q[None])[0]
 
     def add_values(
-        self, raised: Float, gate: Float, rows: NDArray[np.intp] | None, mixed: Float
+        self, raised: Floats, gate: Floats, rows: NDArray[np.intp] | None, mixed: Floats
     ) -> None:
         tables = self._of(rows)
         gated = tables.relpos.activate(gate[None]) if gate.shape[1] else None
@@ -199,8 +198,8 @@ class Plan:
         embedding = parameters.embedding
         self._mark = object()  # not the plan: memory of a plan in a cycle would be freed late
         self._counts: tuple[int, ...] = ()
-        self._own: list[tuple[EntityName, Float, Float]] = []
-        self._shared: list[tuple[Float, Float]] = []
+        self._own: list[tuple[EntityName, Floats, Floats]] = []
+        self._shared: list[tuple[Floats, Floats]] = []
         self._wide = buffers.floats("wide", length, len(embedding.limit))
         self._flat = self._wide.reshape(-1)
         self._scale = buffers.floats("scale", length, embedding.scale.shape[1])
@@ -217,12 +216,12 @@ class Plan:
     def run(
         self,
         counts: tuple[int, ...],
-        arrays: Mapping[EntityName, Float],
-        shared: Float,
+        arrays: Mapping[EntityName, Floats],
+        shared: Floats,
         visible: NDArray[np.bool_] | None,
         wanted: NDArray[np.int64] | None,
         tables: RelposArrays | None,
-    ) -> Float | None:
+    ) -> Floats | None:
         """States, a new array `(num_wanted, d_model + 2)`.
 
         None if a feature is not finite, or so large that its square is not.
@@ -277,7 +276,7 @@ class Plan:
         self._counts = counts
         self._buffers.laid_out = self._mark
 
-    def _embed(self) -> Float:
+    def _embed(self) -> Floats:
         """Calls from features to states.
 
         Arrays are contiguous and as large as each other: with rows of 9 or 32 numbers, numpy takes
@@ -301,7 +300,7 @@ class Plan:
         self._add(np.add, x, self._shift, x)
         return x
 
-    def _block(self, block: Block, x: Float, rows: NDArray[np.intp] | None) -> Float:
+    def _block(self, block: Block, x: Floats, rows: NDArray[np.intp] | None) -> Floats:
         """Calls from states to those of all entities, or of the entities `rows`."""
         floats = self._buffers.floats
         normed = self._norm(x, "normed")
@@ -325,7 +324,7 @@ class Plan:
         self._add(np.add, x, added, x)
         return x
 
-    def _compares_states(self, block: Block, scores: Float, length: int, num_rows: int) -> bool:
+    def _compares_states(self, block: Block, scores: Floats, length: int, num_rows: int) -> bool:
         """Whether `_attend_to_states` is shorter than `_attend`."""
         n_head, d_head = self._parameters.n_head, self._parameters.d_head
         pairs = 2 * num_rows * n_head * length
@@ -336,8 +335,8 @@ class Plan:
         return among_states <= among_heads + _CALL
 
     def _attend_to_states(
-        self, block: Block, scores: Float, normed: Float, rows: NDArray[np.intp] | None
-    ) -> Float:
+        self, block: Block, scores: Floats, normed: Floats, rows: NDArray[np.intp] | None
+    ) -> Floats:
         """Calls to `(num_rows, n_head, d_model + 1)` means of normed states, by attention."""
         floats, n_head = self._buffers.floats, self._parameters.n_head
         length, width = normed.shape
@@ -358,7 +357,7 @@ class Plan:
         self._add(np.divide, mixed, total, means.reshape(-1, width))
         return means
 
-    def _attend(self, block: Block, normed: Float, rows: NDArray[np.intp] | None) -> Float:
+    def _attend(self, block: Block, normed: Floats, rows: NDArray[np.intp] | None) -> Floats:
         """Calls to `(num_rows, n_head, d_head + 1)` means of values."""
         floats, n_head = self._buffers.floats, self._parameters.n_head
         d_head, length = self._parameters.d_head, len(normed)
@@ -390,7 +389,9 @@ class Plan:
         self._add(np.divide, mixed, total, means.transpose(1, 0, 2))
         return means
 
-    def _mix(self, block: Block, begin: int, logits: Float, values: Float) -> tuple[Float, Float]:
+    def _mix(
+        self, block: Block, begin: int, logits: Floats, values: Floats
+    ) -> tuple[Floats, Floats]:
         """Calls to sums of values by unnormalized attention, and the sum of that, `(…, 1)`.
 
         `begin` is the first of the calls that compute the logits, which are overwritten.
@@ -405,14 +406,14 @@ class Plan:
             self._add(_repeat_unless_exact, total, again + shifted)
         return mixed, mixed[..., -1:]
 
-    def _bias_of(self, rows: NDArray[np.intp] | None) -> Float | None:
+    def _bias_of(self, rows: NDArray[np.intp] | None) -> Floats | None:
         if self._bias is None or rows is None:
             return self._bias
         bias = self._buffers.floats("bias of rows", len(rows), self._length)
         self._add(self._bias.take, rows, 0, bias, "clip")
         return bias
 
-    def _norm(self, x: Float, name: str) -> Float:
+    def _norm(self, x: Floats, name: str) -> Floats:
         """Calls to `(len(x), d_model + 1)`: rows of deviation 1 by the root of `d_model`, and 1."""
         d_model = x.shape[1] - 2
         normed = self._buffers.floats(name, len(x), d_model + 1)
@@ -420,26 +421,26 @@ class Plan:
         self._divide_by_deviation(x[:, : d_model + 1], normed[:, :d_model])
         return normed
 
-    def _divide_by_deviation(self, x: Float, out: Float) -> None:
+    def _divide_by_deviation(self, x: Floats, out: Floats) -> None:
         """Divides centered rows, without their last column, by the root of the sum of squares."""
         deviation = self._buffers.floats("deviation", len(x))
         self._add(row_dot, x, x, deviation)
         self._add(np.sqrt, deviation, deviation)
         self._add(np.divide, x[:, :-1], deviation[:, None], out)
 
-    def _multiply(self, x: Float, y: Float, out: Float) -> None:
+    def _multiply(self, x: Floats, y: Floats, out: Floats) -> None:
         self._calls.append(product_call(x, y, out))
 
     def _add(self, call: Callable[..., object], *arguments: Any) -> None:  # noqa: ANN401 - of any call
         self._calls.append((call, arguments))
 
 
-def _shift(logits: Float) -> None:
+def _shift(logits: Floats) -> None:
     """Subtracts the largest of each row."""
     logits -= np.maximum.reduce(logits, axis=-1, keepdims=True)
 
 
-def _repeat_unless_exact(total: Float, calls: list[Call]) -> None:
+def _repeat_unless_exact(total: Floats, calls: list[Call]) -> None:
     """Repeats calls if a sum is too small or too large, or not a number."""
     if not (total[total.argmin()] > _MIN_SUM and total[total.argmax()] < _MAX_SUM):
         for call, arguments in calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,8 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
 )
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.agents.rogue_net.weights import RELPOS, Weights
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import EntityName
-
-Float: TypeAlias = NDArray[np.float32]
 
 
 class NumpyRelpos:
@@ -57,7 +56,7 @@ class NumpyRelpos:
         return None if config is None else cls(config, inputs.features, weights.tensors)
 
     def look_up(
-        self, inputs: Mapping[EntityName, Float], layout: Layout | None = None
+        self, inputs: Mapping[EntityName, Floats], layout: Layout | None = None
     ) -> RelposArrays:
         """The keys and values of all pairs; arguments as for `Relpos.buckets`."""
         found = self._relpos.buckets(inputs, layout)
@@ -71,13 +70,13 @@ class NumpyRelpos:
                 keys = keys + self._projected("kproj", normed, found.is_first)
         return RelposArrays(keys, values, self)
 
-    def gate(self, x: Float) -> Float | None:
+    def gate(self, x: Floats) -> Floats | None:
         """`(…, d_model)` to the gate of the values of every key, `(…, d_head)`."""
         if self._config.value_gate is None:
             return None
         return self.activate(linear(self._tensors, "value_gate_proj", x))
 
-    def activate(self, gate: Float) -> Float:
+    def activate(self, gate: Floats) -> Floats:
         """The activation of the gate."""
         match self._config.value_gate:
             case "relu":
@@ -90,17 +89,17 @@ class NumpyRelpos:
                 return gate
 
     def _mixed(
-        self, table: str, buckets: Sequence[NDArray[np.int64]], weights: Sequence[Float]
-    ) -> Float:
+        self, table: str, buckets: Sequence[NDArray[np.int64]], weights: Sequence[Floats]
+    ) -> Floats:
         found = [self._tensors[table].take(bucket, axis=0) for bucket in buckets]
         if not weights:
             return found[0]
-        mixed: Float = np.zeros_like(found[0])
+        mixed: Floats = np.zeros_like(found[0])
         for each, weight in zip(found, weights, strict=True):
             mixed += each * weight[..., None]
         return mixed
 
-    def _projected(self, name: str, normed: Float, is_first: NDArray[np.bool_]) -> Float:
+    def _projected(self, name: str, normed: Floats, is_first: NDArray[np.bool_]) -> Floats:
         if not self._config.per_entity_projections:
             return linear(self._tensors, name, normed)
         # rogue-net adds the projections of all types, for entities of the first type only.
@@ -109,7 +108,7 @@ class NumpyRelpos:
             for key in self._tensors
             if key.startswith(f"{name}.") and key.endswith(".weight")
         ]
-        total: Float = np.sum(each, axis=0) * is_first[:, :, None, None]
+        total: Floats = np.sum(each, axis=0) * is_first[:, :, None, None]
         return total
 
 
@@ -117,21 +116,21 @@ class NumpyRelpos:
 class RelposArrays:
     """Keys and values of all pairs of a batch: `(num_padded, max_length, max_length, d_head)`."""
 
-    keys: Float
-    table_values: Float
+    keys: Floats
+    table_values: Floats
     relpos: NumpyRelpos
 
     def of_queries(self, rows: NDArray[np.int64]) -> RelposArrays:
         """Those of the queries `rows` and all keys."""
         return RelposArrays(self.keys[:, rows], self.table_values[:, rows], self.relpos)
 
-    def logits(self, q: Float) -> Float:
+    def logits(self, q: Floats) -> Floats:
         """Unscaled logits to add, for queries `(num_padded, n_head, max_length, d_head)`."""
         return product(self.keys, q.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
-    def values(self, attention: Float, gate: Float | None) -> Float:
+    def values(self, attention: Floats, gate: Floats | None) -> Floats:
         """Values to add to the result of attention."""
-        values: Float = self.table_values
+        values: Floats = self.table_values
         if gate is not None:
             values = values * gate[:, None]
         added = product(attention.transpose(0, 2, 1, 3), values)

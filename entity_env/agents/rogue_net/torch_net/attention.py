@@ -30,6 +30,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
     linear,
     use_kernels,
 )
+from entity_env.core.ragged import Floats
 
 LARGEST_HEAD = 64
 """Larger heads are left to batched products, which are fast for them."""
@@ -128,7 +129,6 @@ class PooledLayout:
         )
 
 
-Floats: TypeAlias = NDArray[np.float32]
 AttentionLayout: TypeAlias = PaddedLayout | PackedLayout | PooledLayout
 
 

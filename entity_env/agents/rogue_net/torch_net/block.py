@@ -19,13 +19,13 @@ from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.attention import (
     Attention,
     AttentionLayout,
-    Floats,
     PackedLayout,
     Pool,
     attention_backward,
     attention_forward,
 )
 from entity_env.agents.rogue_net.torch_net.tensors import as_array, dropped, layer_norm, linear
+from entity_env.core.ragged import Floats
 
 _SLICE: Final = 192
 """Entities taken through all steps at a time, so that activations stay in the cache."""

@@ -34,10 +34,10 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 )
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.agents.rogue_net.weights import Picture, Weights, expected_tensors
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, SelectEntityActionSpace
 from entity_env.core.vec_obs import EntityBatch
 
-Floats: TypeAlias = NDArray[np.float32]
 Draws: TypeAlias = NDArray[np.int64 | np.float32]
 Layers: TypeAlias = Sequence[tuple[Floats, Floats]]
 """`(num_outputs, num_inputs)` weight and `(num_outputs, 1)` bias of each layer."""

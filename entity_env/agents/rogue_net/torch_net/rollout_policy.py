@@ -35,10 +35,10 @@ from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.tensors import FEW_PRODUCTS, as_array, has_kernels
 from entity_env.agents.rogue_net.weights import Weights, value_head
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import EntityBatch
 
-Floats: TypeAlias = NDArray[np.float32]
 Pair: TypeAlias = tuple[Floats, Floats]
 _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 """All choices are allowed."""
