@@ -276,7 +276,7 @@ def test_a_game_that_always_fails_writes_so_many_files_only(
         if ask(agent) is not None:
             raise ValueError("always")
 
-    monkeypatch.setattr("entity_env.vec.action_log._MAX_FAILURES", 3)
+    monkeypatch.setattr("entity_env.replay.failures._MAX_FAILURES", 3)
     with VecEnv(dots_game(play), 2, on_error="restart", failures=tmp_path) as vec:
         play_on(vec, 5)
     assert len(list(tmp_path.iterdir())) == 3
@@ -287,4 +287,4 @@ def test_without_a_folder_nothing_is_kept() -> None:
     with VecEnv(failing(1, "raise"), 4) as vec, pytest.raises(WorkerError) as caught:
         play_on(vec, 3 * LENGTH)
     assert not caught.value.replay
-    assert "replay" not in str(caught.value)
+    assert "replay: " not in str(caught.value)

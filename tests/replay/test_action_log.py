@@ -15,8 +15,8 @@ from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import UsageError
 from entity_env.games import GAMES
-from entity_env.replay import Replay
-from entity_env.vec import BatchVecEnv, VecEnv, action_log
+from entity_env.replay import Replay, action_log
+from entity_env.vec import BatchVecEnv, VecEnv
 from tests.helpers.continuous_games import bodies_game
 from tests.helpers.tiny_games import TINY_GAMES, ask, count, dots_game
 from tests.helpers.worker_games import Lamp
