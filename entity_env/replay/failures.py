@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -103,7 +104,7 @@ class FailureWriter(ReplayWriter):
         super().end_run(error)
         for replay in self.replays:
             if error is not None and replay.failure:
-                path, note = self._folder.save(lambda one=replay: (one, ""))  # type: ignore[misc]
+                path, note = self._folder.save(partial(lambda one: (one, ""), replay))
                 error.add_note(
                     note if path is None else f"replay: {path}; --debug -1 stops just before it"
                 )

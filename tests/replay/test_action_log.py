@@ -152,6 +152,19 @@ def test_a_watcher_that_comes_later_misses_what_runs() -> None:
     assert keeping.replays[0].verify(count) is None
 
 
+def test_memory_is_freed_though_an_agent_has_no_part() -> None:
+    def play(agents: Sequence[Agent], *, seed: int) -> None:
+        ask(agents[0])
+        agents[0].game_over()
+
+    with VecEnv(dots_game(play, num_agents=2), 1, failures="unused") as vec:
+        vec.reset()
+        for _ in range(20):
+            vec.act({"Move": np.ones(1, np.int64)})
+            assert vec._log is not None
+            assert len(vec._log._sent) <= 1
+
+
 def test_memory_is_freed_as_episodes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     with VecEnv(count, 2, failures="unused") as vec:
         log = vec._log
