@@ -29,8 +29,8 @@ from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
 from entity_env.games import snake
 from entity_env.games.azul import azul
-from entity_env.replay import Replay, record
-from entity_env.vec import TrainingReplays, VecEnv
+from entity_env.replay import Replay, TrainingReplays, record
+from entity_env.vec import VecEnv
 
 _AGENT = ROOT / "examples" / "ship" / "snake.agent"
 _AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"

@@ -87,7 +87,7 @@ _LONG_FILES = (
     "tests/cli/commands/test_train_azul.py",
     "tests/project/test_layout.py",
     "tests/cli/commands/test_pixel.py",
-    "tests/vec/test_training_replays.py",
+    "tests/replay/test_training_replays.py",
     "tests/games/pixel/test_end_to_end.py",
     "tests/games/pixel/test_without_extras.py",
 )

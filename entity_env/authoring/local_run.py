@@ -248,7 +248,7 @@ class AgentRun:
         self.episodes.append(episode)
         self.number += 1
         self.num_steps = 0
-        self._first_score = None
+        self._first_score, self._last_score, self._asked = None, 0.0, ()
         end_episode(self, self.match)
         if self._limit is not None and self.number >= self._limit:
             self.is_stopped = True

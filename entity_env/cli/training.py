@@ -41,10 +41,10 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
 from entity_env.games.azul import AzulTables, azul
 from entity_env.interrupts import INTERRUPTED
+from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
-from entity_env.vec.training_replays import KINDS, TrainingReplays
 
 if TYPE_CHECKING:
     from entity_env.agents.ppo.learner import MakePolicy

@@ -14,6 +14,8 @@ Item = TypeVar("Item")
 Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 
 SEEDS_PER_BLOCK: Final = 64
+EVALUATED_ENV: Final = 2**31 - 1
+"""No environment has this index, so that no episode of training has a seed of it."""
 _NO_SEEDS: Final[NDArray[np.uint64]] = np.zeros(0, dtype=np.uint64)
 
 

@@ -4,6 +4,11 @@ Not here: what draws an episode (`views`), and the arrays that off-policy learni
 (`vec.ReplayBuffer`).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entity_env.lazy_imports import late_names
 from entity_env.replay.dataset import dataset_of as dataset_of
 from entity_env.replay.divergence import Divergence as Divergence
 from entity_env.replay.file import Decision as Decision, End as End, ReplayHeader as ReplayHeader
@@ -14,3 +19,8 @@ from entity_env.replay.new_process import (
 )
 from entity_env.replay.replay import Replay as Replay
 from entity_env.replay.writer import ReplayWriter as ReplayWriter, record as record
+
+if TYPE_CHECKING:
+    from entity_env.replay.training_replays import TrainingReplays as TrainingReplays
+
+__getattr__ = late_names(__name__, {"TrainingReplays": "training_replays"})

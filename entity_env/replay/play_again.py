@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
+
+import numpy as np
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
@@ -351,6 +355,17 @@ def play_again(
     if script.divergence is None and replay.failure and then is None and until is None:
         script.divergence = _no_failure(replay)
     return script.divergence, episodes
+
+
+@contextmanager
+def same_random_states() -> Iterator[None]:
+    """Restores the random states that games may share."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
 
 
 def _timeout_of(replay: RecordedEpisode) -> float | None:

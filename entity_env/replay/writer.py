@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.space_json import spaces_to_json
 from entity_env.errors import ReplayError, UsageError, shown
-from entity_env.replay.divergence import failure_of
+from entity_env.replay.divergence import Divergence, failure_of
 from entity_env.replay.encoding import (
     Json,
     actions_to_json,
@@ -42,8 +42,11 @@ from entity_env.replay.file import (
     require_replaceable,
     schema_hash,
 )
+from entity_env.replay.play_again import play_again, same_random_states
 from entity_env.replay.replay import Replay
 
+STEP_TIMEOUT_S: Final = 30.0
+"""Of a game that is played in this process for its replay, if nothing else is wanted."""
 _EPISODE: Final = "{episode}"
 _DIGEST_DIGITS: Final = 16
 _DIGITS: Final = 4
@@ -66,6 +69,8 @@ class _OpenEpisode:
         if self.path is None:
             return
         try:
+            if mode == "w":
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, mode, encoding="utf-8") as file:
                 file.write(f"{text}\n")
         except (OSError, ValueError) as error:
@@ -114,9 +119,10 @@ class ReplayWriter:
         self._parent = parent
         self._watch = watch
         self._game: Game | None = None
+        self._header = ReplayHeader("", 0, {})
+        """Of this run; every episode adds its seed."""
         self._agents: Sequence[Agent] = ()
         self._seeds = EpisodeSeeds(0)
-        self._spaces: dict[str, Any] = {}
         self._open: dict[int, _OpenEpisode] = {}
 
     def begin_run(
@@ -129,7 +135,12 @@ class ReplayWriter:
                 f"{_EPISODE} in its name"
             )
         self._game, self._agents, self._seeds = game, agents, seeds
-        self._spaces = spaces_to_json(game.obs_space(), game.action_space())
+        names = (*self._names, *(type(agent).__name__ for agent in agents[len(self._names) :]))
+        self._header = replace(
+            header_of(game, self._source),
+            agents=[_agent(name, agent) for name, agent in zip(names, agents, strict=False)],
+            parent=self._parent,
+        )
         self._open.clear()
 
     def __call__(self, turn: Turn) -> None:
@@ -162,31 +173,17 @@ class ReplayWriter:
         for earlier in sorted(self._open):
             if not self._open[earlier].playing:  # over: some agents had no part in it
                 self._finish(earlier)
-        header = header_of(
-            game,
-            self._seeds[number_of],
-            source=self._source,
-            spaces=self._spaces,
-            run=self._run_of(number_of),
-            agents=[_agent(self._names[i : i + 1], agent) for i, agent in enumerate(self._agents)],
-            parent=self._parent,
-        )
+        seed = self._seeds.run_seed
+        run = {} if seed is None else {"seed": seed, "episode": number_of}
+        header = replace(self._header, episode_seed=self._seeds[number_of], run=run)
         episode = _OpenEpisode(header)
         if self._path is not None:
             episode.path = path = Path(self._path.replace(_EPISODE, str(number_of)))
             require_replaceable(path)
             parse_header(header_line(header), str(path))  # what cannot be read is not begun
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except (OSError, ValueError) as error:
-                raise ReplayError(f"cannot write {path}: {error}") from error
             episode.write(header_line(header), "w")
         self._open[number_of] = episode
         return episode
-
-    def _run_of(self, number_of: int) -> dict[str, int]:
-        seed = self._seeds.run_seed
-        return {} if seed is None else {"seed": seed, "episode": number_of}
 
     def _finish(self, number_of: int, failure: str = "") -> None:
         episode = self._open.pop(number_of)
@@ -242,41 +239,51 @@ def record(
     return writer.replays[0]
 
 
-def header_of(
-    game: Game,
-    episode_seed: int,
-    *,
-    source: str = "",
-    spaces: Mapping[str, Json] | None = None,
-    run: Mapping[str, int] | None = None,
-    agents: Sequence[Mapping[str, str]] = (),
-    parent: Mapping[str, Json] | None = None,
-) -> ReplayHeader:
-    """The header of a replay of a game.
+def played_again(
+    replay: Replay, game: Game, step_timeout_s: float = STEP_TIMEOUT_S
+) -> tuple[Replay, Divergence | None]:
+    """Plays a replay of actions alone again, in this process.
+
+    The random states of `random` and `numpy.random` stay as they are.
+
+    Args:
+        replay: to play.
+        game: of the replay.
+        step_timeout_s: as for `Game.run`.
+
+    Returns:
+        The replay with checksums and what was seen, as far as it could be played; and the first
+        difference, None if there is none.
+    """
+    writer = ReplayWriter()
+    with same_random_states():
+        found, _ = play_again(replay, game, watch=writer, step_timeout_s=step_timeout_s)
+    if not writer.replays:
+        return replay, found
+    seen = writer.replays[0]
+    return Replay(replay.header, seen.lines, failure=seen.failure, name=replay.name), found
+
+
+def header_of(game: Game, source: str = "") -> ReplayHeader:
+    """The header of replays of a game with its settings, but for what differs by episode.
 
     Args:
         game: with its settings.
-        episode_seed, run, agents, parent: see `ReplayHeader`.
         source: "" = `source_of` the game.
-        spaces: as of `spaces_to_json`; None = those of the game.
 
     Raises:
         ReplayError: a setting that JSON cannot hold.
     """
-    if spaces is None:
-        spaces = spaces_to_json(game.obs_space(), game.action_space())
+    spaces = spaces_to_json(game.obs_space(), game.action_space())
     return ReplayHeader(
         game=game.name,
         source=source or source_of(game),
         settings=settings_to_json(game),
-        episode_seed=episode_seed,
+        episode_seed=0,
         num_agents=game.num_agents,
         schema=schema_hash(spaces),
         spaces=spaces,
-        run=run or {},
         made_with=versions(),
-        agents=agents,
-        parent=parent,
         game_version=game.version,
     )
 
@@ -321,8 +328,7 @@ def versions() -> dict[str, str]:
     return {"entity_env": own, "python": platform.python_version(), "numpy": np.__version__}
 
 
-def _agent(names: Sequence[str], agent: Agent) -> dict[str, str]:
-    name = names[0] if names else type(agent).__name__
+def _agent(name: str, agent: Agent) -> dict[str, str]:
     digest = agent_identity(agent, name).get("sha256", "")[:_DIGEST_DIGITS]
     return {"name": name, **({"sha": digest} if digest else {})}
 

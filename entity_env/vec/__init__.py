@@ -28,12 +28,10 @@ from entity_env.vec.vec_env import VecEnv as VecEnv
 if TYPE_CHECKING:
     from entity_env.vec.evaluation.evaluator import Evaluator as Evaluator
     from entity_env.vec.evaluation.random_baseline import RandomBaseline as RandomBaseline
-    from entity_env.vec.training_replays import TrainingReplays as TrainingReplays
 
 _LATE = {
     "Evaluator": "evaluation.evaluator",
     "RandomBaseline": "evaluation.random_baseline",
-    "TrainingReplays": "training_replays",
 }
 
 __getattr__ = late_names(__name__, _LATE)

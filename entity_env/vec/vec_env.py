@@ -33,7 +33,7 @@ from entity_env.vec.statistics import Stopwatch, VecStatistics
 from entity_env.vec.step import BatchStep, PendingBatch, lost_rows
 
 if TYPE_CHECKING:
-    from entity_env.vec.action_log import ActionLog, EpisodeWatch
+    from entity_env.replay.action_log import ActionLog, EpisodeWatch
 
 
 class VecEnv(VecEnvBase):
@@ -92,8 +92,7 @@ class VecEnv(VecEnvBase):
         """Actions of the running episodes, if anybody wants replays."""
         if failures is not None:
             checked_count("num_envs", num_envs)
-            self._log = self._new_log(num_envs)
-            self._log.failures = Path(failures)
+            self._log = self._new_log(num_envs, Path(failures))
         checked_seed(seed)  # a bad one fails here rather than at the first reset
         self._backend = _make_backend(
             VecOptions(
@@ -210,7 +209,7 @@ class VecEnv(VecEnvBase):
         values = checked_vec_actions(actions, obs.action_masks, self.action_space(), batch.where)
         self._is_settled = False
         if self._log is not None:
-            self._log.add(batch, values)
+            self._log.add(batch.envs, obs.action_masks, values)
         self._pending.remove(batch)
         if len(batch.groups) == 1:
             self._backend.start_act(batch.groups[0], values)
@@ -506,16 +505,16 @@ class VecEnv(VecEnvBase):
         if busy:
             self._backend.collect(self._backend.wait(busy, self._num_envs_of(busy)))
 
-    def _new_log(self, num_envs: int) -> ActionLog:
+    def _new_log(self, num_envs: int, failures: Path | None = None) -> ActionLog:
         """A log of actions, for a game."""
-        from entity_env.vec.action_log import ActionLog  # 10 ms, which few need
+        from entity_env.replay.action_log import ActionLog  # 10 ms, which few need
 
         if not isinstance(self._source, Game):
             raise UsageError(
                 "replays can be made of a Game, which repeats an episode from its seed and its "
                 f"actions: the source of this {type(self).__name__} is {shown(self._source)}"
             )
-        return ActionLog(self._source, num_envs, self._step_timeout_s)
+        return ActionLog(self._source, num_envs, self._step_timeout_s, failures)
 
     def _forget(self) -> None:
         self._pending.clear()

@@ -17,7 +17,7 @@ from entity_env.replay.dataset import replay_files
 from entity_env.replay.file import Decision, ReplayHeader
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_process
 from tests import ROOT
-from tests.agents.imitation.decisions import Follower, assert_same_dataset, dots, dots_dataset
+from tests.agents.imitation.decisions import Follower, assert_same_dataset, dots
 
 GOLDEN = ROOT / "tests" / "data" / "replays"
 
@@ -117,12 +117,6 @@ def test_golden_replays_have_decisions(path: Path) -> None:
         rows = dataset.agent_id == agent_id
         if rows.any() and reward is not None:
             assert dataset.reward[rows].sum() == pytest.approx(reward, rel=1e-4, abs=1e-4)
-
-
-def test_a_dataset_of_a_recorder_is_the_same() -> None:
-    replays = [record(dots, Follower(), seed=1)]
-    one = dots_dataset(1, seed=1)
-    assert_same_dataset(dataset_of(replays, dots), one)
 
 
 def test_replays_of_one_game_are_played_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,19 +54,6 @@ def use(content: bytes) -> None:
     assert all("x.replay" in problem or "agent" in problem for problem in problems)
 
 
-@pytest.mark.parametrize("see", [True, False])
-@pytest.mark.parametrize("name", GAMES)
-def test_a_file_is_read_as_it_was_written(name: str, see: bool, tmp_path: Path) -> None:
-    replay = replay_of(name, see)
-    replay.save(tmp_path / "x.replay")
-    read = Replay.load(tmp_path / "x.replay")
-    assert (read.header, read.lines) == (replay.header, replay.lines)
-    assert read.to_bytes() == replay.to_bytes() == (tmp_path / "x.replay").read_bytes()
-    assert read.is_whole
-    assert not read.is_cut
-    assert [path.name for path in tmp_path.iterdir()] == ["x.replay"]
-
-
 TEXTS = st.text(st.sampled_from("a\0\n\x1b\x85\u2028\ud800"), max_size=4)
 NUMBERS = st.floats() | st.integers(-2, 2**70)
 

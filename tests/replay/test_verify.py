@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from entity_env import (
     Action,
-    Categorical,
     Game,
     Obs,
     Observation,
@@ -35,17 +33,6 @@ ALL = {**GAMES, **TINY_GAMES}
 
 def random_agents(game: Game, seed: int = 0) -> list[Agent]:
     return [RandomAgent(seed=seed + i) for i in range(game.num_agents)]
-
-
-@given(st.sampled_from(sorted(ALL)), st.integers(0, 2**40), st.booleans())
-def test_an_episode_is_played_again(name: str, seed: int, see: bool) -> None:
-    game = ALL[name]
-    replay = record(game, *random_agents(game, seed % 1000), seed=seed, see=see)
-    read = Replay.from_bytes(replay.to_bytes())
-    assert read.verify(game) is None
-    turns = read.turns(game)
-    assert [turn.agent_id for turn in turns] == [line.agent_id for line in replay.lines]
-    assert [turn.step for turn in turns] == [line.step for line in replay.lines]
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.replay")), ids=lambda path: path.stem)
@@ -324,40 +311,6 @@ def test_a_branch_of_several_agents() -> None:
     assert branch.lines[:3] == replay.lines[:3]
     assert branch.is_whole
     assert branch.verify() is None
-
-
-def test_an_episode_begins_again_from_its_seed() -> None:
-    played = snake.run(RandomAgent(seed=3), seed=4, episodes=5)
-    seeds = [episode.seed for episode in played]
-    for seed in seeds:
-        replay = Replay.from_bytes(_episode(seed).to_bytes())
-        assert replay.header.episode_seed == seed
-        assert replay.verify() is None
-
-
-def _episode(seed: int) -> Replay:
-    writer = ReplayWriter()
-    (episode,) = snake.play_episode(RandomAgent(seed=1), seed=seed, watch=writer)
-    assert episode.seed == seed
-    return writer.replays[0]
-
-
-def test_categorical_actions_of_actors_are_repeated() -> None:
-    each = Categorical(Go)
-
-    def play(agent: Agent, *, seed: int) -> None:
-        x = 0
-        for _ in range(5):
-            go = agent.act(Obs(x).actors([Dot(x), Dot(1)]), each)
-            if go is None:
-                return
-            x += sum(member.value for member in go)
-        agent.game_over(Obs(x))
-
-    game = Game(play, entities=(Dot,), actions=(each,), name="each")
-    replay = record(game, RandomAgent(seed=1))
-    assert replay.verify(game) is None
-    assert len(replay.lines[0].actions["Go"]) == 2
 
 
 # ------------------------------------------------------------------ ends that are easily missed

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -64,29 +65,59 @@ def failing(num_agents: int, fault: str) -> Game:
     return GAMES[num_agents].with_settings(victim=VICTIM, fault=fault)
 
 
+FAILURES = {
+    "raise": (r"on fire \(env 3, .*replay: .*--debug -1", "OSError: the board is 100 % on fire"),
+    "waits": (r"hangs.*; replay: ", "hangs: no answer for 0.5 s"),
+    "killed": (r"died \(signal 9\).*; replay: ", "died (signal 9)"),
+}
+"""By fault, what the error says, and the replay."""
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_agents", [1, 2])
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("fault", "num_workers"), [*product(("raise", "waits"), (0, 2)), ("killed", 2)]
+)
 @pytest.mark.parametrize("on_error", ["raise", "restart"])
-def test_a_game_that_raises(
-    tmp_path: Path, num_agents: int, num_workers: int, mode: Autoreset, on_error: OnError
+def test_a_failure_leaves_a_replay(
+    tmp_path: Path,
+    fault: str,
+    num_agents: int,
+    num_workers: int,
+    mode: Autoreset,
+    on_error: OnError,
 ) -> None:
-    game = failing(num_agents, "raise")
-    with VecEnv(game, 4, num_workers, autoreset=mode, on_error=on_error, failures=tmp_path) as vec:
+    game, (told, failure) = failing(num_agents, fault), FAILURES[fault]
+    with VecEnv(
+        game,
+        4,
+        num_workers,
+        autoreset=mode,
+        on_error=on_error,
+        failures=tmp_path,
+        step_timeout_s=0.5 if fault == "waits" else None,
+    ) as vec:
         if on_error == "raise":
-            with pytest.raises(WorkerError, match=r"on fire \(env 3, .*replay: .*--debug -1") as e:
+            with pytest.raises(WorkerError, match=told) as caught:
                 play_on(vec, 3 * LENGTH)
-            assert e.value.replay == str(tmp_path / f"{game.name}-env3-episode1.replay")
+            assert caught.value.replay == str(tmp_path / f"{game.name}-env3-episode1.replay")
+            play_on(vec, 1)  # the lost episodes of the others are no failures
         else:
             play_on(vec, 3 * LENGTH)
+        assert vec.has_crashed == (fault != "raise" and num_workers > 0)
     [path] = tmp_path.iterdir()
     replay = Replay.load(path)
     assert path.name == f"{game.name}-env3-episode1.replay"
-    assert replay.failure == "OSError: the board is 100 % on fire"
-    assert replay.has_observations  # played again
-    assert replay.header.episode_seed == VICTIM
+    assert (replay.failure, replay.header.episode_seed) == (failure, VICTIM)
+    assert replay.has_observations == (fault == "raise")  # played again
     assert replay.num_decisions == (2 if num_agents == 1 else 4)
-    assert replay.verify(game) is None
+    if fault != "killed":
+        assert replay.verify(game, step_timeout_s=0.3 if fault == "waits" else None) is None
+        return
+    # Where it dies, the game goes on if nobody kills it.
+    header = replace(replay.header, settings={"victim": -1})
+    found = Replay(header, replay.lines, failure=replay.failure).verify(game)
+    assert "failed here with died (signal 9), it does not now" in str(found)
 
 
 @pytest.mark.parametrize("transport", ["greenlet", "thread"])
@@ -131,62 +162,6 @@ def test_a_process_that_a_game_forks_does_not_go_on(num_workers: int, ends: str)
     with VecEnv(failing(1, f"fork {ends}"), 4, num_workers, on_error="restart") as vec:
         assert play_on(vec, 3 * LENGTH).reward.tolist() == [1.0] * 4
         assert vec.statistics().num_restarts == 0
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_agents", [1, 2])
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("on_error", ["raise", "restart"])
-def test_a_game_that_hangs(
-    tmp_path: Path, num_agents: int, num_workers: int, mode: Autoreset, on_error: OnError
-) -> None:
-    game = failing(num_agents, "waits")
-    with VecEnv(
-        game,
-        4,
-        num_workers,
-        autoreset=mode,
-        on_error=on_error,
-        failures=tmp_path,
-        step_timeout_s=0.5,
-    ) as vec:
-        if on_error == "raise":
-            with pytest.raises(WorkerError, match=r"hangs.*; replay: "):
-                play_on(vec, 3 * LENGTH)
-        else:
-            play_on(vec, 3 * LENGTH)
-        assert vec.has_crashed == (num_workers > 0)
-    [path] = tmp_path.iterdir()
-    replay = Replay.load(path)
-    assert replay.failure == "hangs: no answer for 0.5 s"
-    assert not replay.has_observations
-    assert replay.num_decisions == (2 if num_agents == 1 else 4)
-    assert replay.verify(game, step_timeout_s=0.3) is None
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_agents", [1, 2])
-@pytest.mark.parametrize("on_error", ["raise", "restart"])
-def test_a_worker_that_is_killed(
-    tmp_path: Path, num_agents: int, mode: Autoreset, on_error: OnError
-) -> None:
-    game = failing(num_agents, "killed")
-    with VecEnv(game, 4, 2, autoreset=mode, on_error=on_error, failures=tmp_path) as vec:
-        if on_error == "raise":
-            with pytest.raises(WorkerError, match=r"died \(signal 9\).*; replay: "):
-                play_on(vec, 3 * LENGTH)
-            play_on(vec, 1)  # the lost episodes of the others are no failures
-        else:
-            play_on(vec, 3 * LENGTH)
-        assert vec.has_crashed
-    [path] = tmp_path.iterdir()
-    replay = Replay.load(path)
-    assert replay.failure == "died (signal 9)"
-    assert replay.num_decisions == (2 if num_agents == 1 else 4)
-    # Where it dies, the game goes on if nobody kills it.
-    header = replace(replay.header, settings={"victim": -1})
-    found = Replay(header, replay.lines, failure=replay.failure).verify(game)
-    assert "failed here with died (signal 9), it does not now" in str(found)
 
 
 def test_a_failure_before_the_first_action(tmp_path: Path) -> None:
@@ -276,7 +251,7 @@ def test_a_game_that_always_fails_writes_so_many_files_only(
         if ask(agent) is not None:
             raise ValueError("always")
 
-    monkeypatch.setattr("entity_env.vec.action_log._MAX_FAILURES", 3)
+    monkeypatch.setattr("entity_env.replay.failures._MAX_FAILURES", 3)
     with VecEnv(dots_game(play), 2, on_error="restart", failures=tmp_path) as vec:
         play_on(vec, 5)
     assert len(list(tmp_path.iterdir())) == 3
@@ -287,4 +262,4 @@ def test_without_a_folder_nothing_is_kept() -> None:
     with VecEnv(failing(1, "raise"), 4) as vec, pytest.raises(WorkerError) as caught:
         play_on(vec, 3 * LENGTH)
     assert not caught.value.replay
-    assert "replay" not in str(caught.value)
+    assert "replay: " not in str(caught.value)

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from entity_env import Game, Obs
+from entity_env import Game, Obs, UsageError
 from entity_env.agents import Agent
+from entity_env.games import snake
 from entity_env.vec import VecEnv
 from entity_env.vec.backend import render_obs
 from tests.helpers.tiny_games import Ghost, Move, dots_game
+from tests.helpers.worker_games import DarkLamp, Lamp
+from tests.helpers.worker_helpers import stay
 
 
 @dataclass
@@ -97,3 +100,34 @@ def test_a_game_without_any_coordinates(num_envs: int) -> None:
     with VecEnv(dots_game(lambda agent, *, seed: agent.act(Obs(), Move)), num_envs) as vec:
         vec.reset()
         assert vec.render(num_envs - 1).shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_environment_draws_itself(num_workers: int) -> None:
+    with VecEnv(Lamp, 4, num_workers) as vec:
+        vec.reset()
+        vec.act(stay(4))
+        for env_id in (3, 0):
+            assert vec.render(env_id).tolist() == np.full((2, 2, 3), 2).tolist()
+        assert vec.act(stay(4)).reward.tolist() == [1] * 4
+        for env_id in (-1, 4):
+            with pytest.raises(UsageError, match="env_id must be from 0 to 3"):
+                vec.render(env_id)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_environment_that_cannot(num_workers: int) -> None:
+    with VecEnv(DarkLamp, 2, num_workers) as vec:
+        vec.reset()
+        with pytest.raises(NotImplementedError, match="DarkLamp has no render"):
+            vec.render(1)
+        vec.act(stay(2))
+
+
+def test_workers_draw_the_same() -> None:
+    pictures = []
+    for num_workers in (0, 2):
+        with VecEnv(snake, 3, num_workers) as vec:
+            vec.reset()
+            pictures.append([vec.render(i).tolist() for i in range(3)])
+    assert pictures[0] == pictures[1]

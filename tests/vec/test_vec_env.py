@@ -21,7 +21,6 @@ from entity_env import (
     ActionSpace,
     Categorical,
     ClosedError,
-    EntityEnvError,
     Environment,
     Game,
     GlobalCategoricalActionMask,
@@ -53,6 +52,7 @@ from tests.helpers.tiny_games import (
     count,
     dots_game,
 )
+from tests.helpers.worker_games import Lamp, crowd
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -110,13 +110,6 @@ def counters() -> None:
 
 
 class TestSource:
-    def test_a_game(self) -> None:
-        with VecEnv(count, 2) as vec:
-            assert vec.obs_space() == count.obs_space()
-            assert vec.action_space() == count.action_space()
-            assert (vec.num_envs, vec.num_agents, vec.num_rows, len(vec)) == (2, 1, 2, 2)
-            assert len(vec.reset()) == 2
-
     def test_an_environment_class(self) -> None:
         with VecEnv(Counter, 2) as vec:
             assert Counter.made == 2
@@ -125,25 +118,12 @@ class TestSource:
             assert rewards == [[1, 1]] * 4
         assert Counter.closed == 2
 
-    def test_a_function(self) -> None:
-        with VecEnv(lambda: SteppedGame(chaos, "greenlet"), 2) as vec:
-            assert vec.obs_space() == chaos.obs_space()
-            vec.reset()
-
-    @pytest.mark.parametrize("source", [3, None, "snake"])
-    def test_neither(self, source: Any) -> None:  # noqa: ANN401 - something wrong
-        with pytest.raises(SchemaError, match="needs a Game, an Environment class, or a function"):
-            VecEnv(source, 1)
-
-    def test_an_environment_that_was_made_already(self) -> None:
-        source: Any = Counter()
-        with pytest.raises(SchemaError, match="needs a Game, an Environment class, or a function"):
-            VecEnv(source, 1)
-
-    def test_a_function_that_returns_something_else(self) -> None:
-        source: Any = lambda: 3  # noqa: E731 - the error shows it
-        with pytest.raises(SchemaError, match=r"<lambda>.* returned a int"):
-            VecEnv(source, 1)
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    @pytest.mark.parametrize("source", [3, None, "snake", Lamp(), lambda: 3])
+    def test_what_cannot_be_run(self, source: Any, num_workers: int) -> None:  # noqa: ANN401
+        message = "<lambda>.* returned a int|needs a Game, an Environment class, or a function"
+        with pytest.raises(SchemaError, match=message):
+            VecEnv(source, 2, num_workers)
 
     def test_environments_of_a_function_that_raises_are_closed(self) -> None:
         def make() -> Environment:
@@ -316,13 +296,6 @@ class TestErrorsOfTheGame:
         ):
             vec.reset()
 
-    def test_play_that_returns_when_act_gives_none(self) -> None:
-        """As all should; a game that is driven from outside is unwound instead."""
-        with VecEnv(count, 2) as vec:
-            vec.reset()
-            vec.act(stay(2))
-            vec.reset()
-
     def test_questions_asked_twice(self) -> None:
         def play(agent: Agent, *, seed: int) -> None:
             _ = agent.act_async(Obs(), Move)
@@ -427,13 +400,16 @@ class TestViews:
             assert any(np.shares_memory(features, values) for values in later)
             assert not np.array_equal(features, kept)
 
-    def test_outlive_the_vec_env(self) -> None:
-        vec = VecEnv(dots_game(self.play), 4)
-        features = vec.reset().features["Dot"]
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_outlive_the_vec_env(self, num_workers: int) -> None:
+        vec = VecEnv(crowd, 2, num_workers)
+        vec.reset()
+        batch = vec.act(stay(2))
         vec.close()
         del vec
         gc.collect()
-        assert features.values.tolist() == [[0]] * 4
+        assert batch.features["Dot"].lengths.tolist() == [100_000] * 2
+        assert batch.features["Dot"].values[-1] == 99_999
 
     def test_torch_takes_them_without_a_copy(self) -> None:
         torch = pytest.importorskip("torch")
@@ -476,35 +452,12 @@ class TestViews:
 
 
 class TestClose:
-    @each_transport
-    def test_runs_every_finally_block(self, transport: Transport) -> None:
-        ends = []
-
-        def play(agent: Agent, *, seed: int) -> None:
-            try:
-                play_forever(agent, seed=seed)
-            finally:
-                ends.append(seed)
-
-        vec = VecEnv(dots_game(play), 20, transport=transport)
-        vec.reset()
-        vec.act(stay(20))
-        assert ends == []
-        vec.close()
-        vec.close()
-        assert ends == [EpisodeSeeds(0, env_id)[0] for env_id in range(20)]
-
     def test_at_the_end_of_a_block(self) -> None:
         with VecEnv(Counter, 3) as vec:
             vec.reset()
         assert Counter.closed == 3
         with pytest.raises(ClosedError):
             vec.reset()
-
-    def test_after_an_error_in_a_block(self) -> None:
-        with pytest.raises(OSError, match="mine"), VecEnv(Counter, 3):
-            raise OSError("mine")
-        assert Counter.closed == 3
 
     @each_transport
     def test_after_an_error_of_a_game(self, transport: Transport) -> None:
@@ -549,37 +502,6 @@ class TestClose:
         del vec
         gc.collect()
         assert Counter.closed == 3
-
-
-class TestRender:
-    def test_an_environment_draws_itself(self) -> None:
-        class Drawn(Counter):
-            def render(self) -> NDArray[np.uint8]:
-                return np.full((2, 2, 3), self.left, np.uint8)
-
-        with VecEnv(Drawn, 2) as vec:
-            vec.reset()
-            vec.act(stay(2))
-            assert vec.render(1).tolist() == np.ones((2, 2, 3)).tolist()
-
-    def test_an_environment_that_cannot(self) -> None:
-        with VecEnv(Counter, 1) as vec:
-            vec.reset()
-            with pytest.raises(NotImplementedError, match="Counter has no render"):
-                vec.render()
-
-    @pytest.mark.parametrize("env_id", [-1, 2])
-    def test_of_no_such_environment(self, env_id: int) -> None:
-        with VecEnv(count, 2) as vec:
-            vec.reset()
-            with pytest.raises(UsageError, match="env_id must be from 0 to 1"):
-                vec.render(env_id)
-
-
-def test_every_error_is_ours() -> None:
-    """What the tests above catch can be caught with one class."""
-    for error in (ClosedError, ProtocolError, SchemaError, UsageError, WorkerError):
-        assert issubclass(error, EntityEnvError)
 
 
 def play_hang(agent: Agent, *, seed: int, hangs: bool = True) -> None:

@@ -66,8 +66,6 @@ class DatasetRecorder:
         """Per agent that plays the number of its last decision."""
         self._first = 0
         """Number of the first episode of this run."""
-        self._num_ended: dict[int, int] = {}
-        """Per agent the episodes of this run that have ended."""
 
     @property
     def num_decisions(self) -> int:
@@ -102,7 +100,6 @@ class DatasetRecorder:
         for row in self._open.values():
             self._rows["truncated"][row] = True
         self._open.clear()
-        self._num_ended.clear()
         self._first = max(self._rows["episode"], default=-1) + 1
 
     def add_episode(
@@ -156,7 +153,6 @@ class DatasetRecorder:
         before = self._open.get(agent_id)
         if before is not None:
             rows["reward"][before] += float(observation.reward)
-        number_of = self._num_ended.get(agent_id, 0)
         if turn.episode is not None:
             if before is not None:
                 del self._open[agent_id]
@@ -164,7 +160,6 @@ class DatasetRecorder:
                 rows["truncated"][before] = turn.episode.truncated
                 self._final.add(observation)
                 self._final_rows.append(before)
-            self._num_ended[agent_id] = number_of + 1
             return
         asked = [each for each in questions(observation, *self._spaces) if len(each.actors)]
         if not asked:  # nobody decides
@@ -175,7 +170,7 @@ class DatasetRecorder:
             self._chosen[name] += values
         self._open[agent_id] = len(rows["reward"])
         self._seeds.append(self._seed_of(turn.number))
-        values_of = (self._first + number_of, agent_id, turn.step, 0.0, False, False)
+        values_of = (self._first + turn.number, agent_id, turn.step, 0.0, False, False)
         for column, value in zip(rows.values(), values_of, strict=True):
             column.append(value)
 

@@ -56,8 +56,8 @@ from entity_env.core.episode import Episode
 from entity_env.core.seeding import SeedsFrom
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
+from entity_env.replay.failures import FailureWriter
 from entity_env.vec import VecEnv
-from entity_env.vec.action_log import FailureWriter
 from entity_env.vec.evaluation.starts import play_starts
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError

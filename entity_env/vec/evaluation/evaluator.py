@@ -18,7 +18,8 @@ from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.vec.action_log import same_random_states
+from entity_env.replay.play_again import same_random_states
+from entity_env.replay.training_replays import keep_episode
 from entity_env.vec.evaluation.final import (
     BEST as BEST,
     LAST,
@@ -34,7 +35,6 @@ from entity_env.vec.evaluation.final import (
 )
 from entity_env.vec.evaluation.games import EvaluationGames, Played, quick
 from entity_env.vec.evaluation.pace import Pace
-from entity_env.vec.training_replays import keep_episode
 from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.agents.random import RandomAgent, random_actions
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EVALUATED_ENV, EpisodeSeeds
 from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import WorkerError
-from entity_env.vec.action_log import same_random_states
+from entity_env.replay.play_again import same_random_states
 from entity_env.vec.evaluation.games import (
     SAME_STARTS,
     asks_one,
@@ -30,7 +30,7 @@ from entity_env.vec.evaluation.games import (
     seat_of,
     seated,
 )
-from entity_env.vec.evaluation.starts import EVALUATED_ENV, Decide, play_starts
+from entity_env.vec.evaluation.starts import Decide, play_starts
 from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from entity_env.vec.vec_env import VecEnv
 
 Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
 """Actions of a batch; the second argument is the start of each environment."""
-EVALUATED_ENV: Final = 2**31 - 1
-"""No environment has this index, so that no episode of training has the seed."""
 
 
 def play_starts(

@@ -19,19 +19,16 @@ from entity_env import (
     Game,
     Obs,
     ProtocolError,
-    SchemaError,
     UsageError,
     WorkerError,
 )
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.games import GAMES
 from entity_env.vec import VecEnv
 from tests.contract.test_executors import played, spaces_of
 from tests.helpers.executors import SteppedGame, Vectorized, plain_batch
 from tests.helpers.tiny_games import Dot, Move, ask, chaos, count, dots_game
 from tests.helpers.worker_games import (
-    DarkLamp,
     Lamp,
     crowd,
     ever_other_lamps,
@@ -96,16 +93,6 @@ class TestSource:
 
         with pytest.raises(WorkerError, match=r"cannot be pickled.*lock.*num_workers=0"):
             VecEnv(dots_game(play), 2, 1)
-
-    @pytest.mark.parametrize("source", [3, None, Lamp()])
-    def test_what_cannot_be_run(self, source: Any) -> None:  # noqa: ANN401 - something wrong
-        with pytest.raises(SchemaError, match="needs a Game, an Environment class, or a function"):
-            VecEnv(source, 2, 2)
-
-    def test_a_function_that_returns_something_else(self) -> None:
-        source: Any = lambda: 3  # noqa: E731 - the error shows it
-        with pytest.raises(SchemaError, match=r"<lambda>.* returned a int"):
-            VecEnv(source, 2, 2)
 
     def test_environments_of_different_kinds(self) -> None:
         with pytest.raises(WorkerError, match="worker 1 has other spaces than worker 0"):
@@ -251,33 +238,6 @@ def first_choices(batch: Any, game: Game) -> dict[str, Any]:  # noqa: ANN401 - a
     return choices
 
 
-class TestRender:
-    def test_an_environment_draws_itself(self) -> None:
-        with VecEnv(Lamp, 4, 2) as vec:
-            vec.reset()
-            vec.act(stay(4))
-            for env_id in (3, 0):
-                assert_array_equal(vec.render(env_id), np.full((2, 2, 3), 2, np.uint8))
-            assert vec.act(stay(4)).reward.tolist() == [1] * 4
-
-    def test_an_environment_that_cannot(self) -> None:
-        with VecEnv(DarkLamp, 2, 2) as vec:
-            vec.reset()
-            with pytest.raises(NotImplementedError, match="DarkLamp has no render"):
-                vec.render(1)
-            vec.act(stay(2))
-
-    def test_a_game_is_drawn_from_what_it_shows(self) -> None:
-        game = GAMES["snake"]
-        pictures = []
-        for num_workers in (0, 2):
-            with VecEnv(game, 3, num_workers) as vec:
-                vec.reset()
-                pictures.append([vec.render(i) for i in range(3)])
-        for one, other in zip(*pictures, strict=True):
-            assert_array_equal(one, other)
-
-
 class TestStatistics:
     def test_blocks_that_grow(self) -> None:
         with VecEnv(crowd, 2, 1) as vec:
@@ -386,15 +346,6 @@ class TestViews:
                 after = vec.recv()
                 assert plain_batch(batch, spaces) == before  # and in fact through it
                 batch = after
-
-    def test_outlive_the_vec_env(self) -> None:
-        vec = VecEnv(crowd, 2, 2)
-        vec.reset()
-        batch = vec.act(stay(2))
-        vec.close()
-        del vec
-        assert batch.features["Dot"].lengths.tolist() == [100_000] * 2
-        assert batch.features["Dot"].values[-1] == 99_999
 
     def test_one_worker_copies_nothing(self) -> None:
         with VecEnv(count, 2, 1) as vec:

@@ -6,36 +6,47 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 from entity_env.agents.ppo.callbacks import Callback, TrainState
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.core.episode import Episode
-from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.seeding import EVALUATED_ENV, EpisodeSeeds
 from entity_env.core.validation import checked_count
 from entity_env.errors import ReplayError, UsageError
+from entity_env.replay.action_log import EpisodeWatch
 from entity_env.replay.divergence import failure_of
 from entity_env.replay.file import SUFFIX
+from entity_env.replay.play_again import same_random_states
 from entity_env.replay.replay import Replay
-from entity_env.replay.writer import ReplayWriter
-from entity_env.vec.action_log import played_again, same_random_states
-from entity_env.vec.evaluation.starts import EVALUATED_ENV
-from entity_env.vec.vec_env import VecEnv
+from entity_env.replay.writer import STEP_TIMEOUT_S, ReplayWriter, played_again
 
 _logger = logging.getLogger(__name__)
 
-KINDS: Final = ("best", "worst")
+_SIGNS: Final = {"best": 1, "worst": -1}
+KINDS: Final = tuple(_SIGNS)
 _TIME_SHARE: Final = 0.01
 """Of the run, for playing again; what is left waits, until the end at most."""
-_STEP_TIMEOUT_S: Final = 30.0
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
 """Of an evaluation episode, which is cut there: it may never end."""
+
+
+class WatchedEnvs(Protocol):
+    """Environments whose episodes can be watched: a `VecEnv`."""
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether a game has hung in a worker, or taken it down."""
+
+    def watch_episodes(self, watch: EpisodeWatch) -> None:
+        """Calls a function for every episode that ends."""
 
 
 class TrainingReplays(Callback):
@@ -61,7 +72,7 @@ class TrainingReplays(Callback):
     Args:
         game: that is trained on.
         folder: for the files, those of an earlier run are replaced.
-        vec: environments of that game; None = without best and worst episodes.
+        vec: `VecEnv` of that game; None = without best and worst episodes.
         keep: "best", "worst", or both.
         moments: number of evaluation episodes.
         seed: of the evaluation episodes.
@@ -75,7 +86,7 @@ class TrainingReplays(Callback):
         self,
         game: Game,
         folder: str | Path,
-        vec: VecEnv | None = None,
+        vec: WatchedEnvs | None = None,
         *,
         keep: Sequence[str] = KINDS,
         moments: int = 0,
@@ -90,7 +101,8 @@ class TrainingReplays(Callback):
         self._num_moments = checked_count("moments", moments, 0)
         self._seed = seed
         self._episode_seed = EpisodeSeeds(seed, EVALUATED_ENV)[0]
-        self._extremes = [_Extreme(name) for name in KINDS if name in keep and vec is not None]
+        names = [name for name in KINDS if name in keep and vec is not None]
+        self._extremes = [_Extreme(name, _SIGNS[name]) for name in names]
         self._step = 0
         """Of training, at the last update."""
         self._last_moment = -1
@@ -159,7 +171,7 @@ class TrainingReplays(Callback):
         try:
             found = None
             if self._may_play:
-                seen, found = played_again(replay, self._game, _STEP_TIMEOUT_S)
+                seen, found = played_again(replay, self._game)
                 replay = seen if found is None else replay
             if found is not None:
                 self._tell(
@@ -182,7 +194,7 @@ class TrainingReplays(Callback):
         return any(self._last_moment < moment <= reached for moment in moments)
 
     def _evaluate(self, num_digits: int, make_agent: Callable[[int], Agent]) -> None:
-        writer = _Evaluation()
+        writer = _evaluation_writer()
         try:
             with same_random_states():
                 agents = [make_agent(self._seed + i) for i in range(self._game.num_agents)]
@@ -222,7 +234,7 @@ def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions:
     Returns:
         Whether there is a replay.
     """
-    writer = _Evaluation(max_decisions)
+    writer = _evaluation_writer(max_decisions)
     try:
         _play(game, [agent], seed, writer)
         if not writer.replays:
@@ -234,48 +246,41 @@ def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions:
     return True
 
 
-def _play(game: Game, agents: Sequence[Agent], seed: int, writer: _Evaluation) -> None:
-    """Plays an episode until its end, or until the writer has enough."""
-    with suppress(_Enough):
-        game.play_episode(*agents, seed=seed, watch=writer, step_timeout_s=_STEP_TIMEOUT_S)
-
-
-class _Extreme:
-    """The best or the worst episode so far."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.reward = float("-inf")
-        """`value_of` the episode."""
-        self.replay: Replay | None = None
-        """Until it is written."""
-        self.step = 0
-        self._is_best = name == "best"
-
-    def value_of(self, rewards: Sequence[float | None]) -> float:
-        """How good the rewards of the agents are for this: higher is kept."""
-        known = [reward for reward in rewards if reward is not None]
-        values = known if self._is_best else [-reward for reward in known]
-        return max(values, default=float("-inf"))
-
-
 class _Enough(BaseException):
     """Leaves an evaluation episode; no `except Exception` of a game stops it."""
 
 
-class _Evaluation(ReplayWriter):
+def _evaluation_writer(max_decisions: int | None = None) -> ReplayWriter:
     """Writes an episode, and leaves it after a time."""
+    numbers, until = count(1), monotonic() + _MAX_SECONDS
+    most = max_decisions or _MAX_DECISIONS
 
-    def __init__(self, max_decisions: int | None = None) -> None:
-        super().__init__(think=True)
-        self._max_decisions = max_decisions or _MAX_DECISIONS
-        self._until = monotonic() + _MAX_SECONDS
-        self._num_turns = 0
-
-    def __call__(self, turn: Turn) -> None:
-        super().__call__(turn)
-        self._num_turns += turn.episode is None
-        if turn.episode is None and (
-            self._num_turns >= self._max_decisions or monotonic() > self._until
-        ):
+    def leave(turn: Turn) -> None:
+        if turn.episode is None and (next(numbers) >= most or monotonic() > until):
             raise _Enough
+
+    return ReplayWriter(think=True, watch=leave)
+
+
+def _play(game: Game, agents: Sequence[Agent], seed: int, writer: ReplayWriter) -> None:
+    """Plays an episode until its end, or until the writer has enough."""
+    with suppress(_Enough):
+        game.play_episode(*agents, seed=seed, watch=writer, step_timeout_s=STEP_TIMEOUT_S)
+
+
+@dataclass
+class _Extreme:
+    """The best or the worst episode so far: the one with the highest reward times `sign`."""
+
+    name: str
+    sign: int
+    reward: float = float("-inf")
+    """`value_of` the episode."""
+    replay: Replay | None = None
+    """Until it is written."""
+    step: int = 0
+
+    def value_of(self, rewards: Sequence[float | None]) -> float:
+        """How good the rewards of the agents are for this: higher is kept."""
+        known = [self.sign * reward for reward in rewards if reward is not None]
+        return max(known, default=float("-inf"))

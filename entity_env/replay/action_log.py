@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,23 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn, Watch
 from entity_env.core.episode import Episode
+from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     ActionName,
     CategoricalActionSpace,
     ContinuousActionSpace,
     GlobalCategoricalActionSpace,
 )
-from entity_env.core.vec_obs import VecSelectEntityActionMask
-from entity_env.errors import ReplayError, WorkerError
-from entity_env.replay.divergence import Divergence, failure_of
+from entity_env.core.vec_obs import VecActionMask, VecSelectEntityActionMask
+from entity_env.errors import WorkerError
+from entity_env.replay.divergence import failure_of
 from entity_env.replay.encoding import json_rows
-from entity_env.replay.file import SUFFIX, Decision, End
-from entity_env.replay.play_again import play_again
+from entity_env.replay.failures import FailureFolder
+from entity_env.replay.file import Decision, End
 from entity_env.replay.replay import Replay
-from entity_env.replay.writer import ReplayWriter, header_of
-from entity_env.vec.step import PendingBatch
+from entity_env.replay.writer import STEP_TIMEOUT_S, header_of, played_again
 
 _logger = logging.getLogger(__name__)
 
@@ -46,29 +42,30 @@ _MAX_BYTES: Final = 1 << 28
 """Of actions in memory; the longest episodes are given up beyond."""
 _ENTRY_BYTES: Final = 500
 """Of the objects around the arrays of a step, about."""
-_MAX_FAILURES: Final = 100
-"""Replays that one log writes: a game may fail again and again."""
-_TIMEOUT_S: Final = 30.0
 _RAISED: Final = "the game raised "
 _OF_WORKER: Final = "worker "
 """How reasons of errors begin."""
 
+_Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
+"""Values of one action by row: an array where every row has one actor."""
+
 
 class _Sent(NamedTuple):
-    """Actions that were sent together, of all rows of some environments.
-
-    `values` have one element per actor; `counts` are the actors of each row, None = one each.
-    """
+    """Actions that were sent together, of all rows of some environments."""
 
     envs: Sequence[range]
-    values: Sequence[NDArray[Any]]
-    counts: Sequence[NDArray[np.uint32] | None]
+    columns: Sequence[_Column]
 
     @property
     def num_bytes(self) -> int:
-        """Memory that they take, about."""
-        arrays = [*self.values, *(counts for counts in self.counts if counts is not None)]
-        return _ENTRY_BYTES + sum(array.nbytes for array in arrays)
+        """Memory that they take, about; `offsets` of ragged ones as well."""
+        sizes = (
+            each.nbytes
+            if isinstance(each, np.ndarray)
+            else each.values.nbytes + 2 * each.lengths.nbytes
+            for each in self.columns
+        )
+        return _ENTRY_BYTES + sum(sizes)
 
 
 class _Span(NamedTuple):
@@ -86,20 +83,22 @@ class ActionLog:
         game: that runs.
         num_envs: number of its copies.
         step_timeout_s: of the game, when an episode that raised is played again.
+        failures: folder for replays of episodes that failed; None = they are not written.
 
     Raises:
         ReplayError: a setting of the game that a replay cannot keep.
     """
 
-    def __init__(self, game: Game, num_envs: int, step_timeout_s: float | None) -> None:
-        self.failures: Path | None = None
-        """Folder for replays of episodes that failed; None = they are not written."""
+    def __init__(
+        self, game: Game, num_envs: int, step_timeout_s: float | None, failures: Path | None = None
+    ) -> None:
         self.watches: list[EpisodeWatch] = []
         self.has_crashed = False
         """A game has hung in a worker, or taken it down."""
+        self._failures = None if failures is None else FailureFolder(failures)
         self._game = game
-        self._step_timeout_s = step_timeout_s or _TIMEOUT_S
-        self._header = header_of(game, 0)
+        self._step_timeout_s = step_timeout_s or STEP_TIMEOUT_S
+        self._header = header_of(game)
         self._num_agents = game.num_agents
         self._spaces = game.action_space()
         self._sent: deque[_Sent] = deque()
@@ -112,7 +111,6 @@ class ActionLog:
         """By environment and number, episodes of agents that have ended before others."""
         self._given_up: set[int] = set()
         """Environments of whose running episodes not all actions were kept."""
-        self._num_failures = 0
 
     # ------------------------------------------------------------------ what a VecEnv tells
 
@@ -128,26 +126,33 @@ class ActionLog:
         """Makes no replays of the episodes that run."""
         self._given_up.update(range(len(self._begin)))
 
-    def add(self, batch: PendingBatch, values: Mapping[ActionName, NDArray[Any]]) -> None:
-        """Copies actions for a batch that are about to be performed."""
-        kept, counts = [], []
+    def add(
+        self,
+        envs: Sequence[range],
+        masks: Mapping[ActionName, VecActionMask],
+        values: Mapping[ActionName, NDArray[Any]],
+    ) -> None:
+        """Copies the actions of a batch that are about to be performed.
+
+        Args:
+            envs: the environments of the batch, in order, with one row per agent.
+            masks: of the batch.
+            values: per action one value per actor.
+        """
+        columns: list[_Column] = []
         for name, space in self._spaces.items():
-            mask, chosen = batch.obs.action_masks[name], values[name]
+            mask, chosen = masks[name], values[name]
             lengths = mask.actors.lengths
             if isinstance(mask, VecSelectEntityActionMask):
                 first = mask.actees.offsets[mask.actors.row_index]
-                kept.append(mask.actees.values[first + chosen].astype(np.int32))
-            elif isinstance(space, ContinuousActionSpace):
-                kept.append(np.array(chosen, dtype=np.float32))
+                kept = mask.actees.values[first + chosen].astype(np.int32)
+            elif isinstance(space, GlobalCategoricalActionSpace | CategoricalActionSpace):
+                kept = chosen.astype(np.uint8 if len(space) <= 256 else np.int32)
             else:
-                is_small = (
-                    isinstance(space, GlobalCategoricalActionSpace | CategoricalActionSpace)
-                    and len(space) <= 256
-                )
-                kept.append(chosen.astype(np.uint8 if is_small else np.int32))
+                kept = np.array(chosen, dtype=np.float32)
             is_one = len(chosen) == len(lengths) and bool((lengths == 1).all())
-            counts.append(None if is_one else lengths.astype(np.uint32))
-        sent = _Sent(batch.envs, kept, counts)
+            columns.append(kept if is_one else RaggedArray.unchecked(kept, lengths.copy()))
+        sent = _Sent(envs, columns)
         self._sent.append(sent)
         self._num_bytes += sent.num_bytes
         if self._num_bytes > _MAX_BYTES:
@@ -161,8 +166,8 @@ class ActionLog:
             self.has_crashed |= any(each.startswith(_OF_WORKER) for each in reasons.values())
         if ended or lost:
             for env_id in dict.fromkeys(episode.env_id for episode in lost):
-                mine = [episode for episode in lost if episode.env_id == env_id]
-                self._lose(mine, reasons.get(env_id))
+                first = next(episode for episode in lost if episode.env_id == env_id)
+                self._lose(first, reasons.get(env_id))
             for episode in ended:
                 self._end_episode(episode)
             self._remove()
@@ -178,12 +183,7 @@ class ActionLog:
         number_of = error.episode or 0
         # With step 0 it failed at its start: what was sent belongs to the episode before.
         spans = self._spans(error.env_id, number_of) if error.step else {}
-        replay = self._replay(error.env_id, number_of, error.seed, spans)
-        try:
-            path, note = self._save_failure(replay, error.reason)
-        except Exception as problem:
-            error.add_note(f"its replay could not be written: {problem}")
-            return
+        path, note = self._save_failure(error.env_id, number_of, error.seed, spans, error.reason)
         if path is not None:
             error.name_replay(str(path))
         if note:
@@ -223,23 +223,18 @@ class ActionLog:
             for watch in self.watches:
                 watch([one for one in of_agents if one is not None], make)
 
-    def _lose(self, lost: Sequence[Episode], reason: str | None) -> None:
-        """The episodes of an environment were lost; writes their replay if the game failed."""
-        first = lost[0]
-        spans = self._spans(first.env_id, first.number)
-        has_actions = any(span.first < span.last for span in spans.values())
-        if self.failures is not None and reason != "" and has_actions:
-            replay = self._replay(first.env_id, first.number, first.seed, spans)
-            try:
-                path, note = self._save_failure(replay, reason)
-            except Exception as problem:
-                path, note = None, f"its replay could not be written: {problem}"
-            place = f"env {first.env_id}, episode {first.number}"
+    def _lose(self, lost: Episode, reason: str | None) -> None:
+        """The episodes of an environment, one of them given, were lost; "" = by another's fault."""
+        env_id, number_of = lost.env_id, lost.number
+        spans = self._spans(env_id, number_of)
+        if reason != "" and any(span.first < span.last for span in spans.values()):
+            path, note = self._save_failure(env_id, number_of, lost.seed, spans, reason)
+            place = f"env {env_id}, episode {number_of}"
             if path is not None:
                 _logger.warning("%s failed; replay: %s", place, path)
             if note:
                 _logger.warning("%s failed: %s", place, note)
-        self.begin([first.env_id])
+        self.begin([env_id])
 
     def _spans(self, env_id: int, number_of: int) -> dict[int, _Span]:
         """Those of all agents, of an episode that some of them may have ended."""
@@ -253,15 +248,16 @@ class ActionLog:
         """A replay of actions alone."""
         run = {"episode": number_of, "env": env_id}
         header = replace(self._header, episode_seed=seed, run=run)
-        lines: list[Decision] = []
-        steps = dict.fromkeys(spans, 0)
-        for agent_id, actions in self._decisions(env_id, spans):
-            lines.append(Decision(agent_id, steps[agent_id], actions))
-            steps[agent_id] += 1
-        for agent_id, span in spans.items():
-            one = span.episode
-            if one is not None:
-                lines.append(Decision(agent_id, steps[agent_id], end=End.of(one)))
+        steps = {agent_id: count() for agent_id in spans}
+        lines = [
+            Decision(agent_id, next(steps[agent_id]), actions)
+            for agent_id, actions in self._decisions(env_id, spans)
+        ]
+        lines += [
+            Decision(agent_id, next(steps[agent_id]), end=End.of(span.episode))
+            for agent_id, span in spans.items()
+            if span.episode is not None
+        ]
         return Replay(header, lines, name=f"env {env_id}, episode {number_of}")
 
     def _decisions(
@@ -285,15 +281,10 @@ class ActionLog:
         """The actions of a row as JSON; those without actors, which may not be asked, are left
         out."""
         actions: dict[ActionName, Any] = {}
-        for (name, space), values, counts in zip(
-            self._spaces.items(), sent.values, sent.counts, strict=True
-        ):
-            first, count = row, 1
-            if counts is not None:
-                first, count = int(counts[:row].sum()), int(counts[row])
-            if not count:
+        for (name, space), column in zip(self._spaces.items(), sent.columns, strict=True):
+            mine = column[row : row + 1] if isinstance(column, np.ndarray) else column[row]
+            if not len(mine):
                 continue
-            mine = values[first : first + count]
             if isinstance(space, GlobalCategoricalActionSpace):
                 actions[name] = int(mine[0])
             elif isinstance(space, ContinuousActionSpace):
@@ -302,27 +293,31 @@ class ActionLog:
                 actions[name] = mine.tolist()
         return actions
 
-    def _save_failure(self, replay: Replay, reason: str | None) -> tuple[Path | None, str]:
+    def _save_failure(
+        self,
+        env_id: int,
+        number_of: int,
+        seed: int,
+        spans: Mapping[int, _Span],
+        reason: str | None,
+    ) -> tuple[Path | None, str]:
         """Writes the replay of a failure; returns its file and a note, if there is one."""
-        folder = self.failures
-        env_id = replay.header.run["env"]
-        if folder is None:
+        if self._failures is None:
             return None, ""
         if env_id in self._given_up:
             return None, "not all actions of the episode were kept: it was too long, or ran before"
-        if self._num_failures >= _MAX_FAILURES:
-            self._num_failures += 1
-            is_first = self._num_failures == _MAX_FAILURES + 1
-            return None, f"{_MAX_FAILURES} replays are in {folder}: no more" if is_first else ""
-        error = WorkerError(_RAISED.rstrip() if reason is None else reason)
-        replay = Replay(replay.header, replay.lines, failure=failure_of(error))
-        note = ""
-        # One that hung or died would do so here: it must not be played again.
-        if reason is None or (reason.startswith(_RAISED) and _RAISED + "MemoryError" not in reason):
-            replay, note = self._fail_again(replay, is_known=reason is not None)
-        path = save_failure(replay, folder)
-        self._num_failures += 1
-        return path, note
+
+        def make() -> tuple[Replay, str]:
+            error = WorkerError(_RAISED.rstrip() if reason is None else reason)
+            replay = self._replay(env_id, number_of, seed, spans)
+            replay.failure = failure_of(error)
+            # One that hung or died would do so here: it must not be played again.
+            is_raised = reason is None or reason.startswith(_RAISED)
+            if not is_raised or _RAISED + "MemoryError" in (reason or ""):
+                return replay, ""
+            return self._fail_again(replay, is_known=reason is not None)
+
+        return self._failures.save(make)
 
     def _fail_again(self, replay: Replay, *, is_known: bool) -> tuple[Replay, str]:
         """With what was seen, if it fails again; and a note if it does not."""
@@ -364,105 +359,3 @@ def _place_of(env_id: int, envs: Sequence[range]) -> int | None:
             return before + env_id - part.start
         before += len(part)
     return None
-
-
-# ---------------------------------------------------------------------- files
-
-
-def played_again(
-    replay: Replay, game: Game, step_timeout_s: float | None = _TIMEOUT_S
-) -> tuple[Replay, Divergence | None]:
-    """Plays a replay of actions alone again, in this process.
-
-    The random states of `random` and `numpy.random` stay as they are.
-
-    Args:
-        replay: to play.
-        game: of the replay.
-        step_timeout_s: as for `Game.run`.
-
-    Returns:
-        The replay with checksums and what was seen, as far as it could be played; and the first
-        difference, None if there is none.
-    """
-    writer = ReplayWriter()
-    with same_random_states():
-        found, _ = play_again(replay, game, watch=writer, step_timeout_s=step_timeout_s)
-    if not writer.replays:
-        return replay, found
-    seen = writer.replays[0]
-    return Replay(replay.header, seen.lines, failure=seen.failure, name=replay.name), found
-
-
-@contextmanager
-def same_random_states() -> Iterator[None]:
-    """Restores the random states that games may share."""
-    states = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-
-
-def save_failure(replay: Replay, folder: Path) -> Path:
-    """Writes the replay of a failure to a new file of a folder; returns its path.
-
-    Raises:
-        ReplayError: it cannot be written.
-    """
-    run = replay.header.run
-    name = re.sub(r"[^\w.-]", "_", replay.header.game)
-    name += "".join(f"-{key}{run[key]}" for key in ("env", "episode") if key in run)
-    path = folder / f"{name}{SUFFIX}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        number_of = 1
-        while not _is_new(path):
-            number_of += 1
-            path = folder / f"{name}-{number_of}{SUFFIX}"
-    except (OSError, ValueError) as error:
-        raise ReplayError(f"cannot write {path}: {error}") from error
-    try:
-        replay.save(path)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return path
-
-
-def _is_new(path: Path) -> bool:
-    """Makes an empty file, which no other process takes then; False if there is one."""
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-class FailureWriter(ReplayWriter):
-    """Watches `Game.run`, and writes a replay of the episode that fails to a folder.
-
-    Args:
-        folder: see `save_failure`.
-        watch: is called, too.
-    """
-
-    def __init__(self, folder: Path, watch: Watch) -> None:
-        super().__init__(see=False, watch=watch)
-        self._folder = folder
-
-    def __call__(self, turn: Turn) -> None:
-        super().__call__(turn)
-        self.replays.clear()
-
-    def end_run(self, error: BaseException | None) -> None:
-        super().end_run(error)
-        for replay in self.replays:
-            if error is not None and replay.failure:
-                try:
-                    path = save_failure(replay, self._folder)
-                except Exception as problem:
-                    error.add_note(f"its replay could not be written: {problem}")
-                    continue
-                error.add_note(f"replay: {path}; --debug -1 stops just before it")

@@ -16,8 +16,8 @@ from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import UsageError, WorkerError
 from entity_env.games import rock_paper_scissors, snake
-from entity_env.replay import Replay
-from entity_env.vec import TrainingReplays, VecEnv
+from entity_env.replay import Replay, TrainingReplays
+from entity_env.vec import VecEnv
 from tests.helpers.tiny_games import ask, dots_game
 
 NUM_ENVS = 8
@@ -201,7 +201,7 @@ def test_an_evaluation_that_goes_wrong_does_not_end_training(
             i += 1
         agent.game_over()
 
-    monkeypatch.setattr("entity_env.vec.training_replays._MAX_DECISIONS", 50)
+    monkeypatch.setattr("entity_env.replay.training_replays._MAX_DECISIONS", 50)
     result, _ = run(tmp_path, dots_game(play), moments=2)
     assert result.progress.step == CONFIG.total_steps
     last = kept(tmp_path)["step-000002048"]
@@ -212,7 +212,7 @@ def test_an_evaluation_that_goes_wrong_does_not_end_training(
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Those of replays; the trainer has hints of its own."""
-    records = (each for each in caplog.records if each.name.startswith("entity_env.vec"))
+    records = (each for each in caplog.records if each.name.startswith("entity_env.replay"))
     return [each.getMessage() for each in records]
 
 

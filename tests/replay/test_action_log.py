@@ -1,4 +1,4 @@
-"""Replays made of the actions that a `VecEnv` was sent: of any episode, and of failures."""
+"""Replays made of the actions that a `VecEnv` was sent: the lines that `Game.run` writes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,38 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from entity_env import Episode, Game
+from entity_env import Episode
 from entity_env.agents import Agent
 from entity_env.agents.random import random_actions
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import UsageError
-from entity_env.games import GAMES
-from entity_env.replay import Replay
-from entity_env.vec import BatchVecEnv, VecEnv, action_log
-from tests.helpers.continuous_games import bodies_game
+from entity_env.replay import Decision, Replay, action_log
+from entity_env.replay.writer import played_again
+from entity_env.vec import BatchVecEnv, VecEnv
 from tests.helpers.tiny_games import TINY_GAMES, ask, count, dots_game
 from tests.helpers.worker_games import Lamp
+from tests.replay.games import ALL, with_random_settings
 from tests.vec.batch_env.corridor import Corridor
 
 MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
-SMALL = {
-    # Those that go on for ever may never ask again, when an episode is all that is wanted.
-    **{name: game for name, game in TINY_GAMES.items() if not name.endswith("forever")},
-    "bodies": bodies_game,
-    "snake": GAMES["snake"].with_settings(board_size=5),
-    **{
-        name: GAMES[name]
-        for name in (
-            "multi_snake",
-            "treasure_hunt",
-            "cherry_pick",
-            "rock_paper_scissors",
-            "tic_tac_toe",
-        )
-    },
-    "azul": GAMES["azul"].with_settings(max_rounds=1),
-}
+# Those that go on for ever may never ask again, when an episode is all that is wanted.
+ENDING = [name for name in ALL if not name.endswith("forever")]
 
 
 class Keeping:
@@ -61,9 +46,11 @@ class Keeping:
             assert told == [(reward, seed) for reward in self.replays[-1].rewards]
 
     def play(self, num_steps: int) -> None:
+        """Plays at least so many steps, and until there is a replay."""
         obs = self.vec.reset(seed=int(self.rng.integers(99)))
-        for _ in range(num_steps):
+        while num_steps > 0 or not self.replays:
             obs = self.step(obs)
+            num_steps -= 1
 
     def step(self, obs: VecObs) -> VecObs:
         vec, rng = self.vec, self.rng
@@ -91,41 +78,54 @@ class Keeping:
         return np.array([not any(ready) for ready in obs.is_ready.reshape(self.vec.num_envs, -1)])
 
 
-def check(game: Game, num_envs: int, num_workers: int, mode: Autoreset, seed: int) -> int:
+def lines_of(replay: Replay) -> dict[int, list[Decision]]:
+    """Actions and ends by agent, without those of no actors, which a batch does not know."""
+    found: dict[int, list[Decision]] = {i: [] for i in range(replay.header.num_agents)}
+    for line in replay.lines:
+        actions = {name: value for name, value in line.actions.items() if value != []}
+        mine = found[line.agent_id]
+        if actions or line.end is not None:
+            mine.append(Decision(line.agent_id, len(mine), actions, end=line.end))
+    return found
+
+
+def check(name: str, data: st.DataObject, num_workers: int, seed: int) -> None:
+    """Lines written for batches are those that `Game.run` writes when it plays them again."""
+    game = data.draw(with_random_settings(ALL[name]))
+    mode, num_envs = data.draw(st.sampled_from(MODES)), data.draw(st.integers(1, 5))
     with VecEnv(game, num_envs, min(num_workers, num_envs), autoreset=mode) as vec:
         keeping = Keeping(vec, seed)
         keeping.play(60)
     for replay in keeping.replays:
-        copy = Replay.from_bytes(replay.to_bytes())
-        assert copy.is_whole
-        assert copy.verify(game) is None
-    return len(keeping.replays)
+        read = Replay.from_bytes(replay.to_bytes())
+        assert read.lines == replay.lines
+        assert read.is_whole
+        seen, found = played_again(read, game)
+        assert found is None
+        assert seen.has_observations
+        assert lines_of(seen) == lines_of(read)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SMALL)
-def test_an_episode_is_played_again_from_its_actions(name: str, mode: Autoreset) -> None:
-    assert check(SMALL[name], 3, 0, mode, seed=1)
+@pytest.mark.parametrize("name", ENDING)
+@given(data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=20)
+def test_batches_write_the_lines_of_a_run(name: str, data: st.DataObject, seed: int) -> None:
+    check(name, data, 0, seed)
 
 
 @pytest.mark.slow
-@given(
-    name=st.sampled_from(list(SMALL)),
-    num_envs=st.integers(1, 5),
-    num_workers=st.integers(0, 3),
-    mode=st.sampled_from(MODES),
-    seed=st.integers(0, 99),
-)
+@given(data=st.data(), name=st.sampled_from(ENDING), workers=st.integers(1, 3))
 @settings(max_examples=40)
-def test_any_episode_with_any_number_of_workers(
-    name: str, num_envs: int, num_workers: int, mode: Autoreset, seed: int
-) -> None:
-    check(SMALL[name], num_envs, num_workers, mode, seed)
+def test_any_number_of_workers(data: st.DataObject, name: str, workers: int) -> None:
+    check(name, data, workers, seed=workers)
 
 
 @pytest.mark.parametrize("name", ["chaos", "together"])
 def test_batches_that_come_apart(name: str) -> None:
-    assert check(SMALL[name], 4, 2, "same_step", seed=3)
+    with VecEnv(TINY_GAMES[name], 4, 2) as vec:
+        keeping = Keeping(vec, seed=3)
+        keeping.play(60)
+    assert all(replay.verify(TINY_GAMES[name]) is None for replay in keeping.replays)
 
 
 def test_a_wrong_action_is_found() -> None:
@@ -150,6 +150,19 @@ def test_a_watcher_that_comes_later_misses_what_runs() -> None:
             vec.act({"Move": np.ones(2, np.int64)})
     assert [episodes[0].number for episodes in keeping.ended] == [1, 1]
     assert keeping.replays[0].verify(count) is None
+
+
+def test_memory_is_freed_though_an_agent_has_no_part() -> None:
+    def play(agents: Sequence[Agent], *, seed: int) -> None:
+        ask(agents[0])
+        agents[0].game_over()
+
+    with VecEnv(dots_game(play, num_agents=2), 1, failures="unused") as vec:
+        vec.reset()
+        for _ in range(20):
+            vec.act({"Move": np.ones(1, np.int64)})
+            assert vec._log is not None
+            assert len(vec._log._sent) <= 1
 
 
 def test_memory_is_freed_as_episodes_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,110 @@
+"""Replays of episodes that failed: `FailureFolder`, and `FailureWriter` for `Game.run`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from entity_env.authoring.local_run import Turn, Watch
+from entity_env.errors import ReplayError
+from entity_env.replay.file import SUFFIX
+from entity_env.replay.replay import Replay
+from entity_env.replay.writer import ReplayWriter
+
+_MAX_FAILURES: Final = 100
+"""Replays in one folder: a game may fail again and again."""
+
+
+class FailureFolder:
+    """Writes replays of failures to a folder, `GAME-env12-episode3.replay`, 100 at most.
+
+    Args:
+        path: of the folder, which is made when it is needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._num_written = 0
+        self._is_full = False
+
+    def save(self, make: Callable[[], tuple[Replay, str]]) -> tuple[Path | None, str]:
+        """Writes a replay to a new file. Raises nothing: the error of the game comes first.
+
+        Args:
+            make: returns the replay and a note, "" for none; called if there is room for it.
+
+        Returns:
+            The file, None if it was not written; and the note, or why it was not written.
+        """
+        if self._num_written >= _MAX_FAILURES:
+            is_first, self._is_full = not self._is_full, True
+            return None, f"{_MAX_FAILURES} replays are in {self._path}: no more" * is_first
+        try:
+            replay, note = make()
+            path = _save_as_new(replay, self._path)
+        except Exception as problem:
+            return None, f"its replay could not be written: {problem}"
+        self._num_written += 1
+        return path, note
+
+
+def _save_as_new(replay: Replay, folder: Path) -> Path:
+    """Writes a replay to a new file of a folder; returns its path."""
+    run = replay.header.run
+    name = re.sub(r"[^\w.-]", "_", replay.header.game)
+    name += "".join(f"-{key}{run[key]}" for key in ("env", "episode") if key in run)
+    path = folder / f"{name}{SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        number_of = 1
+        while not _is_new(path):
+            number_of += 1
+            path = folder / f"{name}-{number_of}{SUFFIX}"
+    except (OSError, ValueError) as error:
+        raise ReplayError(f"cannot write {path}: {error}") from error
+    try:
+        replay.save(path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _is_new(path: Path) -> bool:
+    """Makes an empty file, which no other process takes then; False if there is one."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+class FailureWriter(ReplayWriter):
+    """Watches `Game.run`, and writes a replay of the episode that fails to a folder.
+
+    Args:
+        folder: see `FailureFolder`.
+        watch: is called, too.
+    """
+
+    def __init__(self, folder: Path, watch: Watch) -> None:
+        super().__init__(see=False, watch=watch)
+        self._folder = FailureFolder(folder)
+
+    def __call__(self, turn: Turn) -> None:
+        """Adds a line; forgets episodes that have ended."""
+        super().__call__(turn)
+        self.replays.clear()
+
+    def end_run(self, error: BaseException | None) -> None:
+        """See `RunWatcher`; the error gets a note with the file, or why there is none."""
+        super().end_run(error)
+        for replay in self.replays:
+            if error is not None and replay.failure:
+                path, note = self._folder.save(partial(lambda one: (one, ""), replay))
+                error.add_note(
+                    note if path is None else f"replay: {path}; --debug -1 stops just before it"
+                )
