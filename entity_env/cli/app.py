@@ -8,24 +8,27 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 import click
 
 from entity_env.authoring.game_traceback import notes_of
-from entity_env.cli.commands.capture_goal import capture_goal
-from entity_env.cli.commands.clone import clone, dataset
-from entity_env.cli.commands.eval import evaluate
-from entity_env.cli.commands.info import bench, check, doctor, list_games
-from entity_env.cli.commands.play import play
-from entity_env.cli.commands.replay import draw, record, replay, verify
-from entity_env.cli.commands.reproduce import reproduce
-from entity_env.cli.commands.runs import export, list_runs, report
-from entity_env.cli.commands.sweep import sweep
-from entity_env.cli.commands.train import train
-from entity_env.cli.commands.watch import watch
+from entity_env.cli.command import Command, parser_of
+from entity_env.cli.commands.capture_goal import CaptureGoal
+from entity_env.cli.commands.clone import Clone, WriteDataset
+from entity_env.cli.commands.eval import Evaluate
+from entity_env.cli.commands.info import Bench, Check, Doctor, ListGames
+from entity_env.cli.commands.play import Play
+from entity_env.cli.commands.replay import Draw, Record, ShowReplay, Verify
+from entity_env.cli.commands.reproduce import Reproduce
+from entity_env.cli.commands.runs import Export, ListRuns, Report
+from entity_env.cli.commands.sweep import SweepCommand
+from entity_env.cli.commands.train import EPILOG, Train
+from entity_env.cli.commands.watch import Watch
 from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import AGAIN, GameFailed
+from entity_env.cli.run_settings import RunParser
 from entity_env.errors import EntityEnvError, TrainingDivergedError
 from entity_env.interrupts import INTERRUPTED, interruptible
 
@@ -125,10 +128,28 @@ def _drop_output() -> None:
             os.close(null)
 
 
-for command in (
-    *(list_games, play, train, reproduce, sweep, evaluate, export),
-    *(record, replay, verify, draw, dataset, clone),
-    *(list_runs, report, watch),
-    *(check, bench, capture_goal, doctor),
-):
-    main.add_command(command)
+COMMANDS: Final[Mapping[str, type[Command]]] = {
+    "games": ListGames,
+    "play": Play,
+    "reproduce": Reproduce,
+    "sweep": SweepCommand,
+    "eval": Evaluate,
+    "export": Export,
+    "record": Record,
+    "replay": ShowReplay,
+    "verify": Verify,
+    "draw": Draw,
+    "dataset": WriteDataset,
+    "clone": Clone,
+    "runs": ListRuns,
+    "report": Report,
+    "watch": Watch,
+    "check": Check,
+    "bench": Bench,
+    "capture-goal": CaptureGoal,
+    "doctor": Doctor,
+}
+for name, command in COMMANDS.items():
+    main.add_command(parser_of(command, name))
+main.add_command(parser_of(Train, "train", RunParser, epilog=EPILOG))
+main.commands["reproduce"].ignore_unknown_options = True

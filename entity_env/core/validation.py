@@ -15,6 +15,7 @@ from typing import (
     Annotated,
     Any,
     Final,
+    Literal,
     NamedTuple,
     TypeGuard,
     Union,
@@ -257,6 +258,8 @@ class Setting(NamedTuple):
                 next((each.choices for each in parts if each.choices), OneOf()),
                 next((each.item for each in parts if each.item is not None), None),
             )
+        if get_origin(hint) is Literal:
+            return cls((str,), choices=OneOf(get_args(hint)))
         if get_origin(hint) is Sequence:
             return cls((tuple,), item=cls.of(get_args(hint)[0]))
         return cls((hint,))  # type: ignore[arg-type]  # all other hints here are classes
