@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
+from types import NoneType
 from typing import (
     Annotated,
     Any,
@@ -75,7 +76,11 @@ class Section(NamedTuple):
 
 
 class Command(Protocol):
-    """A dataclass of arguments and options; its docstring is the help."""
+    """A dataclass of arguments and options; its docstring is the help.
+
+    A class may have `PARSER`, the class of its parser, and `ATTRS` of click's commands, such as
+    `epilog`.
+    """
 
     def run(self) -> None:
         """Does what the command line asks for."""
@@ -115,16 +120,12 @@ class SectionOption(click.Option):
 def parser_of(
     command: type[Command],
     name: str,
-    kind: type[CommandParser] = CommandParser,
-    **attrs: Any,  # noqa: ANN401 - as click's
 ) -> CommandParser:
     """The command of click that reads a command line as a dataclass, and runs it.
 
     Args:
         command: the dataclass. Fields that are dataclasses hold options of their own.
         name: of the command.
-        kind: of the result.
-        attrs: of the result, such as `epilog`.
     """
     leaves = list(_leaves(command, ""))
     params = [_param(leaf) for leaf in leaves]
@@ -142,6 +143,8 @@ def parser_of(
         with episode_named(context) if has_game else nullcontext():
             _made(command, values).run()
 
+    kind: type[CommandParser] = getattr(command, "PARSER", CommandParser)
+    attrs: Mapping[str, Any] = getattr(command, "ATTRS", {})
     return kind(name, params=params, callback=call, help=command.__doc__, **attrs)
 
 
@@ -226,6 +229,8 @@ def _type_of(name: str, item: object, mark: Option | Argument) -> click.ParamTyp
             return _Text(name, mark.read)
         if mark.of is not None:
             setting = settings_of(mark.of)[name]
+    # An option that may be left out is None then, but no text says so.
+    setting = setting._replace(kinds=tuple(each for each in setting.kinds if each is not NoneType))
     for each in _marks(item):
         if isinstance(each, click.ParamType):
             return each

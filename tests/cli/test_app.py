@@ -561,9 +561,15 @@ LONG = "x" * 300
         (["train", "snake", "--steps", str(10**26)], "not in the range"),
         (["train", "snake", "--num-steps", str(10**26)], "not in the range"),
         (["train", "snake", "--learning-rate", "inf"], "not a finite number"),
-        (["train", "snake", "--d-model", "99999999"], "d_model must be an integer from 1 to 65536"),
-        (["train", "snake", "--n-layer", "99999999"], "n_layer must be an integer from 0 to 1000"),
-        (["train", "snake", "--d-model", "65536"], "more than 268435456 parameters"),
+        (
+            ["train", "snake", "--set-train", "net.d_model=99999999"],
+            "d_model must be an integer from 1 to 65536",
+        ),
+        (
+            ["train", "snake", "--set-train", "net.n_layer=99999999"],
+            "n_layer must be an integer from 0 to 1000",
+        ),
+        (["train", "snake", "--set-train", "net.d_model=65536"], "more than 268435456 parameters"),
         (["train", "snake", "--out", "\udcff"], "--out must be text in UTF-8"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import click
 
@@ -18,7 +18,6 @@ from entity_env.cli.command import Argument, Option, parser_of
 from entity_env.cli.commands.train import Train
 from entity_env.cli.display.console import echo
 from entity_env.cli.options import Folder
-from entity_env.cli.run_settings import RunParser
 from entity_env.errors import CheckpointError, UsageError
 
 _MAX_SHOWN: Final = 5
@@ -41,6 +40,8 @@ class Reproduce:
     and options such as --callback, as train takes them. Options also replace what RUN says.
     """
 
+    ATTRS: ClassVar = {"context_settings": {"ignore_unknown_options": True}}
+
     folder: Annotated[Path, Argument("RUN")]
     words: Annotated[
         tuple[str, ...], click.UNPROCESSED, Argument("[GAME] [OPTIONS OF TRAIN]...")
@@ -54,7 +55,7 @@ class Reproduce:
         step = _step_of(before)
         arguments = [*_typed(before, step), "--out", str(out), *self.words]
         context = click.get_current_context()
-        train = parser_of(Train, "train", RunParser)
+        train = parser_of(Train, "train")
         with train.make_context("train", arguments, parent=context) as inner:
             train.invoke(inner)
         found = compare_runs(before, read_run(out), step)

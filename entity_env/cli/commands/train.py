@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import click
 
@@ -40,7 +40,7 @@ from entity_env.cli.options import (
     PresetName,
     require_writable,
 )
-from entity_env.cli.run_settings import HELP, ConfigOption, GivenSettings, given_settings
+from entity_env.cli.run_settings import HELP, ConfigOption, GivenSettings, RunParser, given_settings
 from entity_env.cli.run_summary import tell_of_run
 from entity_env.cli.setting_docs import settings_table
 from entity_env.cli.training import (
@@ -65,7 +65,7 @@ from entity_env.errors import CheckpointError, UsageError, shown
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
 _RECORDS: Final = Section("Curves and replays")
-EPILOG: Final = """\b
+_EPILOG: Final = """\b
 --config FILE.toml; options and --set-train replace what it says:
   learning_rate = [[0, 0.003], [1, 0]]  # any field of PPOConfig; most
   gamma = 0.99                          # numbers may change over the run
@@ -223,6 +223,9 @@ class Train:
     checkpoint and stop, with exit code 130, 143 or 129; --resume --out FOLDER continues. Curves go
     to curves.jsonl, and TensorBoard if installed. Processes of torchrun and --ray learn together.
     """
+
+    PARSER: ClassVar = RunParser
+    ATTRS: ClassVar = {"epilog": _EPILOG}
 
     game: GameName
     basics: Annotated[RunOptions, Section("Run")]

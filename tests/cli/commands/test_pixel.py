@@ -32,7 +32,7 @@ from tests.helpers.terminals import Terminal
 WAY = "DOWN RIGHT*2 UP RIGHT*2 DOWN*2 LEFT DOWN RIGHT*4"
 ZERO = "max_episode_steps=0"
 NO_STEPS = r"max_episode_steps must be an integer from 1 to 2147483647: got 0"
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 
 
 class Screen(io.StringIO):
