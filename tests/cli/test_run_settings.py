@@ -162,11 +162,11 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
         ("[run]\nnum_env = 1", "{file}: there is no option 'num_env' in [run]; did you mean num_e"),
         (
             "[run]\nnum_envs = 1.5",
-            "{file}: num_envs: '1.5' is not an integer from 1 to 1000000.",
+            "{file}: num_envs: must be an integer from 1 to 1000000, got '1.5'\n",
         ),
         (
             "[run]\nnum_envs = true",
-            "{file}: num_envs: 'true' is not an integer from 1 to 1000000.",
+            "{file}: num_envs: must be an integer from 1 to 1000000, got 'true'\n",
         ),
         ("[run]\nmax_time = 3", "{file}: in [run]: max_time belongs before the tables, as max_tr"),
         ("[run]\nrelpos = 'x=1'", "{file}: in [run]: relpos belongs in the table [net], as relp"),

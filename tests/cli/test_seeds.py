@@ -48,8 +48,8 @@ def test_other_seeds_are_refused(text: str) -> None:
 
 
 def test_a_run_gets_the_words_that_were_typed() -> None:
-    line = "--gamma=0.9 --set-train norm_returns=false --set a=1 --set b='2 3' --seeds 1..2 --adapt -- -g"
-    context = command_of("train").make_context("train", shlex.split(line))
+    line = "--gamma=0.9 --set-train norm_returns=false --set a=1 --set b='2 3' --seeds 1..2 --adapt"
+    context = command_of("train").make_context("train", [*shlex.split(line), "--", "-g"])
     words = typed_words(context, ("seeds", "out", "resume"))
     assert words[-2:] == ["--", "-g"]
     assert sorted(words[:-2]) == sorted(

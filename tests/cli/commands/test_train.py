@@ -30,7 +30,7 @@ from tests.cli.commands.test_eval import BROKEN
 
 SMALL = (
     *("--num-envs=4", "--num-steps=16"),
-    *("--set-train=net={d_model=8,n_layer=1,n_head=1}"),
+    "--set-train=net={d_model=8,n_layer=1,n_head=1}",
 )
 
 
