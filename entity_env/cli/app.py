@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "export": ("runs", "Export"),
     "games": ("info", "ListGames"),
     "play": ("play", "Play"),
-    "record": ("replay", "Record"),
+    "record": ("replay", "RecordEpisode"),
     "replay": ("replay", "ShowReplay"),
     "report": ("runs", "Report"),
     "reproduce": ("reproduce", "Reproduce"),

@@ -32,8 +32,8 @@ T = TypeVar("T")
 _EXPONENT: Final = re.compile(r"-?\d+(\.\d+)?[eE]\+?\d\d?")
 
 
-class Option(NamedTuple):
-    """How a field of a command is given, in `Annotated[int, Range(1, 9), Option("Meaning.")]`.
+class CliOption(NamedTuple):
+    """How a field of a command is given, in `Annotated[int, Range(1, 9), CliOption("Meaning.")]`.
 
     The field's type says what a text may be. A bool is a flag, a tuple an option that may be
     repeated, and a field without a default one that has to be given.
@@ -75,7 +75,7 @@ class Section(NamedTuple):
     title: str
 
 
-class Command(Protocol):
+class CliCommand(Protocol):
     """A dataclass of arguments and options; its docstring is the help.
 
     A class may have `PARSER`, the class of its parser, and `ATTRS` of click's commands, such as
@@ -105,7 +105,7 @@ class SectionOption(click.Option):
     """An option with the title of its section, whose help is made when it is asked for."""
 
     section = ""
-    mark = Option()
+    mark = CliOption()
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Its names and its help, see click."""
@@ -117,10 +117,7 @@ class SectionOption(click.Option):
         return super().get_help_record(ctx)
 
 
-def parser_of(
-    command: type[Command],
-    name: str,
-) -> CommandParser:
+def parser_of(command: type[CliCommand], name: str) -> CommandParser:
     """The command of click that reads a command line as a dataclass, and runs it.
 
     Args:
@@ -132,7 +129,7 @@ def parser_of(
     makers = {
         leaf.field.name: leaf.mark.make
         for leaf in leaves
-        if isinstance(leaf.mark, Option) and leaf.mark.make is not None
+        if isinstance(leaf.mark, CliOption) and leaf.mark.make is not None
     }
     # Errors of episodes say how to begin them again, where the game is an argument.
     has_game = any(isinstance(each, click.Argument) and each.name == "game" for each in params)
@@ -163,7 +160,7 @@ def _made(kind: type[T], values: Mapping[str, object]) -> T:
 class _Leaf(NamedTuple):
     field: Field[Any]
     hint: object
-    mark: Option | Argument
+    mark: CliOption | Argument
     section: str
 
 
@@ -176,7 +173,7 @@ def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
         if isinstance(inner, type) and is_dataclass(inner):
             yield from _leaves(inner, title)
         else:
-            mark = next(mark for mark in marks if isinstance(mark, Option | Argument))
+            mark = next(mark for mark in marks if isinstance(mark, CliOption | Argument))
             yield _Leaf(each, hints[each.name], mark, title)
 
 
@@ -221,10 +218,10 @@ def _item_of(hint: object) -> tuple[object, bool]:
     return (get_args(bare)[0], True) if get_origin(bare) is tuple else (hint, False)
 
 
-def _type_of(name: str, item: object, mark: Option | Argument) -> click.ParamType | None:  # type: ignore[type-arg]  # generic in new releases
+def _type_of(name: str, item: object, mark: CliOption | Argument) -> click.ParamType | None:  # type: ignore[type-arg]  # generic in new releases
     """What reads the texts of an argument or option; None for a flag."""
     setting = Setting.of(item)
-    if isinstance(mark, Option):
+    if isinstance(mark, CliOption):
         if mark.read is not None:
             return _Text(name, mark.read)
         if mark.of is not None:

@@ -15,7 +15,7 @@ from entity_env.agents.ppo.tracking.rewards import MeanReward
 from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
 from entity_env.authoring.game import Game
-from entity_env.cli.command import Option
+from entity_env.cli.command import CliOption
 from entity_env.cli.load_game import (
     AgentLoader,
     is_batch,
@@ -46,14 +46,14 @@ class EvaluationPlan:
 
     eval_episodes: Annotated[
         Count | None,
-        Option(
+        CliOption(
             "Episodes of an evaluation, always from the same starts, played greedily.",
             default=str(_EPISODES),
         ),
     ] = None
     eval_interval: Annotated[
         Number | None,
-        Option(
+        CliOption(
             "Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none.",
             metavar="STEPS",
             default="20 times in a run; 10 times, with fewer episodes, if that took over 5 % of it",
@@ -61,7 +61,7 @@ class EvaluationPlan:
     ] = None
     eval_opponent: Annotated[
         str | None,
-        Option(
+        CliOption(
             "In games for several agents: who has the other seats in evaluations, as for --agent "
             "of eval.",
             metavar="AGENT",
@@ -70,7 +70,7 @@ class EvaluationPlan:
     ] = None
     stop_at: Annotated[
         float | None,
-        Option(
+        CliOption(
             "End the run when an evaluation has reached this mean reward; it goes on by --resume "
             "with another one.",
             metavar="REWARD",
@@ -79,7 +79,7 @@ class EvaluationPlan:
     keep_checkpoints: Annotated[
         int | None,
         Range(1, 10**6),
-        Option(
+        CliOption(
             "Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of "
             "different strength.",
             metavar="N",

@@ -13,7 +13,7 @@ import click
 
 from entity_env.agents.ppo.presets import PRESETS
 from entity_env.authoring.game import Transport
-from entity_env.cli.command import Argument, Option
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.load_game import AgentLoader
 from entity_env.core.validation import OneOf, Range, num_cores
 from entity_env.errors import UsageError
@@ -39,7 +39,7 @@ File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 StepTimeout: TypeAlias = Annotated[
     float | None,
     Range(0, 10**6),
-    Option(
+    CliOption(
         "Time a game may take between two actions before it counts as hanging; 0 = no limit. "
         "Without workers only games that hang in Python code can be stopped.",
         name="--step-timeout",
@@ -49,7 +49,7 @@ StepTimeout: TypeAlias = Annotated[
 ]
 OnErrorChoice: TypeAlias = Annotated[
     OnError,
-    Option(
+    CliOption(
         "When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
         "and count the failed one as truncated.",
         name="--on-error",
@@ -57,7 +57,7 @@ OnErrorChoice: TypeAlias = Annotated[
 ]
 TransportChoice: TypeAlias = Annotated[
     Transport | None,
-    Option(
+    CliOption(
         "How copies of the game wait for their actions: greenlet, all in one thread, or thread, "
         "each in one of its own, for games that run an event loop (asyncio).",
         default="that of the game",
@@ -65,11 +65,11 @@ TransportChoice: TypeAlias = Annotated[
 ]
 Failures: TypeAlias = Annotated[
     Folder | None,
-    Option("Folder for replays of episodes that raise, hang or die.", metavar="FOLDER"),
+    CliOption("Folder for replays of episodes that raise, hang or die.", metavar="FOLDER"),
 ]
 RayAddress: TypeAlias = Annotated[
     str | None,
-    Option(
+    CliOption(
         "Run on a Ray cluster: auto (the one of this machine, or a new one), local, HOST:PORT or "
         "ray://HOST:PORT.",
         name="--ray",
@@ -79,7 +79,7 @@ RayAddress: TypeAlias = Annotated[
 Jobs: TypeAlias = Annotated[
     int | None,
     Range(1, 1024),
-    Option(
+    CliOption(
         "Training runs at once, each in a process.",
         name="--jobs",
         metavar="N",
@@ -88,7 +88,7 @@ Jobs: TypeAlias = Annotated[
 ]
 Clock: TypeAlias = Annotated[
     Seconds | None,
-    Option(
+    CliOption(
         "Time of a person for each decision after the first of an episode; then it is the choice "
         "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
         "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
@@ -98,19 +98,19 @@ Clock: TypeAlias = Annotated[
     ),
 ]
 RunSeed: TypeAlias = Annotated[
-    SeedNumber, Option("Seed of the run, and of the agents.", name="--seed")
+    SeedNumber, CliOption("Seed of the run, and of the agents.", name="--seed")
 ]
 PresetName: TypeAlias = Annotated[
     str | None,
     OneOf(PRESETS),
-    Option("Defaults for a kind of environment.", default="the one that suits the game"),
+    CliOption("Defaults for a kind of environment.", default="the one that suits the game"),
 ]
 LookName: TypeAlias = Annotated[
-    str | None, Option("Draw it by this look.", metavar="FILE.py|MODULE:NAME")
+    str | None, CliOption("Draw it by this look.", metavar="FILE.py|MODULE:NAME")
 ]
 IsOpened: TypeAlias = Annotated[
     bool,
-    Option(
+    CliOption(
         "Open the browser, if there is a screen; the address is printed in any case.",
         name="--open/--no-open",
     ),
@@ -131,27 +131,27 @@ class GameSettings:
 
     rom: Annotated[
         str | None,
-        Option(
+        CliOption(
             "For pixel: the program that the machine runs; the same as --set rom=FILE.",
             metavar="FILE",
         ),
     ] = None
     goal: Annotated[
         str | None,
-        Option(
+        CliOption(
             "For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR.",
             metavar="DIR",
         ),
     ] = None
     quirks: Annotated[
         str | None,
-        Option(
+        CliOption(
             "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME.", metavar="NAME"
         ),
     ] = None
     settings: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "A setting of the game, such as board_size=6. May be repeated.",
             name="--set",
             metavar="NAME=VALUE",
@@ -180,7 +180,7 @@ class AgentOptions:
 
     agents: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or "
             "an exported *.agent. In a game for several agents, repeat the option, once per agent; "
             "agents that are not given are random.",
@@ -189,25 +189,25 @@ class AgentOptions:
         ),
     ] = ()
     greedy: Annotated[
-        bool, Option("Trained agents take the most probable action instead of sampling.")
+        bool, CliOption("Trained agents take the most probable action instead of sampling.")
     ] = False
     temperature: Annotated[
         float,
         Range(0, is_above=True),
-        Option(
+        CliOption(
             "How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy."
         ),
     ] = 1.0
     adapt: Annotated[
         bool,
-        Option(
+        CliOption(
             "Trained agents also play a game that has more entities and features than the one they "
             "were trained on; they ignore the additions."
         ),
     ] = False
     rename: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "What the game calls an entity, feature, action or choice that trained agents know by "
             "another name. May be repeated.",
             metavar="THEIRS=OURS",
@@ -228,12 +228,32 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopyOptions:
+    """The environments of a run."""
+
+    num_envs: Annotated[
+        Envs | None,
+        CliOption("Number of environments.", default="what suits the game and the steps"),
+    ] = None
+    num_workers: Annotated[
+        Workers | None,
+        CliOption(
+            "Number of worker processes; 0 = none.",
+            default="one per core; 0 for batch environments",
+        ),
+    ] = None
+    step_timeout_s: StepTimeout = 30
+    on_error: OnErrorChoice = "raise"
+    transport: TransportChoice = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LimitOptions:
     """Limits of playing a replay again."""
 
     timeout_s: Annotated[
         Seconds,
-        Option(
+        CliOption(
             "Time that playing a file again may take; of a report, all its replays together.",
             name="--timeout",
             metavar="SECONDS",
@@ -241,7 +261,7 @@ class LimitOptions:
     ] = PLAY_LIMITS.timeout_s or 0
     max_gib: Annotated[
         Seconds,
-        Option(
+        CliOption(
             "Memory that playing a file again may take, on Linux.",
             name="--max-memory",
             metavar="GIB",
@@ -256,7 +276,7 @@ class LimitOptions:
         return PlayLimits(self.timeout_s, self.step_timeout_s, memory, None)
 
 
-_MAX_SHOWN: Final = Option(
+_MAX_SHOWN: Final = CliOption(
     "Entities and their features that one replay may show, in all its decisions together.",
     metavar="N",
 )

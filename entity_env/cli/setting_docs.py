@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
+from types import NoneType
 from typing import Final
 
 from rich.table import Table
@@ -33,13 +34,7 @@ def settings_table(config: PPOConfig) -> Table:
         for name, setting in settings_of(kind).items():
             value = getattr(settings, name)
             words = setting.words + ", or a schedule" * (Schedule in setting.kinds)
-            shown = (
-                "none"
-                if value is None
-                else str(value).lower()
-                if value in (True, False)
-                else str(value)
-            )
+            shown = str(value).lower() if isinstance(value, bool | NoneType) else str(value)
             if name != "net":
                 table.add_row(f"{prefix}{name}", words, shown, Text(meaning_of(kind, name)))
     return table

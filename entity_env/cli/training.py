@@ -29,7 +29,7 @@ from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, split_file_name
-from entity_env.cli.command import Option
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
@@ -37,17 +37,7 @@ from entity_env.cli.game_errors import game_errors, load_error
 from entity_env.cli.load_game import NAMED, has_self_play, is_batch, make_training_env, nearest
 from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
-from entity_env.cli.options import (
-    Envs,
-    Failures,
-    OnErrorChoice,
-    RayAddress,
-    Steps,
-    StepTimeout,
-    TransportChoice,
-    Workers,
-    default_workers,
-)
+from entity_env.cli.options import CopyOptions, Failures, RayAddress, Steps, default_workers
 from entity_env.core.validation import Range
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
@@ -173,26 +163,6 @@ class Launched(NamedTuple):
         return num_envs // self.size + (self.rank < num_envs % self.size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyOptions:
-    """The environments of a run."""
-
-    num_envs: Annotated[
-        Envs | None,
-        Option("Number of environments.", default="what suits the game and the steps"),
-    ] = None
-    num_workers: Annotated[
-        Workers | None,
-        Option(
-            "Number of worker processes; 0 = none.",
-            default="one per core; 0 for batch environments",
-        ),
-    ] = None
-    step_timeout_s: StepTimeout = 30
-    on_error: OnErrorChoice = "raise"
-    transport: TransportChoice = None
-
-
 def _kept_names(text: str) -> tuple[str, ...]:
     """Names of what to keep: `best,failed`; `none`."""
     names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
@@ -208,7 +178,7 @@ class ReplayOptions:
 
     keep: Annotated[
         tuple[str, ...] | None,
-        Option(
+        CliOption(
             "Replays to keep: the best and the worst episode in OUT/replays, failed ones in "
             "--failures, OUT/failures if it is not given; none = none of them.",
             metavar="best,worst,failed",
@@ -220,7 +190,7 @@ class ReplayOptions:
     moments: Annotated[
         int,
         Range(0, 10**6),
-        Option(
+        CliOption(
             "Number of moments of the run at which an evaluation episode is played, always from "
             "the same start, and kept in OUT/replays.",
             name="--replays",
@@ -234,7 +204,7 @@ class RunEnd:
 
     until: Annotated[
         Steps | None,
-        Option(
+        CliOption(
             "End after the update that reaches this step; what changes over the run follows "
             "--steps.",
             metavar="STEP",
@@ -242,7 +212,7 @@ class RunEnd:
     ] = None
     time_of: Annotated[
         Path | None,
-        Option(
+        CliOption(
             "Follow the time that a run with --max-time took, update by update, as reproduce does.",
             metavar="RUN",
         ),
@@ -257,12 +227,14 @@ class RayOptions:
     num_learners: Annotated[
         int | None,
         Range(1, 10**5),
-        Option("With --ray: processes that learn together, each with a share of the environments."),
+        CliOption(
+            "With --ray: processes that learn together, each with a share of the environments."
+        ),
     ] = None
     max_failures: Annotated[
         int | None,
         Range(0, 10**6),
-        Option("With --ray: how often they start again from the last checkpoint when one died."),
+        CliOption("With --ray: how often they start again from the last checkpoint when one died."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -308,7 +280,7 @@ class Origin:
 
     init_from: Annotated[
         Path | None,
-        Option(
+        CliOption(
             "Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, "
             "with smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is "
             "never worse."
@@ -316,7 +288,7 @@ class Origin:
     ] = None
     adapt: Annotated[
         bool,
-        Option(
+        CliOption(
             "With --init-from: the game has changed. What is new begins untrained, what is gone is "
             "left out."
         ),

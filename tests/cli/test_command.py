@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.cli.app import COMMANDS, command_of
-from entity_env.cli.command import Argument, Command, Option, Section, parser_of
+from entity_env.cli.command import Argument, CliCommand, CliOption, Section, parser_of
 from entity_env.core.validation import OneOf, Range
 
 ran: list[object] = []
@@ -32,10 +32,10 @@ def even(text: str) -> int:
 class Size:
     """Options in a section."""
 
-    width: Annotated[Count | None, Option("Cells.", metavar="N", default="as wide as can be")] = (
-        None
-    )
-    is_round: Annotated[bool, Option("Round.", name="--round")] = True
+    width: Annotated[
+        Count | None, CliOption("Cells.", metavar="N", default="as wide as can be")
+    ] = None
+    is_round: Annotated[bool, CliOption("Round.", name="--round")] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +47,22 @@ class Draw:
 
     files: Annotated[tuple[Path, ...], Argument("[FILE]...")] = ()
     size: Annotated[Size, Section("Size")]
-    share: Annotated[float, Range(0, 1, is_below=True), Option("Of the whole.")] = 0.5
-    mode: Annotated[Literal["fast", "fine"], Option("How.")] = "fast"
+    share: Annotated[float, Range(0, 1, is_below=True), CliOption("Of the whole.")] = 0.5
+    mode: Annotated[Literal["fast", "fine"], CliOption("How.")] = "fast"
     colors: Annotated[
         tuple[Annotated[str, OneOf(("red", "blue"))], ...],
-        Option("May be repeated.", name="--color"),
+        CliOption("May be repeated.", name="--color"),
     ] = ()
-    tags: Annotated[tuple[str, ...], Option("May be repeated.", name="--tag")] = ()
-    number: Annotated[int, Option("Even.", read=even)] = 2
+    tags: Annotated[tuple[str, ...], CliOption("May be repeated.", name="--tag")] = ()
+    number: Annotated[int, CliOption("Even.", read=even)] = 2
     limit_s: Annotated[
-        float | None, Range(0), Option("0 = none.", name="--limit", make=lambda each: each or None)
+        float | None,
+        Range(0),
+        CliOption("0 = none.", name="--limit", make=lambda each: each or None),
     ] = 3
-    seed: Annotated[int, Range(0), Option("Drawn.")] = field(default_factory=lambda: 7)
-    gamma: Annotated[float | None, Option(of=PPOConfig)] = None
-    compile: Annotated[str | int | None, Option("When.", of=PPOConfig)] = None
+    seed: Annotated[int, Range(0), CliOption("Drawn.")] = field(default_factory=lambda: 7)
+    gamma: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    compile: Annotated[str | int | None, CliOption("When.", of=PPOConfig)] = None
 
     def run(self) -> None:
         ran.append(self)
@@ -71,18 +73,18 @@ class Needs:
     """An argument and an option without defaults."""
 
     file: Annotated[Path, Argument("FILE")]
-    out: Annotated[Path, Option("To write.")]
+    out: Annotated[Path, CliOption("To write.")]
 
     def run(self) -> None:
         ran.append(self)
 
 
-PARSERS: dict[type[Command], click.Command] = {
+PARSERS: dict[type[CliCommand], click.Command] = {
     kind: parser_of(kind, "draw") for kind in (Draw, Needs)
 }
 
 
-def run(*args: str, kind: type[Command] = Draw) -> tuple[int, str]:
+def run(*args: str, kind: type[CliCommand] = Draw) -> tuple[int, str]:
     ran.clear()
     result = CliRunner().invoke(PARSERS[kind], args, catch_exceptions=False)
     return result.exit_code, result.output

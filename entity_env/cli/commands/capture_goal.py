@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from rich.console import RenderableType
 from rich.table import Table
 
-from entity_env.cli.command import Argument, Option
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, plain_table
 from entity_env.core.files import read_file
 from entity_env.core.validation import Range
@@ -37,30 +37,32 @@ class CaptureGoal:
     rom: Annotated[Path, Argument("ROM")]
     start: Annotated[
         str,
-        Option("Keys from power-on to the start of an episode.", metavar="KEYS", default="none"),
+        CliOption("Keys from power-on to the start of an episode.", metavar="KEYS", default="none"),
     ] = ""
-    keys: Annotated[str, Option("Keys from the start to the goal.", metavar="KEYS")]
-    out: Annotated[Path, Option("Folder to write.")]
+    keys: Annotated[str, CliOption("Keys from the start to the goal.", metavar="KEYS")]
+    out: Annotated[Path, CliOption("Folder to write.")]
     quirks: Annotated[
-        str | None, Option("xochip, superchip or chip8.", metavar="NAME", default="xochip")
+        str | None, CliOption("xochip, superchip or chip8.", metavar="NAME", default="xochip")
     ] = None
-    frames: Annotated[_Count | None, Option("Frames per step.", default="24")] = None
-    instructions: Annotated[_Count | None, Option("Instructions per frame.", default="30")] = None
+    frames: Annotated[_Count | None, CliOption("Frames per step.", default="24")] = None
+    instructions: Annotated[_Count | None, CliOption("Instructions per frame.", default="30")] = (
+        None
+    )
     seed: Annotated[
         int | None,
         Range(-(10**30), 10**30),
-        Option("Seed of the machine's random numbers.", default="1"),
+        CliOption("Seed of the machine's random numbers.", default="1"),
     ] = None
     tau: Annotated[
         str,
-        Option(
+        CliOption(
             "A screen matches the goal if their distance, from 0 to 1, is below this.",
             metavar="NUMBER",
         ),
     ] = "0.05"
     metric: Annotated[
         Literal["absolute", "squared"],
-        Option("Difference of two pixels: absolute or squared."),
+        CliOption("Difference of two pixels: absolute or squared."),
     ] = "absolute"
 
     def run(self) -> None:

@@ -17,7 +17,7 @@ from entity_env.agents.imitation.dataset_file import is_dataset_file
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, changed_rules, identity_of
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.command import Argument, Option, Section
+from entity_env.cli.command import Argument, CliOption, Section
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
@@ -57,36 +57,36 @@ _MAX_LINE: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DecisionSource:
     """Where decisions come from."""
 
     paths: Annotated[tuple[Path, ...], Argument("[DATA]...")] = ()
     names: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "Only this agent: its number, or its name in the replays. May be repeated.",
             name="--agent",
             metavar="N|NAME",
             default="all, or those of --play",
         ),
     ] = ()
-    winners: Annotated[bool, Option("Only the best agents of every episode.")] = False
+    winners: Annotated[bool, CliOption("Only the best agents of every episode.")] = False
     min_reward: Annotated[
-        float | None, Option("Only agents that earned that in their episode.")
+        float | None, CliOption("Only agents that earned that in their episode.")
     ] = None
     play: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "Play now with this agent, and use its decisions: as --agent of entity-env play. In a "
             "game for several agents, repeat the option; others are random.",
             metavar="AGENT",
         ),
     ] = ()
-    episodes: Annotated[Count, Option("With --play: number of episodes.")] = 100
+    episodes: Annotated[Count, CliOption("With --play: number of episodes.")] = 100
     greedy: Annotated[
-        bool, Option("With --play: trained agents take the most probable action.")
+        bool, CliOption("With --play: trained agents take the most probable action.")
     ] = False
-    seed: Annotated[SeedNumber, Option("Seed of the episodes, and of learning.")] = 1
+    seed: Annotated[SeedNumber, CliOption("Seed of the episodes, and of learning.")] = 1
     limits: ReadingLimits
 
     @property
@@ -234,17 +234,17 @@ class WriteDataset:
     --out, the command shows that.
     """
 
-    source: Source
+    source: DecisionSource
     out: Annotated[
         File | None,
-        Option(
+        CliOption(
             "File to write: NAME.npz, or NAME.parquet, which needs pyarrow.",
             default="show what the datasets DATA are",
         ),
     ] = None
     game: Annotated[
         str | None,
-        Option(
+        CliOption(
             "The game of the decisions.",
             metavar="GAME",
             default="the one that the replays name, if it is needed",
@@ -278,17 +278,17 @@ class WriteDataset:
 class CloneOptions:
     """Settings of `CloneConfig`; None = as the game is trained."""
 
-    epochs: Annotated[int, Option(of=CloneConfig)] = CloneConfig.epochs
-    patience: Annotated[int, Option(of=CloneConfig)] = CloneConfig.patience
-    held_out: Annotated[float, Option(of=CloneConfig)] = CloneConfig.held_out
-    minibatch_size: Annotated[int, Option(of=CloneConfig)] = CloneConfig.minibatch_size
-    learning_rate: Annotated[float, Option(of=CloneConfig)] = CloneConfig.learning_rate
-    weight_decay: Annotated[float, Option(of=CloneConfig)] = CloneConfig.weight_decay
-    vf_coef: Annotated[float, Option(of=CloneConfig)] = CloneConfig.vf_coef
-    gamma: Annotated[float | None, Option(of=CloneConfig, default="that of train for the game")] = (
-        None
-    )
-    device: Annotated[str, Option(of=CloneConfig)] = CloneConfig.device
+    epochs: Annotated[int, CliOption(of=CloneConfig)] = CloneConfig.epochs
+    patience: Annotated[int, CliOption(of=CloneConfig)] = CloneConfig.patience
+    held_out: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.held_out
+    minibatch_size: Annotated[int, CliOption(of=CloneConfig)] = CloneConfig.minibatch_size
+    learning_rate: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.learning_rate
+    weight_decay: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.weight_decay
+    vf_coef: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.vf_coef
+    gamma: Annotated[
+        float | None, CliOption(of=CloneConfig, default="that of train for the game")
+    ] = None
+    device: Annotated[str, CliOption(of=CloneConfig)] = CloneConfig.device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,10 +302,10 @@ class Clone:
     """
 
     game: GameName
-    source: Source
+    source: DecisionSource
     out: Annotated[
         Folder | None,
-        Option("Folder for the checkpoint and the curves.", default="runs/GAME-clone"),
+        CliOption("Folder for the checkpoint and the curves.", default="runs/GAME-clone"),
     ] = None
     options: Annotated[CloneOptions, Section("Learning")]
     settings: GameSettings

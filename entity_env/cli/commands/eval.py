@@ -25,7 +25,7 @@ from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
-from entity_env.cli.command import Option
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
 from entity_env.cli.game_errors import SEATS, game_errors
 from entity_env.cli.load_game import (
@@ -217,10 +217,10 @@ class Evaluate:
 
     game: GameName
     agents: AgentOptions
-    episodes: Annotated[Count, Option("Number of episodes to play.")] = 100
+    episodes: Annotated[Count, CliOption("Number of episodes to play.")] = 100
     entrants: Annotated[
         str | None,
-        Option(
+        CliOption(
             "Let these agents play matches against each other, each in every seat equally often.",
             name="--agents",
             metavar="A,B,...",
@@ -228,7 +228,7 @@ class Evaluate:
     ] = None
     num_games: Annotated[
         Count | None,
-        Option(
+        CliOption(
             "With --agents: number of games of each group of opponents.",
             name="--games",
             default="about 100",
@@ -236,11 +236,11 @@ class Evaluate:
     ] = None
     seed: Annotated[
         SeedNumber,
-        Option("Seed of the run; with the same seed all agents play the same episodes."),
+        CliOption("Seed of the run; with the same seed all agents play the same episodes."),
     ] = 0
     num_workers: Annotated[
         Workers | None,
-        Option(
+        CliOption(
             "Number of worker processes; 0 = none. Games for several agents are played one by one, "
             "without workers.",
             default="one per core",
@@ -251,7 +251,7 @@ class Evaluate:
     transport: TransportChoice = None
     failures: Failures = None
     address: RayAddress = None
-    as_json: Annotated[bool, Option("Print one JSON object.", name="--json")] = False
+    as_json: Annotated[bool, CliOption("Print one JSON object.", name="--json")] = False
     settings: GameSettings
 
     def run(self) -> None:

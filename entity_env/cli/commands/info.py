@@ -19,7 +19,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, is_a
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
-from entity_env.cli.command import Option
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import NAMED, is_batch, load_game, make_vec_env
@@ -91,12 +91,12 @@ class Check:
     """
 
     game: GameName
-    episodes: Annotated[Count, Option("Number of episodes, each played again.")] = 3
-    max_steps: Annotated[Count, Option("Steps of an episode that is no error.")] = 2000
-    seed: Annotated[SeedNumber, Option("Seed of the episodes and the random actions.")] = 0
+    episodes: Annotated[Count, CliOption("Number of episodes, each played again.")] = 3
+    max_steps: Annotated[Count, CliOption("Steps of an episode that is no error.")] = 2000
+    seed: Annotated[SeedNumber, CliOption("Seed of the episodes and the random actions.")] = 0
     max_time_s: Annotated[
         Seconds,
-        Option(
+        CliOption(
             "Time after which no more steps are checked, roughly.",
             name="--max-time",
             metavar="SECONDS",
@@ -174,8 +174,8 @@ class Bench:
     """Measure the steps per second of a game with random actions: one copy, then many."""
 
     game: GameName
-    num_envs: Annotated[Envs, Option("Number of copies.")] = 64
-    seconds: Annotated[Seconds, Option("Duration of each of the two measurements.")] = 2.0
+    num_envs: Annotated[Envs, CliOption("Number of copies.")] = 64
+    seconds: Annotated[Seconds, CliOption("Duration of each of the two measurements.")] = 2.0
     transport: TransportChoice = None
     settings: GameSettings
 

@@ -12,7 +12,7 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
-from entity_env.cli.command import Option
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.game_errors import game_errors
@@ -56,17 +56,17 @@ class Play:
 
     game: GameName
     agents: AgentOptions
-    render: Annotated[bool, Option("Draw the game.")] = True
+    render: Annotated[bool, CliOption("Draw the game.")] = True
     look: LookName = None
-    think: Annotated[bool, Option("Show the probabilities and the value of the agents.")] = False
-    fps: Annotated[FrameRate, Option("Frames per second.")] = 10
-    episodes: Annotated[Count, Option("Number of episodes to play.")] = 1
+    think: Annotated[bool, CliOption("Show the probabilities and the value of the agents.")] = False
+    fps: Annotated[FrameRate, CliOption("Frames per second.")] = 10
+    episodes: Annotated[Count, CliOption("Number of episodes to play.")] = 1
     seed: RunSeed = field(default_factory=any_seed)
     episode_seed: Annotated[
-        SeedNumber | None, Option("Play the episode of this seed, as errors name it.")
+        SeedNumber | None, CliOption("Play the episode of this seed, as errors name it.")
     ] = None
     clock_s: Clock = None
-    browser: Annotated[bool, Option("Play and watch in a page, not in the terminal.")] = False
+    browser: Annotated[bool, CliOption("Play and watch in a page, not in the terminal.")] = False
     is_opened: IsOpened = True
     step_timeout_s: StepTimeout = 30
     settings: GameSettings

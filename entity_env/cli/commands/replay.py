@@ -16,7 +16,7 @@ from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.ppo.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.command import Argument, Option
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, LiveDisplay, echo
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.game_errors import GameFailed, game_errors
@@ -67,7 +67,7 @@ _STEPS: Final = {"left": -1, "right": 1}
 _SPEEDS: Final = {"up": 2.0, "down": 0.5}
 GivenGame: TypeAlias = Annotated[
     str | None,
-    Option(
+    CliOption(
         "The game of the replay.",
         metavar="GAME",
         default="the one it names, if it is one of the package, or one that you have named here "
@@ -152,7 +152,7 @@ def _game_named(replay: Replay) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class RecordEpisode:
     """Play one episode of GAME and write it to a file that plays it again.
 
     Only --agent human draws the game.
@@ -160,12 +160,14 @@ class Record:
 
     game: GameName
     agents: AgentOptions
-    out: Annotated[File | None, Option("File to write, NAME.replay.", default="GAME.replay")] = None
-    see: Annotated[bool, Option("Keep what was seen, to draw without the game.")] = True
-    think: Annotated[bool, Option("Keep the value that agents predict.")] = True
+    out: Annotated[File | None, CliOption("File to write, NAME.replay.", default="GAME.replay")] = (
+        None
+    )
+    see: Annotated[bool, CliOption("Keep what was seen, to draw without the game.")] = True
+    think: Annotated[bool, CliOption("Keep the value that agents predict.")] = True
     seed: RunSeed = field(default_factory=any_seed)
     episode_seed: Annotated[
-        SeedNumber | None, Option("Seed of the episode, as play and errors name it.")
+        SeedNumber | None, CliOption("Seed of the episode, as play and errors name it.")
     ] = None
     clock_s: Clock = None
     look: LookName = None
@@ -225,24 +227,24 @@ class ShowReplay:
     """
 
     file: _File
-    first: Annotated[Number, Option("Begin here.", name="--from")] = 0
-    fps: Annotated[FrameRate, Option("Frames per second.")] = 10
+    first: Annotated[Number, CliOption("Begin here.", name="--from")] = 0
+    fps: Annotated[FrameRate, CliOption("Frames per second.")] = 10
     take_over: Annotated[
         Number | None,
-        Option(
+        CliOption(
             "Play the first N decisions again, and let the agents of --agent go on.", metavar="N"
         ),
     ] = None
     agents: AgentOptions
     out: Annotated[
         File | None,
-        Option("With --take-over: file of the new replay.", default="FILE-from-N.replay"),
+        CliOption("With --take-over: file of the new replay.", default="FILE-from-N.replay"),
     ] = None
-    seed: Annotated[SeedNumber | None, Option("With --take-over: seed of the agents.")] = None
+    seed: Annotated[SeedNumber | None, CliOption("With --take-over: seed of the agents.")] = None
     debug: Annotated[
         int | None,
         Range(-(10**15), 10**15),
-        Option("Stop in the game, in pdb, after decision N; -1 = the last one.", metavar="N"),
+        CliOption("Stop in the game, in pdb, after decision N; -1 = the last one.", metavar="N"),
     ] = None
     look: LookName = None
     game: GivenGame = None
@@ -452,15 +454,15 @@ class Draw:
     file: _File
     out: Annotated[
         File,
-        Option("File to write; its ending is the format: .html .svg .png .gif .webp .mp4"),
+        CliOption("File to write; its ending is the format: .html .svg .png .gif .webp .mp4"),
     ]
     at: Annotated[
         Number | None,
-        Option("Draw this picture alone, as .png or .svg.", default=".png draws the middle one"),
+        CliOption("Draw this picture alone, as .png or .svg.", default=".png draws the middle one"),
     ] = None
     agent: Annotated[
         str | None,
-        Option(
+        CliOption(
             "Show what this trained agent thinks of every decision, and where it attends.",
             metavar="AGENT",
         ),

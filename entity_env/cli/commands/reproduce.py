@@ -14,7 +14,7 @@ from entity_env.agents.ppo.tracking.comparison import Comparison, compare_runs
 from entity_env.agents.ppo.tracking.runs import RUN_FILE, TrainingRun, read_run
 from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
-from entity_env.cli.command import Argument, Option, parser_of
+from entity_env.cli.command import Argument, CliOption, parser_of
 from entity_env.cli.commands.train import Train
 from entity_env.cli.display.console import echo
 from entity_env.cli.options import Folder
@@ -46,7 +46,7 @@ class Reproduce:
     words: Annotated[
         tuple[str, ...], click.UNPROCESSED, Argument("[GAME] [OPTIONS OF TRAIN]...")
     ] = ()
-    out: Annotated[Folder | None, Option("Folder for the new run.", default="RUN-again")] = None
+    out: Annotated[Folder | None, CliOption("Folder for the new run.", default="RUN-again")] = None
 
     def run(self) -> None:
         """Trains, and prints the comparison."""

@@ -15,7 +15,7 @@ from entity_env.agents.ppo.tracking.comparison import mixed_rules
 from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
-from entity_env.cli.command import Argument, Option
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.options import DrawingLimits, File
 from entity_env.cli.report import (
@@ -50,7 +50,7 @@ _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]
 RunFolders: TypeAlias = Annotated[tuple[Path, ...], Argument("[RUN]...")]
 DrawnGames: TypeAlias = Annotated[
     tuple[str, ...],
-    Option(
+    CliOption(
         "A game of the runs, whose code then draws their replays. May be repeated.",
         name="--game",
         metavar="GAME",
@@ -73,8 +73,8 @@ class ListRuns:
     """
 
     folders: RunFolders = ()
-    as_json: Annotated[bool, Option("Print one JSON object.", name="--json")] = False
-    as_csv: Annotated[bool, Option("Print CSV, a line for each run.", name="--csv")] = False
+    as_json: Annotated[bool, CliOption("Print one JSON object.", name="--json")] = False
+    as_csv: Annotated[bool, CliOption("Print CSV, a line for each run.", name="--csv")] = False
 
     def run(self) -> None:
         """Prints the table."""
@@ -116,11 +116,13 @@ class Report:
     folders: RunFolders = ()
     out: Annotated[
         File,
-        Option("The file: *.html has curves and the table, *.svg the curves, *.csv the numbers."),
+        CliOption(
+            "The file: *.html has curves and the table, *.svg the curves, *.csv the numbers."
+        ),
     ] = Path("report.html")
     names: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
             name="--curve",
             metavar="NAME",

@@ -18,7 +18,7 @@ from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, identity_of
-from entity_env.cli.command import Option
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay
 from entity_env.cli.evaluation import EvaluationPlan
@@ -65,41 +65,47 @@ class SweepCommand:
     game: GameName
     varied: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "A setting and its values, as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or "
             "net.d_model=32,64. Names are those of train --set-train help. May be repeated.",
             name="--vary",
             metavar="NAME=VALUES",
         ),
     ] = ()
-    num_trials: Annotated[Count, Option("Number of settings to try.", name="--trials")] = 16
+    num_trials: Annotated[Count, CliOption("Number of settings to try.", name="--trials")] = 16
     repeats: Annotated[
         int,
         Range(1, 1000),
-        Option(
+        CliOption(
             "Training runs with each of these settings, with the seeds SEED to SEED+N-1.",
             metavar="N",
         ),
     ] = 1
-    steps: Annotated[Steps | None, Option("Decisions of each.", default="as train")] = None
-    num_envs: Annotated[Envs | None, Option("Environments of each run.", default="as train")] = None
+    steps: Annotated[Steps | None, CliOption("Decisions of each.", default="as train")] = None
+    num_envs: Annotated[Envs | None, CliOption("Environments of each run.", default="as train")] = (
+        None
+    )
     stop_early: Annotated[
         bool,
-        Option(
+        CliOption(
             "Stop a run at a fifth or at three fifths of its steps, if it is not among the best "
             "third of those that have come as far. Always with --ray."
         ),
     ] = False
     population: Annotated[
         bool,
-        Option(
+        CliOption(
             "With --ray, population based training: bad runs go on from the network of good ones, "
             "with settings near theirs. Otherwise bad runs are stopped early there."
         ),
     ] = False
-    out: Annotated[Folder | None, Option("Folder for all runs.", default="runs/sweep-GAME")] = None
-    resume: Annotated[bool, Option("Continue the sweep in --out, with the same options.")] = False
-    seed: Annotated[SeedNumber, Option("Seed of the settings, and of every run.")] = 1
+    out: Annotated[Folder | None, CliOption("Folder for all runs.", default="runs/sweep-GAME")] = (
+        None
+    )
+    resume: Annotated[bool, CliOption("Continue the sweep in --out, with the same options.")] = (
+        False
+    )
+    seed: Annotated[SeedNumber, CliOption("Seed of the settings, and of every run.")] = 1
     preset: PresetName = None
     address: RayAddress = None
     num_jobs: Jobs = None

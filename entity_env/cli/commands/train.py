@@ -26,13 +26,14 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game
-from entity_env.cli.command import Option, Section
+from entity_env.cli.command import CliOption, Section
 from entity_env.cli.commands.seeds import read_seeds, train_seeds
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import load_game, tell_of_changes
 from entity_env.cli.opponents import seats_of, told
 from entity_env.cli.options import (
+    CopyOptions,
     Folder,
     GameName,
     GameSettings,
@@ -45,7 +46,6 @@ from entity_env.cli.run_summary import tell_of_run
 from entity_env.cli.setting_docs import settings_table
 from entity_env.cli.training import (
     COMPILE_VARIABLE,
-    CopyOptions,
     KeptReplays,
     Launched,
     Origin,
@@ -108,11 +108,11 @@ class RunOptions:
     """What to train, for how long, and where to."""
 
     total_steps: Annotated[
-        int | None, Option("Number of decisions to train on.", name="--steps", of=PPOConfig)
+        int | None, CliOption("Number of decisions to train on.", name="--steps", of=PPOConfig)
     ] = None
     max_train_time_s: Annotated[
         float | None,
-        Option(
+        CliOption(
             "Time after which the run ends, with a checkpoint and an evaluation. What changes over "
             "the run, such as the step size, follows the time where that is ahead of --steps, so a "
             "seed does not repeat such a run; entity-env reproduce does. A resumed run has the "
@@ -124,19 +124,19 @@ class RunOptions:
     ] = None
     out: Annotated[
         Folder | None,
-        Option("Folder for the checkpoint and the curves.", default="runs/GAME"),
+        CliOption("Folder for the checkpoint and the curves.", default="runs/GAME"),
     ] = None
     resume: Annotated[
         bool,
-        Option(
+        CliOption(
             "Continue the run in --out from its checkpoint, with its game, settings and options; "
             "those that are given again replace them."
         ),
     ] = False
-    seed: Annotated[int | None, Option("Seed of the run.", default="1", of=PPOConfig)] = None
+    seed: Annotated[int | None, CliOption("Seed of the run.", default="1", of=PPOConfig)] = None
     seeds: Annotated[
         tuple[int, ...] | None,
-        Option(
+        CliOption(
             "Train once with each of these seeds, in OUT/seed-N, and compare the runs.",
             metavar="1..5|1,3,7",
             read=read_seeds,
@@ -150,13 +150,13 @@ class LearningOptions:
     """The settings of the trainer that are changed most often, and the way to all others."""
 
     preset: PresetName = None
-    learning_rate: Annotated[float | None, Option(of=PPOConfig)] = None
-    gamma: Annotated[float | None, Option(of=PPOConfig)] = None
-    ent_coef: Annotated[float | None, Option(of=PPOConfig)] = None
-    num_steps: Annotated[int | None, Option(of=PPOConfig)] = None
+    learning_rate: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    gamma: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    ent_coef: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    num_steps: Annotated[int | None, CliOption(of=PPOConfig)] = None
     relpos_encoding: Annotated[
         RelposEncodingConfig | None,
-        Option(
+        CliOption(
             "Relative positions in attention: features, and the largest distance along each in "
             "cells.",
             name="--relpos",
@@ -166,7 +166,7 @@ class LearningOptions:
     ] = None
     set_train: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, "
             "as TOML writes it. May be repeated. --set-train help lists them.",
             metavar="NAME=VALUE",
@@ -174,7 +174,7 @@ class LearningOptions:
     ] = ()
     config: Annotated[
         str | None,
-        Option(
+        CliOption(
             "Settings from a file, see below; or the run.json of an earlier run.",
             metavar="FILE.toml",
             kind=ConfigOption,
@@ -188,7 +188,7 @@ class TuningOptions(Origin):
 
     stay_close: Annotated[
         float | None,
-        Option(
+        CliOption(
             "With --init-from: weight of the divergence from that network.",
             default="0.2, falling to 0 over the first half",
             of=PPOConfig,
@@ -200,10 +200,10 @@ class TuningOptions(Origin):
 class MachineOptions:
     """Where torch computes, and when its code is compiled."""
 
-    device: Annotated[str | None, Option("Device of torch.", default="cpu", of=PPOConfig)] = None
+    device: Annotated[str | None, CliOption("Device of torch.", default="cpu", of=PPOConfig)] = None
     compile: Annotated[
         str | int | None,
-        Option(
+        CliOption(
             "The first run compiles the network: wait for it, or let a child process do it and "
             "begin in torch, where a seed no longer repeats a run bit for bit; never = all of the "
             "run in torch; STEP = in torch up to that step, which repeats a run whose "
@@ -233,7 +233,7 @@ class Train:
     origin: Annotated[TuningOptions, Section("Fine-tuning")]
     opponents: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "What plays the other seats of a game for several agents, in a share of the "
             "environments; in the rest the agent plays all seats. NAME: self = past selves, "
             "random, a checkpoint or a file *.agent; none = no opponent; FILE.py:CLASS, a bot that "
@@ -248,7 +248,7 @@ class Train:
     evaluation: Annotated[EvaluationPlan, Section("Evaluation and checkpoints")]
     recorders: Annotated[
         tuple[Annotated[str, OneOf(RECORDERS)], ...],
-        Option(
+        CliOption(
             "Record settings and curves there, too. May be repeated.",
             name="--record",
             default="tensorboard, where it is installed",
@@ -257,7 +257,7 @@ class Train:
     ] = ()
     callbacks: Annotated[
         tuple[str, ...],
-        Option(
+        CliOption(
             "A class derived from Callback, which sees the run and can stop it. May be repeated.",
             name="--callback",
             metavar="FILE.py:CLASS",

@@ -126,7 +126,7 @@ class TestCaptureGoal:
             (["--keys", "DOWN", "--tau", "0"], "tau: expected a number above 0, got '0'"),
             (["--keys", "DOWN", "--tau", "near"], "tau: expected a finite number above 0"),
             (["--keys", "DOWN", "--seed", "0"], "seed: expected a number from 1"),
-            (["--keys", "DOWN", "--frames", "0"], "0 is not in the range"),
+            (["--keys", "DOWN", "--frames", "0"], "must be an integer from 1 to .*, got '0'"),
         ],
     )
     def test_one_line_says_what_is_wrong(
