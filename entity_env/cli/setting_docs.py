@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.config import Schedule
+from entity_env.agents.ppo.config import NET_KIND, NETS, Schedule
 from entity_env.core.validation import settings_of
 
 _ARGS: Final = re.compile(r"^Args:\n((?:    .*\n?|\n)*)", re.MULTILINE)
@@ -37,6 +37,9 @@ def settings_table(config: PPOConfig) -> Table:
             shown = str(value).lower() if isinstance(value, bool | NoneType) else str(value)
             if name != "net":
                 table.add_row(f"{prefix}{name}", words, shown, Text(meaning_of(kind, name)))
+    [used] = [name for name, kind in NETS.items() if kind is type(config.net)]
+    words = f"one of {', '.join(NETS)}, each with settings of its own"
+    table.add_row(f"net.{NET_KIND}", words, used, meaning_of(PPOConfig, "net"))
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, strategies as st
 
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.config import NETS
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.cli import main
 from entity_env.cli.app import command_of
@@ -210,6 +213,42 @@ def test_mistakes_in_a_file_are_one_line_that_names_it(
 )
 def test_mistakes_in_options_are_told(tmp_path: Path, args: list[str], words: str) -> None:
     assert words in refused("snake", *args, "--out", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        ("--clip-coef=0.1", "--clip-coef is a setting of the trainer: --set-train clip_coef=VALUE"),
+        ("--no-norm-returns", "--set-train norm_returns=VALUE; --set-train help lists them"),
+        ("--d-model=8", "--set-train net.d_model=VALUE;"),
+        ("--gama=0.9", "No such option"),
+    ],
+)
+def test_a_setting_without_an_option_is_told(option: str, setting: str) -> None:
+    told = refused("snake", option)
+    assert setting in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("game", "net", "rows"),
+    [
+        ("snake", "rogue_net", ["gamma a number from 0 to 1, or a schedule 0.99 Discount of"]),
+        ("cartpole", "mlp", ["gamma a number from 0 to 1, or a schedule 0.995 Discount of"]),
+    ],
+)
+def test_every_setting_is_listed_as_the_game_has_it(
+    monkeypatch: pytest.MonkeyPatch, game: str, net: str, rows: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    result = run(game, "--set-train", "help")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    for row in [*rows, "norm_returns true or false true Whether"]:
+        assert sum(line.startswith(row) for line in lines) == 1, row
+    names = {line.split()[0] for line in lines}
+    kinds = {"net.kind", *(f"net.{each.name}" for each in fields(NETS[net]))}
+    assert {each.name for each in fields(PPOConfig) if each.name != "net"} | kinds <= names
 
 
 def test_a_run_ends_after_its_time_and_says_how_to_go_on(folder: Path) -> None:

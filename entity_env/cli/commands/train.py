@@ -278,6 +278,8 @@ class Train:
         if HELP in self.learning.set_train:
             preset = self._preset(game)
             Console().print(settings_table(PPOConfig(**preset.settings)))
+            if preset.is_fitted:
+                echo("rollouts, gamma and the network also follow what random play of a game shows")
             return
         out = require_text(basics.out or Path("runs", game.name))
         if basics.seeds is None:
