@@ -75,9 +75,11 @@ class _Program(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name; None if there is none, nor one that was meant."""
-        if cmd_name not in COMMANDS and (hint := nearest(cmd_name, COMMANDS)):
+        if cmd_name in COMMANDS:
+            return command_of(cmd_name)
+        if not ctx.resilient_parsing and (hint := nearest(cmd_name, COMMANDS)):
             raise UsageError(f"no command {cmd_name!r}{hint}")
-        return command_of(cmd_name) if cmd_name in COMMANDS else None
+        return None
 
     def main(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401 - as click's
         """Runs a command line and exits the process."""

@@ -64,6 +64,7 @@ from entity_env.errors import CheckpointError, UsageError, shown
 
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
+_WIDTH: Final = 200
 _RECORDS: Final = Section("Curves and replays")
 _EPILOG: Final = """\b
 --config FILE.toml; options and --set-train replace what it says:
@@ -277,7 +278,10 @@ class Train:
         game = load_game(self.game, self.settings.texts).with_transport(self.copies.transport)
         if HELP in self.learning.set_train:
             preset = self._preset(game)
-            Console().print(settings_table(PPOConfig(**preset.settings)))
+            console = Console()
+            if not console.is_terminal:  # a file has no width
+                console.width = _WIDTH
+            console.print(settings_table(PPOConfig(**preset.settings)))
             if preset.is_fitted:
                 echo("rollouts, gamma and the network also follow what random play of a game shows")
             return
