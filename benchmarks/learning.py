@@ -370,12 +370,13 @@ def _game_row(task: str, runs: Sequence[Run]) -> list[str]:
 
 
 def _words(values: Sequence[float]) -> str:
-    """Mean, interquartile mean and its interval; nothing of no values."""
+    """Mean, interquartile mean if it is another, and its interval; nothing of no values."""
     if not values:
         return ""
     found = interquartile_mean([values])
+    means = dict.fromkeys(f"{mean:.4g}" for mean in (statistics.mean(values), found.value))
     bounds = f" [{found.low:.4g}, {found.high:.4g}]" if found.is_known else ""
-    return f"{statistics.mean(values):.4g}; {found.value:.4g}{bounds}"
+    return "; ".join(means) + bounds
 
 
 def _family(task: str) -> Callable[[str, Sequence[Run]], dict[str, float]]:

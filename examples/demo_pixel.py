@@ -29,7 +29,7 @@ def main(
     out: Path = Path("runs/demo-pixel"), steps: int | None = None, limit_s: float = 180
 ) -> None:
     shutil.rmtree(out, ignore_errors=True)  # of the last demo
-    options = {"seed": SEED, "num-threads": 1, "out": out, "max-time": f"{limit_s:g}"}
+    options = {"seed": SEED, "out": out, "max-time": f"{limit_s:g}"}
     if steps is not None:
         options["steps"] = steps
     command("train", "pixel:maze", *(f"--{name}={value}" for name, value in options.items()))

@@ -157,7 +157,8 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
     if largest >= _LARGE_REWARD:
         yield (
             f"{at.place}: the score changes by {largest:g} at once ({at.line}): rewards of about 1 "
-            "are learned best, so divide the score, or train with --norm-returns"
+            "are learned best, so divide the score, or train with "
+            "--set-train norm_returns=true"
         )
     if _changes_at_first_alone(episodes):
         first, second, *_ = episodes[0]

@@ -8,27 +8,44 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any, Final, NoReturn
 
 import click
 
 from entity_env.authoring.game_traceback import notes_of
-from entity_env.cli.commands.capture_goal import capture_goal
-from entity_env.cli.commands.clone import clone, dataset
-from entity_env.cli.commands.eval import evaluate
-from entity_env.cli.commands.info import bench, check, doctor, list_games
-from entity_env.cli.commands.play import play
-from entity_env.cli.commands.replay import draw, record, replay, verify
-from entity_env.cli.commands.reproduce import reproduce
-from entity_env.cli.commands.runs import export, list_runs, report
-from entity_env.cli.commands.sweep import sweep
-from entity_env.cli.commands.train import train
-from entity_env.cli.commands.watch import watch
+from entity_env.authoring.load_module import nearest
+from entity_env.cli.command import CommandParser, parser_of
 from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import AGAIN, GameFailed
-from entity_env.errors import EntityEnvError, TrainingDivergedError
+from entity_env.errors import EntityEnvError, TrainingDivergedError, UsageError
 from entity_env.interrupts import INTERRUPTED, interruptible
 
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "bench": ("info", "Bench"),
+    "capture-goal": ("capture_goal", "CaptureGoal"),
+    "check": ("info", "Check"),
+    "clone": ("clone", "Clone"),
+    "dataset": ("clone", "WriteDataset"),
+    "doctor": ("info", "Doctor"),
+    "draw": ("replay", "Draw"),
+    "eval": ("eval", "Evaluate"),
+    "export": ("runs", "Export"),
+    "games": ("info", "ListGames"),
+    "play": ("play", "Play"),
+    "record": ("replay", "RecordEpisode"),
+    "replay": ("replay", "ShowReplay"),
+    "report": ("runs", "Report"),
+    "reproduce": ("reproduce", "Reproduce"),
+    "runs": ("runs", "ListRuns"),
+    "sweep": ("sweep", "SweepCommand"),
+    "train": ("train", "Train"),
+    "verify": ("replay", "Verify"),
+    "watch": ("watch", "Watch"),
+}
+"""Module in `commands` and class of each command, which is imported when it is asked for."""
 _COPY: Final = re.compile(r"in (env|worker) \d")
 _FAILED, _MISUSED = 1, 2
 
@@ -51,6 +68,18 @@ class _Program(click.Group):
 
     Failures of the machine have exit code 1: an unreadable file, a full disk, no memory.
     """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name; None if there is none, nor one that was meant."""
+        if cmd_name in COMMANDS:
+            return command_of(cmd_name)
+        if not ctx.resilient_parsing and (hint := nearest(cmd_name, COMMANDS)):
+            raise UsageError(f"no command {cmd_name!r}{hint}")
+        return None
 
     def main(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401 - as click's
         """Runs a command line and exits the process."""
@@ -83,6 +112,13 @@ class _Program(click.Group):
             return _refuse(f"{error.strerror or error}{place}{_notes(error)}", _FAILED)
         except MemoryError as error:
             return _refuse(f"there is not enough memory: {error}", _FAILED)
+
+
+@cache
+def command_of(name: str) -> CommandParser:
+    """The parser of a command's line."""
+    module, command = COMMANDS[name]
+    return parser_of(getattr(import_module(f"entity_env.cli.commands.{module}"), command), name)
 
 
 @click.group(
@@ -123,12 +159,3 @@ def _drop_output() -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, sys.stdout.fileno())
             os.close(null)
-
-
-for command in (
-    *(list_games, play, train, reproduce, sweep, evaluate, export),
-    *(record, replay, verify, draw, dataset, clone),
-    *(list_runs, report, watch),
-    *(check, bench, capture_goal, doctor),
-):
-    main.add_command(command)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import click
+from typing import TYPE_CHECKING, Annotated, Final
 
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
 from entity_env.agents.against import has_bots
@@ -16,6 +15,7 @@ from entity_env.agents.ppo.tracking.rewards import MeanReward
 from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
 from entity_env.authoring.game import Game
+from entity_env.cli.command import CliOption
 from entity_env.cli.load_game import (
     AgentLoader,
     is_batch,
@@ -23,7 +23,8 @@ from entity_env.cli.load_game import (
     load_player,
     make_vec_env,
 )
-from entity_env.cli.options import COUNT, FiniteFloat, WholeRange
+from entity_env.cli.options import Count, Number
+from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.vec import VecEnv
 from entity_env.vec.evaluation.evaluator import GREEDY, Evaluator
@@ -37,38 +38,67 @@ if TYPE_CHECKING:
 _EPISODES: Final = 20
 _MANY_CUT: Final = 0.5
 """Share of episodes that are cut, from which play goes round in circles."""
-_STEPS: Final = WholeRange(min=0, max=10**15)
 
 
-class EvaluationPlan(NamedTuple):
-    """What the command line asks for: see `evaluation_options`; None where it does not say."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """Evaluations and checkpoints along a run, as options; None = as the help says."""
 
-    eval_episodes: int | None = None
-    eval_interval: int | None = None
-    eval_opponent: str | None = None
-    stop_at: float | None = None
-    keep_checkpoints: int | None = None
+    eval_episodes: Annotated[
+        Count | None,
+        CliOption(
+            "Episodes of an evaluation, always from the same starts, played greedily.",
+            default=str(_EPISODES),
+        ),
+    ] = None
+    eval_interval: Annotated[
+        Number | None,
+        CliOption(
+            "Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none.",
+            metavar="STEPS",
+            default="20 times in a run; 10 times, with fewer episodes, if that took over 5 % of it",
+        ),
+    ] = None
+    eval_opponent: Annotated[
+        str | None,
+        CliOption(
+            "In games for several agents: who has the other seats in evaluations, as for --agent "
+            "of eval.",
+            metavar="AGENT",
+            default="random",
+        ),
+    ] = None
+    stop_at: Annotated[
+        float | None,
+        CliOption(
+            "End the run when an evaluation has reached this mean reward; it goes on by --resume "
+            "with another one.",
+            metavar="REWARD",
+        ),
+    ] = None
+    keep_checkpoints: Annotated[
+        int | None,
+        Range(1, 10**6),
+        CliOption(
+            "Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of "
+            "different strength.",
+            metavar="N",
+        ),
+    ] = None
 
-    @classmethod
-    def of(cls, options: dict[str, Any], game: Game) -> EvaluationPlan:
-        """What the command's options ask for, which are taken out.
-
-        Raises:
-            UsageError: options that do not go together, or an opponent that cannot play.
-        """
-        plan = cls(**{name: options.pop(name) for name in cls._fields})
+    def require(self, game: Game) -> None:
+        """Raises a `UsageError` for options that do not go together, or a wrong opponent."""
         wants = {
-            "--eval-episodes": plan.eval_episodes,
-            "--eval-opponent": plan.eval_opponent,
-            "--stop-at": plan.stop_at,
+            "--eval-episodes": self.eval_episodes,
+            "--eval-opponent": self.eval_opponent,
+            "--stop-at": self.stop_at,
         }
         given = [name for name, value in wants.items() if value is not None]
-        if plan.eval_interval == 0 and given:
+        if self.eval_interval == 0 and given:
             raise UsageError(f"{given[0]} needs evaluations, and --eval-interval 0 turns them off")
-        if plan.eval_opponent is not None and game.num_agents == 1:
+        if self.eval_opponent is not None and game.num_agents == 1:
             raise UsageError(f"{game.name} is for 1 agent: leave out --eval-opponent")
-        plan._setting(game)
-        return plan
+        self._setting(game)
 
     def _setting(self, game: Game) -> tuple[Game, Callable[[int], Agent]]:
         """The game to play, and what makes the opponent; bots are part of the game."""
@@ -126,48 +156,6 @@ def _make_disabled(
     num_envs: int,
 ) -> VecEnv:
     return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, autoreset="disabled")
-
-
-_OPTIONS: Final = (
-    click.option(
-        "--eval-episodes",
-        type=COUNT,
-        help="Episodes of an evaluation, always from the same starts, played greedily.  "
-        f"[default: {_EPISODES}]",
-    ),
-    click.option(
-        "--eval-interval",
-        type=_STEPS,
-        metavar="STEPS",
-        help="Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none.  "
-        "[default: 20 times in a run; 10 times, with fewer episodes, if that took over 5 % of it]",
-    ),
-    click.option(
-        "--eval-opponent",
-        metavar="AGENT",
-        help="In games for several agents: who has the other seats in evaluations, as for --agent "
-        "of eval.  [default: random]",
-    ),
-    click.option(
-        "--stop-at",
-        type=FiniteFloat(),
-        metavar="REWARD",
-        help="End the run when an evaluation has reached this mean reward; it goes on by --resume "
-        "with another one.",
-    ),
-    click.option(
-        "--keep-checkpoints",
-        type=WholeRange(1, 10**6),
-        metavar="N",
-        help="Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of "
-        "different strength.",
-    ),
-)
-
-
-def evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of an `EvaluationPlan`."""
-    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 
 def evaluation_lines(run: TrainingRun, step: int) -> list[str]:

@@ -102,10 +102,11 @@ def episode_named(context: click.Context) -> Iterator[None]:
         text = "\n".join([str(error), *notes_of(error)])
         root = context.find_root().command
         place = _PLACE.search(text)
-        if place is not None and isinstance(root, click.Group):
+        play = root.get_command(context, "play") if isinstance(root, click.Group) else None
+        if place is not None and play is not None:
             seed, seats = place[1] or place[2], re.search(f"^{SEATS}(.*)$", text, re.MULTILINE)
             given = {"agents": shlex.split(seats[1])} if seats is not None else {}
-            words = _words(click.Context(root.commands["play"]), {**context.params, **given})
+            words = _words(click.Context(play), {**context.params, **given})
             command = shlex.join(["entity-env", "play", *words, "--episode-seed", seed])
             error.add_note(f"{AGAIN}{command}")
         raise

@@ -37,15 +37,13 @@ class Seats(NamedTuple):
     pooled: Mapping[str, float]
 
 
-def take_opponents(game: Game, options: dict[str, object], resumed: Path | None) -> Seats:
-    """The opponents of `--opponent`, which is taken out of the options.
+def seats_of(game: Game, given: Sequence[str], resumed: Path | None) -> Seats:
+    """The opponents of `--opponent`.
 
     Raises:
         UsageError: as `opponent_shares` and `against_bots`.
     """
-    given = options.pop("opponents", ())
-    names = given if isinstance(given, tuple) else ()
-    shares = opponent_shares(game, names, resumed)
+    shares = opponent_shares(game, given, resumed)
     game, pooled = against_bots(game, shares)
     return Seats(game, shares, pooled)
 

@@ -2,66 +2,303 @@
 
 from __future__ import annotations
 
-import math
-import re
 import secrets
 import tempfile
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from decimal import Decimal
-from functools import partial, wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, SupportsFloat, SupportsIndex, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias
 
 import click
 
+from entity_env.agents.ppo.presets import PRESETS
 from entity_env.authoring.game import Transport
-from entity_env.cli.game_errors import episode_named
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.load_game import AgentLoader
-from entity_env.core.validation import num_cores
+from entity_env.core.validation import OneOf, Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 from entity_env.vec.options import OnError
 
-_Command: TypeAlias = Callable[..., Any]
 _GIB: Final = 1 << 30
+Count: TypeAlias = Annotated[int, Range(1, 10**9)]
+Number: TypeAlias = Annotated[int, Range(0, 10**15)]
+SeedNumber: TypeAlias = Annotated[int, Range(0, 2**63 - 1)]
+"""Seeds that torch, numpy and the generators of games all accept."""
+Envs: TypeAlias = Annotated[int, Range(1, 10**6)]
+Workers: TypeAlias = Annotated[int, Range(0, 1024)]
+Steps: TypeAlias = Annotated[int, Range(1, 10**15)]
+Seconds: TypeAlias = Annotated[float, Range(0, 10**6, is_above=True)]
+FrameRate: TypeAlias = Annotated[float, Range(0.001)]
+Folder: TypeAlias = Annotated[Path, click.Path(file_okay=False, path_type=Path)]
+File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 
 
-class FiniteFloat(click.types.FloatParamType):
-    """A finite number; click's own floats may be NaN or infinite."""
+# ------------------------------------------------------------------ single options
 
-    def convert(
-        self,
-        value: SupportsFloat | SupportsIndex,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{number} is not a finite number.", param, ctx)
-        return number
+StepTimeout: TypeAlias = Annotated[
+    float | None,
+    Range(0, 10**6),
+    CliOption(
+        "Time a game may take between two actions before it counts as hanging; 0 = no limit. "
+        "Without workers only games that hang in Python code can be stopped.",
+        name="--step-timeout",
+        metavar="SECONDS",
+        make=lambda seconds: seconds or None,
+    ),
+]
+OnErrorChoice: TypeAlias = Annotated[
+    OnError,
+    CliOption(
+        "When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
+        "and count the failed one as truncated.",
+        name="--on-error",
+    ),
+]
+TransportChoice: TypeAlias = Annotated[
+    Transport | None,
+    CliOption(
+        "How copies of the game wait for their actions: greenlet, all in one thread, or thread, "
+        "each in one of its own, for games that run an event loop (asyncio).",
+        default="that of the game",
+    ),
+]
+Failures: TypeAlias = Annotated[
+    Folder | None,
+    CliOption("Folder for replays of episodes that raise, hang or die.", metavar="FOLDER"),
+]
+RayAddress: TypeAlias = Annotated[
+    str | None,
+    CliOption(
+        "Run on a Ray cluster: auto (the one of this machine, or a new one), local, HOST:PORT or "
+        "ray://HOST:PORT.",
+        name="--ray",
+        metavar="ADDRESS",
+    ),
+]
+Jobs: TypeAlias = Annotated[
+    int | None,
+    Range(1, 1024),
+    CliOption(
+        "Training runs at once, each in a process.",
+        name="--jobs",
+        metavar="N",
+        default="one per core",
+    ),
+]
+Clock: TypeAlias = Annotated[
+    Seconds | None,
+    CliOption(
+        "Time of a person for each decision after the first of an episode; then it is the choice "
+        "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
+        "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
+        "before.",
+        name="--clock",
+        metavar="SECONDS",
+    ),
+]
+RunSeed: TypeAlias = Annotated[
+    SeedNumber, CliOption("Seed of the run, and of the agents.", name="--seed")
+]
+PresetName: TypeAlias = Annotated[
+    str | None,
+    OneOf(PRESETS),
+    CliOption("Defaults for a kind of environment.", default="the one that suits the game"),
+]
+LookName: TypeAlias = Annotated[
+    str | None, CliOption("Draw it by this look.", metavar="FILE.py|MODULE:NAME")
+]
+IsOpened: TypeAlias = Annotated[
+    bool,
+    CliOption(
+        "Open the browser, if there is a screen; the address is printed in any case.",
+        name="--open/--no-open",
+    ),
+]
 
 
-class FiniteRange(FiniteFloat, click.FloatRange):
-    """A finite number within bounds."""
+def any_seed() -> int:
+    """A seed drawn by the command line, so that what is said after a failure names it."""
+    return secrets.randbelow(2**31)
 
-    name = "float"
+
+# ------------------------------------------------------------------ groups of options
 
 
-class WholeRange(click.IntRange):
-    """A whole number within bounds, also one such as 1e6."""
+@dataclass(frozen=True, kw_only=True)
+class GameSettings:
+    """Settings of a game: --set, and an option per setting that is a file."""
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d\d?", value.strip()):
-            number = Decimal(value)
-            value = int(number) if number == int(number) else value
-        try:
-            whole = int(value)  # type: ignore[call-overload]  # click gives a text, or a default
-        except ValueError:
-            self.fail(f"{value!r} is not a whole number, such as 1000 or 1e6.", param, ctx)
-        return super().convert(whole, param, ctx)
+    rom: Annotated[
+        str | None,
+        CliOption(
+            "For pixel: the program that the machine runs; the same as --set rom=FILE.",
+            metavar="FILE",
+        ),
+    ] = None
+    goal: Annotated[
+        str | None,
+        CliOption(
+            "For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR.",
+            metavar="DIR",
+        ),
+    ] = None
+    quirks: Annotated[
+        str | None,
+        CliOption(
+            "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME.", metavar="NAME"
+        ),
+    ] = None
+    settings: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "A setting of the game, such as board_size=6. May be repeated.",
+            name="--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of them, as `--set` takes them; later ones count."""
+        named = {"rom": self.rom, "goal": self.goal, "quirks": self.quirks}
+        given = (f"{name}={value}" for name, value in named.items() if value is not None)
+        return (*given, *self.settings)
+
+    @property
+    def words(self) -> list[str]:
+        """The options that give these settings."""
+        return [word for text in self.texts for word in ("--set", text)]
+
+
+GameName: TypeAlias = Annotated[str, Argument("GAME")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentOptions:
+    """Which agents play, and how."""
+
+    agents: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or "
+            "an exported *.agent. In a game for several agents, repeat the option, once per agent; "
+            "agents that are not given are random.",
+            name="--agent",
+            metavar="AGENT",
+        ),
+    ] = ()
+    greedy: Annotated[
+        bool, CliOption("Trained agents take the most probable action instead of sampling.")
+    ] = False
+    temperature: Annotated[
+        float,
+        Range(0, is_above=True),
+        CliOption(
+            "How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy."
+        ),
+    ] = 1.0
+    adapt: Annotated[
+        bool,
+        CliOption(
+            "Trained agents also play a game that has more entities and features than the one they "
+            "were trained on; they ignore the additions."
+        ),
+    ] = False
+    rename: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "What the game calls an entity, feature, action or choice that trained agents know by "
+            "another name. May be repeated.",
+            metavar="THEIRS=OURS",
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        for pair in self.rename:
+            theirs, _, ours = pair.partition("=")
+            if not (theirs and ours):
+                raise UsageError(f"--rename needs THEIRS=OURS, got {pair!r}")
+
+    @property
+    def load(self) -> AgentLoader:
+        """What loads agents by name."""
+        names = dict(pair.split("=", 1) for pair in self.rename)
+        return AgentLoader(self.greedy, self.temperature, self.adapt, names or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions:
+    """The environments of a run."""
+
+    num_envs: Annotated[
+        Envs | None,
+        CliOption("Number of environments.", default="what suits the game and the steps"),
+    ] = None
+    num_workers: Annotated[
+        Workers | None,
+        CliOption(
+            "Number of worker processes; 0 = none.",
+            default="one per core; 0 for batch environments",
+        ),
+    ] = None
+    step_timeout_s: StepTimeout = 30
+    on_error: OnErrorChoice = "raise"
+    transport: TransportChoice = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """Limits of playing a replay again."""
+
+    timeout_s: Annotated[
+        Seconds,
+        CliOption(
+            "Time that playing a file again may take; of a report, all its replays together.",
+            name="--timeout",
+            metavar="SECONDS",
+        ),
+    ] = PLAY_LIMITS.timeout_s or 0
+    max_gib: Annotated[
+        Seconds,
+        CliOption(
+            "Memory that playing a file again may take, on Linux.",
+            name="--max-memory",
+            metavar="GIB",
+        ),
+    ] = (PLAY_LIMITS.max_memory or 0) / _GIB
+    step_timeout_s: StepTimeout = 30
+
+    @property
+    def limits(self) -> PlayLimits:
+        """The limits, as they are checked."""
+        memory = int(self.max_gib * _GIB)
+        return PlayLimits(self.timeout_s, self.step_timeout_s, memory, None)
+
+
+_MAX_SHOWN: Final = CliOption(
+    "Entities and their features that one replay may show, in all its decisions together.",
+    metavar="N",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingLimits(LimitOptions):
+    """Limits of commands that draw replays."""
+
+    max_shown: Annotated[Count, _MAX_SHOWN] = PLAY_LIMITS.max_shown or 1
+
+    @property
+    def limits(self) -> PlayLimits:
+        """The limits, as they are checked."""
+        return super().limits._replace(max_shown=self.max_shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingLimits(DrawingLimits):
+    """Limits of commands that read replays, which takes a tenth of the time."""
+
+    max_shown: Annotated[Count, _MAX_SHOWN] = 100_000_000
 
 
 def require_writable(folder: Path, option: str = "--out") -> None:
@@ -81,242 +318,6 @@ def require_writable(folder: Path, option: str = "--out") -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot write to {folder}: {reason}; choose another {option}") from error
-
-
-SEED: Final = WholeRange(min=0, max=2**63 - 1)
-"""Seeds that torch, numpy and the generators of games all accept."""
-COUNT: Final = WholeRange(min=1, max=10**9)
-ENVS: Final = WholeRange(min=1, max=10**6)
-WORKERS: Final = WholeRange(min=0, max=1024)
-
-
-def game_argument(command: _Command) -> _Command:
-    """Adds GAME; errors of its episodes say how to begin them again."""
-
-    @wraps(command)
-    def with_episode_named(**options: object) -> object:
-        with episode_named(click.get_current_context()):
-            return command(**options)
-
-    return click.argument("game", metavar="GAME")(with_episode_named)
-
-
-_NAMED_SETTINGS: Final = {
-    "rom": ("FILE", "For pixel: the program that the machine runs; the same as --set rom=FILE."),
-    "goal": ("DIR", "For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR."),
-    "quirks": ("NAME", "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME."),
-}
-
-
-def set_option(command: _Command) -> _Command:
-    """Adds --set, and an option per file setting; the command gets all of them as `settings`."""
-
-    @wraps(command)
-    def with_settings(settings: Sequence[str], **options: object) -> object:
-        named = {name: options.pop(name) for name in _NAMED_SETTINGS}
-        given = (f"{name}={value}" for name, value in named.items() if value is not None)
-        return command(settings=(*given, *settings), **options)
-
-    decorated = click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of the game, such as board_size=6. May be repeated.",
-    )(with_settings)
-    for name, (metavar, text) in reversed(_NAMED_SETTINGS.items()):
-        decorated = click.option(f"--{name}", metavar=metavar, help=text)(decorated)
-    return decorated
-
-
-step_timeout_option = click.option(
-    "--step-timeout",
-    "step_timeout_s",
-    type=FiniteRange(min=0, max=1e6),
-    default=30,
-    metavar="SECONDS",
-    callback=lambda context, parameter, value: value or None,
-    help="Time a game may take between two actions before it counts as hanging; 0 = no limit. "
-    "Without workers only games that hang in Python code can be stopped.",
-)
-
-
-def limit_options(command: _Command, *, max_shown: int | None = None) -> _Command:
-    """Adds the limits of playing a replay again; the command gets them as `limits`.
-
-    With `max_shown` also a limit of what a replay shows, whose default that is.
-    """
-
-    @click.option(
-        "--timeout",
-        "timeout_s",
-        type=FiniteRange(min=0, min_open=True, max=1e6),
-        default=PLAY_LIMITS.timeout_s,
-        metavar="SECONDS",
-        help="Time that playing a file again may take; of a report, all its replays together.",
-    )
-    @click.option(
-        "--max-memory",
-        "max_gib",
-        type=FiniteRange(min=0, min_open=True, max=1e6),
-        default=(PLAY_LIMITS.max_memory or 0) / _GIB,
-        metavar="GIB",
-        help="Memory that playing a file again may take, on Linux.",
-    )
-    @step_timeout_option
-    @wraps(command)
-    def with_limits(
-        *,
-        timeout_s: float,
-        max_gib: float,
-        step_timeout_s: float | None,
-        max_shown: int | None = None,
-        **options: object,
-    ) -> object:
-        limits = PlayLimits(timeout_s, step_timeout_s, int(max_gib * _GIB), max_shown)
-        return command(limits=limits, **options)
-
-    if max_shown is None:
-        return with_limits
-    return click.option(
-        "--max-shown",
-        type=WholeRange(min=1),
-        default=max_shown,
-        show_default=f"{max_shown:,}",
-        metavar="N",
-        help="Entities and their features that one replay may show, in all its decisions together.",
-    )(with_limits)
-
-
-drawing_limit_options = partial(limit_options, max_shown=PLAY_LIMITS.max_shown)
-"""As `limit_options`, for commands that draw replays."""
-
-reading_limit_options = partial(limit_options, max_shown=100_000_000)
-"""As `limit_options`, for commands that read replays, which takes a tenth of the time."""
-
-
-def agent_options(command: _Command) -> _Command:
-    """Adds the options that say which agents play and how; the command gets `agents` and `load`."""
-
-    @click.option(
-        "--agent",
-        "agents",
-        multiple=True,
-        metavar="AGENT",
-        help="random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or "
-        "an exported *.agent. In a game for several agents, repeat the option, once per agent; "
-        "agents that are not given are random.",
-    )
-    @click.option(
-        "--greedy",
-        is_flag=True,
-        help="Trained agents take the most probable action instead of sampling.",
-    )
-    @click.option(
-        "--temperature",
-        type=FiniteRange(min=0, min_open=True),
-        default=1.0,
-        help="How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy.",
-    )
-    @click.option(
-        "--adapt",
-        is_flag=True,
-        help="Trained agents also play a game that has more entities and features than the one "
-        "they were trained on; they ignore the additions.",
-    )
-    @click.option(
-        "--rename",
-        multiple=True,
-        metavar="THEIRS=OURS",
-        help="What the game calls an entity, feature, action or choice that trained agents know by "
-        "another name. May be repeated.",
-    )
-    @wraps(command)
-    def with_loader(
-        *,
-        greedy: bool,
-        temperature: float,
-        adapt: bool,
-        rename: Sequence[str],
-        **options: object,
-    ) -> object:
-        pairs = [pair.partition("=") for pair in rename]
-        for pair, (theirs, _, ours) in zip(rename, pairs, strict=True):
-            if not (theirs and ours):
-                raise UsageError(f"--rename needs THEIRS=OURS, got {pair!r}")
-        names = {theirs: ours for theirs, _, ours in pairs} or None
-        return command(load=AgentLoader(greedy, temperature, adapt, names), **options)
-
-    return with_loader
-
-
-on_error_option = click.option(
-    "--on-error",
-    type=click.Choice(get_args(OnError)),
-    default="raise",
-    help="When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
-    "and count the failed one as truncated.",
-)
-
-transport_option = click.option(
-    "--transport",
-    type=click.Choice(get_args(Transport)),
-    help="How copies of the game wait for their actions: greenlet, all in one thread, or thread, "
-    "each in one of its own, for games that run an event loop (asyncio).  [default: that of the "
-    "game]",
-)
-
-failures_option = click.option(
-    "--failures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Folder for replays of episodes that raise, hang or die.",
-)
-
-ray_option = click.option(
-    "--ray",
-    "address",
-    metavar="ADDRESS",
-    help="Run on a Ray cluster: auto (the one of this machine, or a new one), local, HOST:PORT or "
-    "ray://HOST:PORT.",
-)
-
-jobs_option = click.option(
-    "--jobs",
-    "num_jobs",
-    type=WholeRange(min=1, max=1024),
-    metavar="N",
-    help="Training runs at once, each in a process.  [default: one per core]",
-)
-
-clock_option = click.option(
-    "--clock",
-    "clock_s",
-    type=FiniteRange(min=0, min_open=True, max=1e6),
-    metavar="SECONDS",
-    help="Time of a person for each decision after the first of an episode; then it is the choice "
-    "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
-    "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
-    "before.",
-)
-
-# Drawn by click, so that what is said after a failure names it.
-run_seed_option = click.option(
-    "--seed",
-    type=SEED,
-    default=lambda: secrets.randbelow(2**31),
-    show_default="random",
-    help="Seed of the run, and of the agents.",
-)
-
-look_option = click.option("--look", metavar="FILE.py|MODULE:NAME", help="Draw it by this look.")
-
-open_option = click.option(
-    "--open/--no-open",
-    "is_opened",
-    default=True,
-    help="Open the browser, if there is a screen; the address is printed in any case.",
-)
 
 
 def default_workers(num_envs: int, num_ranks: int = 1) -> int:

@@ -24,13 +24,14 @@ from entity_env.agents.ppo.tracking.settings_file import (
 )
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.authoring.load_module import split_file_name
+from entity_env.cli.command import CommandParser, SectionOption
 from entity_env.cli.load_game import game_code, load_game, nearest, setting_names
 from entity_env.cli.named import Name, may_name, remember
 from entity_env.errors import UsageError, shown
 
 _Text: TypeAlias = str | list[str]
 
-_TRAINER: Final = {"steps", *(each.name for each in fields(PPOConfig))}
+_TRAINER: Final = {each.name for each in fields(PPOConfig)}
 _NET: Final = {each.name for each in fields(RogueNetConfig)}
 _BEGINS: Final = {"init_from", "adapt"}
 """Options of the begin of a run: one that goes on has its network."""
@@ -40,6 +41,9 @@ _OF_THE_CALL: Final = {
 """Options that a run does not go on with."""
 _SET: Final = "set"
 _TYPED: Final = "entity_env.typed"
+_GIVEN: Final = "entity_env.given"
+HELP: Final = "help"
+"""What --set-train takes in place of a setting."""
 _TABLES: Final = ("net", "game", "run")
 _WRITTEN: Final = ("out", "failures")
 """Folders that a run writes."""
@@ -131,49 +135,88 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class RunCommand(click.Command):
+class ConfigOption(SectionOption):
+    """--config, which is read first: its file gives what other options have where none is typed."""
+
+    def __init__(self, *args: Any, **attrs: Any) -> None:  # noqa: ANN401 - as click's
+        super().__init__(*args, **attrs, is_eager=True)
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Reads the file, and the run that goes on, see click."""
+        if not ctx.resilient_parsing and not opts.get("help"):
+            _take_defaults(ctx, opts)
+        return super().handle_parse_result(ctx, opts, args)
+
+
+class RunParser(CommandParser):
     """A command whose options may also come from a file, and from the run that it resumes.
 
-    The command gets what they say as the argument `given`.
+    What they say is in the `meta` of its context, see `given_settings`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        typed, *_ = self.make_parser(ctx).parse_args(args=list(args))
-        if ctx.resilient_parsing or typed.get("help"):
-            return super().parse_args(ctx, args)
-        by_param = {param.name: _public_name(param) for param in self.params if param.name}
-        texts = {
-            by_param[name]: value
-            for name, value in typed.items()
-            if name in by_param and isinstance(value, str | list | bool)
-        }
-        repeated = {by_param[p.name] for p in self.params if p.name and _is_repeated(p)}
-        kinds = {by_param[p.name]: p.type for p in self.params if p.name}
-        given = _collect(texts, {option: name for name, option in by_param.items()}, repeated)
-        _require_named(given, texts, kinds)
-        ctx.default_map = {
-            **(ctx.default_map or {}),
-            **{
-                name: given.options[option]
-                for name, option in by_param.items()
-                if option in given.sources
-            },
-        }
+        """Parses the command line, see click."""
         try:
             rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if setting := _setting_of(error.option_name):
+                raise UsageError(
+                    f"{error.option_name} is a setting of the trainer: --set-train {setting}=VALUE"
+                    "; --set-train help lists them"
+                ) from error
+            raise
         except click.BadParameter as error:
-            name = by_param.get(error.param.name or "", "") if error.param is not None else ""
-            if source := given.sources.get(name):
+            name = _public_name(error.param) if error.param is not None else ""
+            given = ctx.meta.get(_GIVEN)
+            if given is not None and (source := given.sources.get(name)):
                 raise UsageError(f"{source}: {name}: {error.message}") from error
             raise
-        ctx.params["settings"] = tuple(given.options.get(_SET, ()))  # also those of files
-        ctx.params["given"] = given
-        ctx.meta[_TYPED] = typed
+        if _GIVEN in ctx.meta:
+            settings = given_settings(ctx).options.get(_SET, ())  # also those of files
+            ctx.params["settings"] = tuple(settings)
         return rest
 
 
+def _setting_of(option: str) -> str:
+    """The setting that a text such as --clip-coef names; "" if it names none."""
+    name = option.lstrip("-").replace("-", "_")
+    for each in (name, name.removeprefix("no_"), f"{name}_encoding"):
+        if each in _TRAINER:
+            return each
+        if each in _NET:
+            return f"net.{each}"
+    return ""
+
+
+def given_settings(context: click.Context) -> GivenSettings:
+    """What the command line, a file and an earlier run say."""
+    found: GivenSettings = context.meta[_GIVEN]
+    return found
+
+
+def _take_defaults(ctx: click.Context, typed: Mapping[str, Any]) -> None:
+    """Reads what is not typed, which then are defaults of the options."""
+    by_param = {param.name: _public_name(param) for param in ctx.command.params if param.name}
+    texts = {
+        by_param[name]: value
+        for name, value in typed.items()
+        if name in by_param and isinstance(value, str | list | bool)
+    }
+    repeated = {_public_name(param) for param in ctx.command.params if _is_repeated(param)}
+    kinds = {_public_name(param): param.type for param in ctx.command.params}
+    given = _collect(texts, {option: name for name, option in by_param.items()}, repeated)
+    _require_named(given, texts, kinds)
+    defaults = {
+        name: given.options[option] for name, option in by_param.items() if option in given.sources
+    }
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+    ctx.meta.update({_TYPED: dict(typed), _GIVEN: given})
+
+
 def typed_words(context: click.Context, without: Collection[str]) -> list[str]:
-    """The words of a `RunCommand` that were typed, without some parameters."""
+    """The words of a `RunParser` that were typed, without some parameters."""
     words, arguments = [], ["--"]
     for param in context.command.params:
         if param.name not in context.meta[_TYPED] or param.name in without:
@@ -230,7 +273,8 @@ def _collect(
         given.trainer.append((str(path), file.trainer))
         found.append((str(path), file.run))
     for text in typed.get("set_train", ()):
-        given.trainer.append((f"--set-train {text}", parse_setting_text(text)))
+        if text != HELP:
+            given.trainer.append((f"--set-train {text}", parse_setting_text(text)))
     own = _own(params) | {_SET}
     settings: dict[str, str] = {}
     for source, options in found:
@@ -298,8 +342,7 @@ def _require_places(path: Path, file: SettingsFile, params: Mapping[str, str]) -
         if setting in _NET:
             raise UsageError(f"{path}: in [run]: {name} belongs in the table [net], as {setting}")
         if setting in _TRAINER:
-            right = "total_steps" if setting == "steps" else setting
-            raise UsageError(f"{path}: in [run]: {name} belongs before the tables, as {right}")
+            raise UsageError(f"{path}: in [run]: {name} belongs before the tables, as {setting}")
         hint = nearest(option, options) or f"; there are {', '.join(sorted(options))}"
         raise UsageError(f"{path}: there is no option {name!r} in [run]{hint}")
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.ppo.config import RESTARTS, values_of
@@ -29,6 +29,7 @@ from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, split_file_name
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
@@ -36,7 +37,8 @@ from entity_env.cli.game_errors import game_errors, load_error
 from entity_env.cli.load_game import NAMED, has_self_play, is_batch, make_training_env, nearest
 from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
-from entity_env.cli.options import default_workers
+from entity_env.cli.options import CopyOptions, Failures, RayAddress, Steps, default_workers
+from entity_env.core.validation import Range
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
 from entity_env.games.azul import AzulTables, azul
@@ -161,35 +163,81 @@ class Launched(NamedTuple):
         return num_envs // self.size + (self.rank < num_envs % self.size)
 
 
-class ReplayOptions(NamedTuple):
-    """What --keep, --failures and --replays say."""
-
-    keep: tuple[str, ...] | None
-    failures: Path | None
-    moments: int
-
-
-class RunEnd(NamedTuple):
-    """Where a run ends, if that is before the last step of its schedules.
-
-    Args:
-        until: the step after which it ends.
-        time_of: another run, which had `max_train_time_s`: its schedules are followed.
-    """
-
-    until: int | None = None
-    time_of: Path | None = None
+def _kept_names(text: str) -> tuple[str, ...]:
+    """Names of what to keep: `best,failed`; `none`."""
+    names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
+    for name in names:
+        if name not in KEPT:
+            raise ValueError(f"{name!r} is none of {', '.join(KEPT)}")
+    return names
 
 
-class RayOptions(NamedTuple):
-    """What --ray and its options say."""
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """The replays that a run keeps."""
 
-    address: str | None
-    num_learners: int | None
-    max_failures: int | None
+    keep: Annotated[
+        tuple[str, ...] | None,
+        CliOption(
+            "Replays to keep: the best and the worst episode in OUT/replays, failed ones in "
+            "--failures, OUT/failures if it is not given; none = none of them.",
+            metavar="best,worst,failed",
+            default="all that the game allows",
+            read=_kept_names,
+        ),
+    ] = None
+    failures: Failures = None
+    moments: Annotated[
+        int,
+        Range(0, 10**6),
+        CliOption(
+            "Number of moments of the run at which an evaluation episode is played, always from "
+            "the same start, and kept in OUT/replays.",
+            name="--replays",
+        ),
+    ] = 0
 
-    def require_address(self) -> None:
-        """Refuses options of Ray without it."""
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """Where a run ends, if that is before the last step of its schedules."""
+
+    until: Annotated[
+        Steps | None,
+        CliOption(
+            "End after the update that reaches this step; what changes over the run follows "
+            "--steps.",
+            metavar="STEP",
+        ),
+    ] = None
+    time_of: Annotated[
+        Path | None,
+        CliOption(
+            "Follow the time that a run with --max-time took, update by update, as reproduce does.",
+            metavar="RUN",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    """A Ray cluster to train on."""
+
+    address: RayAddress = None
+    num_learners: Annotated[
+        int | None,
+        Range(1, 10**5),
+        CliOption(
+            "With --ray: processes that learn together, each with a share of the environments."
+        ),
+    ] = None
+    max_failures: Annotated[
+        int | None,
+        Range(0, 10**6),
+        CliOption("With --ray: how often they start again from the last checkpoint when one died."),
+    ] = None
+
+    def __post_init__(self) -> None:
         if self.address is None and (self.num_learners or self.max_failures):
             raise UsageError(
                 "--num-learners and --max-failures are of --ray: name a cluster, or auto"
@@ -206,7 +254,7 @@ class KeptReplays(NamedTuple):
     @classmethod
     def of(cls, game: Game, out: Path, options: ReplayOptions) -> KeptReplays:
         """What the options ask for; all that can be kept by default."""
-        keep, failures, moments = options
+        keep, failures, moments = options.keep, options.failures, options.moments
         if is_batch(game) or has_self_play(game):
             if keep or failures is not None:
                 raise UsageError(
@@ -226,37 +274,45 @@ class KeptReplays(NamedTuple):
         return cls(tuple(name for name in names if name in KINDS), failures, moments)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """What a new run starts from: a trained network, or nothing."""
 
-    path: Path | None = None
-    adapt: bool = False
+    init_from: Annotated[
+        Path | None,
+        CliOption(
+            "Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, "
+            "with smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is "
+            "never worse."
+        ),
+    ] = None
+    adapt: Annotated[
+        bool,
+        CliOption(
+            "With --init-from: the game has changed. What is new begins untrained, what is gone is "
+            "left out."
+        ),
+    ] = False
 
-    @classmethod
-    def of(cls, options: dict[str, object], resume: bool) -> Origin:
-        """What the command's options ask for, which are taken out."""
-        path, adapt = options.pop("init_from", None), bool(options.pop("adapt", False))
-        if not isinstance(path, Path):
-            if adapt:
-                raise UsageError("--adapt is of --init-from: name the run to start from")
-            return cls()
-        if resume:
+    def require(self, resume: bool) -> None:
+        """Raises a `UsageError` for options that do not go together."""
+        if self.init_from is None and self.adapt:
+            raise UsageError("--adapt is of --init-from: name the run to start from")
+        if self.init_from is not None and resume:
             raise UsageError(
                 "--init-from begins a new run, --resume goes on with the one in --out: leave out "
                 "one of them"
             )
-        return cls(path, adapt)
 
     @property
     def aim(self) -> str:
         """What the settings of the run are called."""
-        return "settings" if self.path is None else "fine-tuning settings"
+        return "settings" if self.init_from is None else "fine-tuning settings"
 
     @cached_property
     def _weights(self) -> Weights:
         """The trained network, read once."""
-        return read_network(self.path or "")
+        return read_network(self.init_from or "")
 
     def changes(self, game: Game) -> list[str]:
         """What is new or gone in the game, one sentence each.
@@ -264,11 +320,13 @@ class Origin:
         Raises:
             CheckpointError: there is no network, or none that fits the game.
         """
-        if self.path is None:
+        if self.init_from is None:
             return []
         spaces = game.obs_space(), game.action_space()
-        found = require_transferable(self._weights, spaces, adapt=self.adapt, where=str(self.path))
-        return [f"from {self.path}: {sentence}" for sentence in found]
+        found = require_transferable(
+            self._weights, spaces, adapt=self.adapt, where=str(self.init_from)
+        )
+        return [f"from {self.init_from}: {sentence}" for sentence in found]
 
     def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
         """Settings with the network of the other run, for fine-tuning it.
@@ -276,7 +334,7 @@ class Origin:
         Raises:
             CheckpointError: as `changes`.
         """
-        if self.path is None:
+        if self.init_from is None:
             return start
         self.changes(game)  # before anything else
         tuned = PPOConfig(**start).for_fine_tuning()
@@ -292,15 +350,15 @@ class Origin:
             CheckpointError: they ask for another network than that of the other run.
             UsageError: a new run is to stay close to none.
         """
-        if self.path is None and not resume and any(values_of(config.stay_close)):
+        if self.init_from is None and not resume and any(values_of(config.stay_close)):
             raise UsageError("--stay-close is of --init-from: name the run to stay close to")
-        if self.path is not None:
-            require_same_net(self._weights.config, config.net, str(self.path))
+        if self.init_from is not None:
+            require_same_net(self._weights.config, config.net, str(self.init_from))
         return config
 
     def make_policy(self, config: PPOConfig) -> MakePolicy | None:
         """What makes the network; None = the one of the settings, untrained."""
-        if self.path is None:
+        if self.init_from is None:
             return None
         # Here, inside the display: importing torch takes seconds.
         from entity_env.agents.rogue_net import initialized_from
@@ -308,11 +366,11 @@ class Origin:
         net = config.net
         if isinstance(net, RogueNetConfig):
             net = replace(net, value_scale=config.norm_returns)
-        return initialized_from(self.path, adapt=self.adapt, net=net)
+        return initialized_from(self.init_from, adapt=self.adapt, net=net)
 
     def resolved(self) -> Origin:
         """The same for other working folders."""
-        return self if self.path is None else replace(self, path=self.path.resolve())
+        return self if self.init_from is None else replace(self, init_from=self.init_from.resolve())
 
 
 def preset_of(game: Game) -> Preset:
@@ -367,9 +425,7 @@ class PlannedRun(NamedTuple):
 
     game: Game
     num_envs: int
-    num_workers: int | None
-    step_timeout_s: float | None
-    on_error: OnError
+    copies: CopyOptions
     config: PPOConfig
     out: Path
     resume: bool
@@ -414,7 +470,7 @@ class PlannedRun(NamedTuple):
 
     def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv | AzulTables]:
         """The environments of a rank."""
-        num_envs, num_workers = launched.share(self.num_envs), self.num_workers
+        num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
         if num_workers is None:
             # A batch environment steps faster than a worker can send its arrays.
             is_fast = is_batch(self.game) or has_self_play(self.game)
@@ -423,8 +479,8 @@ class PlannedRun(NamedTuple):
             self.game,
             num_envs,
             num_workers,
-            self.step_timeout_s,
-            self.on_error,
+            self.copies.step_timeout_s,
+            self.copies.on_error,
             self.kept.failures,
         )
 
@@ -444,11 +500,11 @@ class PlannedRun(NamedTuple):
             )
         found += self.evaluation.callbacks(
             self.game,
-            step_timeout_s=self.step_timeout_s,
-            on_error=self.on_error,
+            step_timeout_s=self.copies.step_timeout_s,
+            on_error=self.copies.on_error,
             num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
             has_replays=bool(kinds),
-            at_start=self.origin.path is not None,
+            at_start=self.origin.init_from is not None,
         )
         return [*found, _RememberRun()]  # last: others add to run.json as they start
 
@@ -481,9 +537,8 @@ def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
         from entity_env.agents.ppo.process import StoppedBySignal
         from entity_env.cluster.learners import run_learners
 
-        run = run._replace(
-            out=run.out.resolve(), num_workers=run.num_workers or 0, origin=run.origin.resolved()
-        )
+        copies = replace(run.copies, num_workers=run.copies.num_workers or 0)
+        run = run._replace(out=run.out.resolve(), copies=copies, origin=run.origin.resolved())
         with game_errors(run.game, run.own_callbacks):
             try:
                 result = run_learners(
@@ -524,12 +579,3 @@ def settings_of_run(out: Path) -> dict[str, object]:
     except UsageError as error:
         raise CheckpointError(f"{found} cannot be resumed: {error}") from error
     return {each.name: getattr(run, each.name) for each in fields(run)}
-
-
-def changed_config(start: Mapping[str, Any], given: Mapping[str, object]) -> PPOConfig:
-    """The settings `start` with the given ones in their place; fields of a RogueNet among them."""
-    changed = {name: value for name, value in given.items() if value is not None}
-    sizes = {
-        each.name: changed.pop(each.name) for each in fields(RogueNetConfig) if each.name in changed
-    }
-    return PPOConfig(**start).changed({**changed, "net": sizes} if sizes else changed)

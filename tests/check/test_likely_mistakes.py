@@ -264,7 +264,7 @@ def test_a_score_that_never_changes() -> None:
 def test_a_score_of_billions() -> None:
     [hint] = hints([0.0, 1e9, 2e9])
     assert "step 3: the score changes by 1e+09 at once (game.py:7 in play)" in hint
-    assert "divide the score, or train with --norm-returns" in hint
+    assert "divide the score, or train with --set-train norm_returns=true" in hint
     assert not hints([1e9, 1e9 + 1])
 
 

@@ -14,7 +14,12 @@ from entity_env.cli import main
 from entity_env.games import cherry_pick, snake
 from tests.cli.commands.test_replay import GAME
 
-SMALL = ("--num-envs=4", "--num-workers=0", "--num-steps=8", "--d-model=8", "--n-layer=1")
+SMALL = (
+    "--num-envs=4",
+    "--num-workers=0",
+    "--num-steps=8",
+    "--set-train=net={d_model=8,n_layer=1}",
+)
 
 
 def stderr(*words: str) -> str:

@@ -21,7 +21,7 @@ from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import evaluation_lines
 from entity_env.core.spaces import Entity, ObsSpace
 
-SMALL = ("--num-envs=8", "--num-workers=0", "--num-threads=1", "--d-model=8", "--n-layer=1")
+SMALL = ("--num-envs=8", "--num-workers=0", "--set-train=net={d_model=8,n_layer=1}")
 
 
 def run(*args: str) -> Result:

@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.cli import main
+from entity_env.cli.app import command_of
 from entity_env.cli.browser.watch import RunPage
 from entity_env.cli.named import remember, was_named
-from entity_env.cli.run_settings import RunCommand
+from entity_env.cli.run_settings import RunParser
 from entity_env.errors import ReplayError
 from entity_env.games import snake
 from entity_env.games.pixel.play import pixel_rom
@@ -453,8 +454,8 @@ class TestSettings:
         """A new option that takes any text cannot be forgotten."""
         from entity_env.cli.run_settings import _named_by
 
-        command = main.commands["train"]
-        assert isinstance(command, RunCommand)
+        command = command_of("train")
+        assert isinstance(command, RunParser)
         words = "odd/words.py"
         unnamed = {
             param.name

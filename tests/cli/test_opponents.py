@@ -110,7 +110,7 @@ def test_bots_of_files_play_within_the_game(tmp_path: Path) -> None:
 def test_a_resumed_run_keeps_its_opponents(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     words = ["train", "tic_tac_toe", "--out", out, "--num-envs", "8", "--num-workers", "0"]
-    words += ["--d-model", "16", "--n-layer", "1", "--keep", "none"]
+    words += ["--set-train=net={d_model=16,n_layer=1}", "--keep", "none"]
     first = CliRunner().invoke(main, [*words, "--steps", "200", "--opponent", "self=0.75"])
     assert first.exit_code == 0, first.output
     assert "self in 75%" in first.output

@@ -444,8 +444,8 @@ def test_hints_of_a_run_are_shown_with_the_command_to_try(tmp_path: Path) -> Non
     told = " ".join(page.texts)
     assert "each copy plays 3 episodes; try --num-envs 32" in told
     command = (
-        f"entity-env train tower.py --config {folder / 'run.json'} --norm-returns --num-envs 32 "
-        f"--out {tmp_path / 'tower-2'}"
+        f"entity-env train tower.py --config {folder / 'run.json'} --set-train norm_returns=true "
+        f"--num-envs 32 --out {tmp_path / 'tower-2'}"
     )
     assert command in told
     found: Any = json.loads(json.dumps(runs_json(runs)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, strategies as st
 
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.config import NETS
 from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.cli import main
+from entity_env.cli.app import command_of
+from entity_env.cli.commands.train import read_duration
 from entity_env.cli.run_settings import _own, _public_name
 
 TOML = """
@@ -160,11 +165,11 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
         ("[run]\nnum_env = 1", "{file}: there is no option 'num_env' in [run]; did you mean num_e"),
         (
             "[run]\nnum_envs = 1.5",
-            "{file}: num_envs: '1.5' is not a whole number, such as 1000 or 1e6.",
+            "{file}: num_envs: must be an integer from 1 to 1000000, got '1.5'\n",
         ),
         (
             "[run]\nnum_envs = true",
-            "{file}: num_envs: 'true' is not a whole number, such as 1000 or 1e6.",
+            "{file}: num_envs: must be an integer from 1 to 1000000, got 'true'\n",
         ),
         ("[run]\nmax_time = 3", "{file}: in [run]: max_time belongs before the tables, as max_tr"),
         ("[run]\nrelpos = 'x=1'", "{file}: in [run]: relpos belongs in the table [net], as relp"),
@@ -208,6 +213,42 @@ def test_mistakes_in_a_file_are_one_line_that_names_it(
 )
 def test_mistakes_in_options_are_told(tmp_path: Path, args: list[str], words: str) -> None:
     assert words in refused("snake", *args, "--out", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        ("--clip-coef=0.1", "--clip-coef is a setting of the trainer: --set-train clip_coef=VALUE"),
+        ("--no-norm-returns", "--set-train norm_returns=VALUE; --set-train help lists them"),
+        ("--d-model=8", "--set-train net.d_model=VALUE;"),
+        ("--gama=0.9", "No such option"),
+    ],
+)
+def test_a_setting_without_an_option_is_told(option: str, setting: str) -> None:
+    told = refused("snake", option)
+    assert setting in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("game", "net", "rows"),
+    [
+        ("snake", "rogue_net", ["gamma a number from 0 to 1, or a schedule 0.99 Discount of"]),
+        ("cartpole", "mlp", ["gamma a number from 0 to 1, or a schedule 0.995 Discount of"]),
+    ],
+)
+def test_every_setting_is_listed_as_the_game_has_it(
+    monkeypatch: pytest.MonkeyPatch, game: str, net: str, rows: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    result = run(game, "--set-train", "help")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    for row in [*rows, "norm_returns true or false true Whether"]:
+        assert sum(line.startswith(row) for line in lines) == 1, row
+    names = {line.split()[0] for line in lines}
+    kinds = {"net.kind", *(f"net.{each.name}" for each in fields(NETS[net]))}
+    assert {each.name for each in fields(PPOConfig) if each.name != "net"} | kinds <= names
 
 
 def test_a_run_ends_after_its_time_and_says_how_to_go_on(folder: Path) -> None:
@@ -283,9 +324,7 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
     [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("1.5d", 129600)],
 )
 def test_times_are_read(text: str, seconds: float) -> None:
-    from entity_env.cli.train_options import Duration
-
-    assert Duration().convert(text, None, None) == seconds
+    assert read_duration(text) == seconds
 
 
 def test_the_layout_of_the_file_is_in_the_help() -> None:
@@ -308,7 +347,7 @@ _VALUES = st.recursive(
 
 @given(data=st.data())
 def test_values_of_any_type_are_taken_or_refused_in_one_line(data: st.DataObject) -> None:
-    train = main.commands["train"]
+    train = command_of("train")
     names = sorted(_own({_public_name(param): param.name or "" for param in train.params}))
     options = data.draw(st.dictionaries(st.sampled_from(names), _VALUES, max_size=3))
     about = {"format": "entity_env.run", "options": {"game": "snake", **options}, "config": {}}

@@ -8,17 +8,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from entity_env.agents.ppo import read_run
 from entity_env.cli import main
+from entity_env.cli.app import command_of
+from entity_env.cli.commands.seeds import read_seeds
 from entity_env.cli.run_settings import typed_words
-from entity_env.cli.seeds import SeedList
 
 TINY = (
-    *("--steps", "256", "--num-envs", "8", "--num-steps", "16", "--d-model", "8", "--n-layer", "1"),
+    *(
+        "--steps",
+        "256",
+        "--num-envs",
+        "8",
+        "--num-steps",
+        "16",
+        "--set-train=net={d_model=8,n_layer=1}",
+    ),
     *("--eval-episodes", "2", "--keep", "none", "--compile", "never"),
 )
 
@@ -28,24 +36,34 @@ TINY = (
     [("1..5", (1, 2, 3, 4, 5)), ("1,3,7", (1, 3, 7)), ("4", (4,)), ("0..1, 9", (0, 1, 9))],
 )
 def test_seeds_are_read(text: str, seeds: tuple[int, ...]) -> None:
-    assert SeedList().convert(text, None, None) == seeds
+    assert read_seeds(text) == seeds
 
 
 @pytest.mark.parametrize(
     "text", ["", "1..", "1-5", "a", "-1", "5..1", "1,1", "1..3,2", "1..100000", str(2**63)]
 )
 def test_other_seeds_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        SeedList().convert(text, None, None)
+    with pytest.raises(ValueError, match=r"seeds|seed .* twice"):
+        read_seeds(text)
 
 
 def test_a_run_gets_the_words_that_were_typed() -> None:
-    line = "--gamma=0.9 --no-norm-returns --set a=1 --set b='2 3' --seeds 1..2 --adapt -- -g"
-    context = main.commands["train"].make_context("train", shlex.split(line))
+    line = "--gamma=0.9 --set-train norm_returns=false --set a=1 --set b='2 3' --seeds 1..2 --adapt"
+    context = command_of("train").make_context("train", [*shlex.split(line), "--", "-g"])
     words = typed_words(context, ("seeds", "out", "resume"))
     assert words[-2:] == ["--", "-g"]
     assert sorted(words[:-2]) == sorted(
-        ["--gamma", "0.9", "--no-norm-returns", "--set", "a=1", "--set", "b=2 3", "--adapt"]
+        [
+            "--gamma",
+            "0.9",
+            "--set-train",
+            "norm_returns=false",
+            "--set",
+            "a=1",
+            "--set",
+            "b=2 3",
+            "--adapt",
+        ]
     )
 
 

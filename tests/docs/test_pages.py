@@ -13,7 +13,7 @@ import pytest
 from benchmarks.common import report
 from entity_env import errors
 from entity_env.agents import RandomAgent
-from entity_env.cli import main
+from entity_env.cli.app import COMMANDS, command_of
 from tests import ROOT
 from tools.docs import games, plots, reference, stage
 from tools.docs.scripted import SCRIPTED
@@ -73,7 +73,8 @@ def test_what_is_staged_stays_as_long_as_it_is_the_same(tmp_path: Path) -> None:
 
 def test_every_command_is_in_the_reference() -> None:
     page = pages()["reference/command_line.md"]
-    for name, command in main.commands.items():
+    for name in COMMANDS:
+        command = command_of(name)
         part = page[page.index(f"## `entity-env {name}`") :].partition("\n## ")[0]
         for parameter in command.params:
             for option in (each for each in parameter.opts if each.startswith("--")):

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from entity_env import Game, check_game
 from entity_env.cli import main
+from entity_env.cli.app import COMMANDS, command_of
 from tests import ROOT
 from tests.check.test_likely_mistakes import require_no_hints
 
@@ -165,8 +166,8 @@ def check_command(words: list[str]) -> None:
     """A command of ours has the options that it is shown with."""
     command: click.Command = main
     if not words[0].startswith("-"):
-        assert words[0] in main.commands, words[0]
-        command = main.commands[words[0]]
+        assert words[0] in COMMANDS, words[0]
+        command = command_of(words[0])
         shown = CliRunner().invoke(main, [words[0], "--help"])
         assert shown.exit_code == 0, shown.output
     known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}

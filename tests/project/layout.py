@@ -72,14 +72,11 @@ SAME_NAME = {
     "Player": _GAME,
     "RandomAgent": "public in `agents` and in `games.azul`",
     "Segment": _GAME,
-    "clone": "public in `agents.imitation`; a command is named after it",
     "layer_norm": _PAIR,
     "linear": _PAIR,
     "main": "entry points of processes",
     "play": _GAME,
-    "record": "public in `replay`; a command is named after it",
     "softmax": _PAIR,
-    "train": "public in `agents.ppo`; a command is named after it",
 }
 
 

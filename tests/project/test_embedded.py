@@ -19,7 +19,7 @@ from examples import embed_asyncio
 from examples.embed_asyncio import Bot, Client, play_room
 from tests import ROOT
 
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 PYGAME = ROOT / "examples" / "embed_pygame.py"
 ASYNCIO = ROOT / "examples" / "embed_asyncio.py"
 

@@ -119,12 +119,12 @@ def test_the_curve_tells_how_it_got_there() -> None:
 
 
 def test_the_readme_names_commands_that_there_are() -> None:
-    from entity_env.cli import main
+    from entity_env.cli.app import COMMANDS
 
     text = (FOLDER / "README.md").read_text()
     used = set(re.findall(r"^    entity-env (\w+) ", text, re.M))
     assert {"train", "export", "eval", "play"} <= used
-    assert used <= set(main.commands)
+    assert used <= set(COMMANDS)
     for file in ("azul.agent", "curve.csv", "curve.svg", "curve.py"):
         assert file in text
         assert (FOLDER / file).is_file()

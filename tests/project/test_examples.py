@@ -15,7 +15,7 @@ from entity_env.games import tic_tac_toe
 from examples import bot, demo, my_game, skirmish
 
 GAME = Path(my_game.__file__)
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 
 
 def test_the_game_counts_what_it_catches() -> None:

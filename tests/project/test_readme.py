@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from entity_env.cli import main
+from entity_env.cli.app import COMMANDS
 from tests import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -19,7 +19,7 @@ def test_the_game_is_the_example() -> None:
 def test_every_command_is_in_the_table() -> None:
     for command in ("games", "play", "train", "eval", "doctor"):
         assert f"| `entity-env {command}" in README
-    for command in main.commands:
+    for command in COMMANDS:
         assert re.search(rf"^\|.*`(entity-env )?{command}\b", README, re.M), command
 
 

@@ -15,6 +15,7 @@ import click
 
 from entity_env import errors
 from entity_env.cli import main
+from entity_env.cli.app import COMMANDS, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "entity_env"
@@ -159,8 +160,8 @@ def error_page() -> str:
 def command_line() -> str:
     """Every command with its arguments and options, as click knows them."""
     parts = ["# Command line", _help(main, "entity-env")]
-    for name in sorted(main.commands):
-        parts += [f"## `entity-env {name}`", _help(main.commands[name], f"entity-env {name}")]
+    for name in sorted(COMMANDS):
+        parts += [f"## `entity-env {name}`", _help(command_of(name), f"entity-env {name}")]
     return "\n\n".join(parts) + "\n"
 
 

@@ -37,7 +37,7 @@ COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
 """Values of the setting `compile`, besides a number of steps."""
 _INT64: Final = 2**63 - 1
 _INT32: Final = 2**31 - 1
-_NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
+NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "rogue_net": RogueNetConfig,
     "mlp": MLPConfig,
     "cnn": CNNConfig,
@@ -363,7 +363,7 @@ class PPOConfig:
             raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
         try:
             kind, sizes = stored_net(net)
-            size = _NETS[kind](**sizes)  # type: ignore[arg-type]  # checked by the class
+            size = NETS[kind](**sizes)  # type: ignore[arg-type]  # checked by the class
         except TypeError as error:  # a setting that is unknown
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class
@@ -401,7 +401,7 @@ class PPOConfig:
         try:
             _require_known(settings)
             values = {name: _whole(name, _none(name, value)) for name, value in settings.items()}
-            if "net" in values and not isinstance(values["net"], tuple(_NETS.values())):
+            if "net" in values and not isinstance(values["net"], tuple(NETS.values())):
                 values["net"] = _changed_net(self.net, values["net"])
             return replace(self, **values)  # type: ignore[arg-type]  # checked by the class
         except UsageError as error:
@@ -444,11 +444,11 @@ def _changed_net(net: Net, settings: object) -> Net:
         raise UsageError(f"net holds settings of its own, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}
     name = values.pop(NET_KIND, None)
-    if name is not None and name not in tuple(_NETS):
-        raise UsageError(f"net.kind must be one of {', '.join(_NETS)}, got {shown(name)}")
-    known = {kind: {each.name for each in fields(kind)} for kind in _NETS.values()}
+    if name is not None and name not in tuple(NETS):
+        raise UsageError(f"net.kind must be one of {', '.join(NETS)}, got {shown(name)}")
+    known = {kind: {each.name for each in fields(kind)} for kind in NETS.values()}
     # The present kind first: without a name it stays, if it has all fields.
-    kinds = [type(net), *_NETS.values()] if name is None else [_NETS[str(name)]]
+    kinds = [type(net), *NETS.values()] if name is None else [NETS[str(name)]]
     kind = next((each for each in kinds if set(values) <= known[each]), None)
     if kind is None:
         names = known[kinds[0]] if name else set().union(*known.values())

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
-import click
 from rich.console import RenderableType
 from rich.table import Table
 
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, plain_table
-from entity_env.cli.options import WholeRange
 from entity_env.core.files import read_file
+from entity_env.core.validation import Range
 from entity_env.errors import UsageError
 from entity_env.games.pixel.look import GREENS, LIGHT_GREENS, draw_pixels
 from entity_env.games.pixel.play import require_torch
@@ -22,80 +23,70 @@ if TYPE_CHECKING:
 
 _MAX_LISTED: Final = 30
 _MAX_KEY_BYTES: Final = 16 << 20
+_Count: TypeAlias = Annotated[int, Range(1, 10**30)]
 
 
-@click.command("capture-goal")
-@click.argument("rom", type=click.Path(path_type=Path))
-@click.option(
-    "--start",
-    "start_text",
-    default="",
-    show_default=False,
-    metavar="KEYS",
-    help="Keys from power-on to the start of an episode.",
-)
-@click.option(
-    "--keys", "key_text", required=True, metavar="KEYS", help="Keys from the start to the goal."
-)
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
-@click.option("--quirks", metavar="NAME", help="xochip, superchip or chip8.  [default: xochip]")
-@click.option("--frames", type=WholeRange(min=1), help="Frames per step.  [default: 24]")
-@click.option(
-    "--instructions", type=WholeRange(min=1), help="Instructions per frame.  [default: 30]"
-)
-@click.option(
-    "--seed", type=WholeRange(), help="Seed of the machine's random numbers.  [default: 1]"
-)
-@click.option(
-    "--tau",
-    default="0.05",
-    metavar="NUMBER",
-    help="A screen matches the goal if their distance, from 0 to 1, is below this.",
-)
-@click.option(
-    "--metric",
-    type=click.Choice(["absolute", "squared"]),
-    default="absolute",
-    help="Difference of two pixels: absolute or squared.",
-)
-def capture_goal(
-    rom: Path,
-    start_text: str,
-    key_text: str,
-    out: Path,
-    quirks: str | None,
-    frames: int | None,
-    instructions: int | None,
-    seed: int | None,
-    tau: str,
-    metric: str,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CaptureGoal:
     """Record a start and a goal screen of ROM, for `play`, `train` and `eval pixel --goal DIR`.
 
     ROM is an XO-CHIP program, or a .gb or .gbc file for a Game Boy. KEYS is a text such as
     "RIGHT*3 DOWN A*2", or a file with such text: each button is held for that many steps.
     """
-    start_keys, keys = _read_keys("--start", start_text), _read_keys("--keys", key_text)
-    require_torch("capture-goal")
-    from entity_env.games.pixel.reward.goal_files import capture, save_goal
-    from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 
-    machine = machine_for(rom, quirks=quirks, frames=frames, instructions=instructions, seed=seed)
-    data = read_rom(rom)
-    with blamed_on(rom):
-        captured = capture(
-            data,
-            machine,
-            start_keys,
-            keys,
-            tau=tau,
-            metric="squared" if metric == "squared" else "absolute",
+    rom: Annotated[Path, Argument("ROM")]
+    start: Annotated[
+        str,
+        CliOption("Keys from power-on to the start of an episode.", metavar="KEYS", default="none"),
+    ] = ""
+    keys: Annotated[str, CliOption("Keys from the start to the goal.", metavar="KEYS")]
+    out: Annotated[Path, CliOption("Folder to write.")]
+    quirks: Annotated[
+        str | None, CliOption("xochip, superchip or chip8.", metavar="NAME", default="xochip")
+    ] = None
+    frames: Annotated[_Count | None, CliOption("Frames per step.", default="24")] = None
+    instructions: Annotated[_Count | None, CliOption("Instructions per frame.", default="30")] = (
+        None
+    )
+    seed: Annotated[
+        int | None,
+        Range(-(10**30), 10**30),
+        CliOption("Seed of the machine's random numbers.", default="1"),
+    ] = None
+    tau: Annotated[
+        str,
+        CliOption(
+            "A screen matches the goal if their distance, from 0 to 1, is below this.",
+            metavar="NUMBER",
+        ),
+    ] = "0.05"
+    metric: Annotated[
+        Literal["absolute", "squared"],
+        CliOption("Difference of two pixels: absolute or squared."),
+    ] = "absolute"
+
+    def run(self) -> None:
+        """Plays the keys, and writes the folder."""
+        start, keys = _read_keys("--start", self.start), _read_keys("--keys", self.keys)
+        require_torch("capture-goal")
+        from entity_env.games.pixel.reward.goal_files import capture, save_goal
+        from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
+
+        machine = machine_for(
+            self.rom,
+            quirks=self.quirks,
+            frames=self.frames,
+            instructions=self.instructions,
+            seed=self.seed,
         )
-    save_goal(captured, data, rom.name, out)
-    console = Console()
-    for part in _report(captured, console):
-        console.print(part)
-    console.print(f"recorded in {out}", soft_wrap=True, highlight=False)
+        data = read_rom(self.rom)
+        with blamed_on(self.rom):
+            captured = capture(data, machine, start, keys, tau=self.tau, metric=self.metric)
+        save_goal(captured, data, self.rom.name, self.out)
+        console = Console()
+        for part in _report(captured, console):
+            console.print(part)
+        console.print(f"recorded in {self.out}", soft_wrap=True, highlight=False)
 
 
 def _read_keys(option: str, text: str) -> tuple[Button, ...]:

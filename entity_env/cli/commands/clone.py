@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import wraps
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
-import click
 import numpy as np
 
-from entity_env.agents.imitation import Dataset, DatasetRecorder
+from entity_env.agents.imitation import CloneConfig, Dataset, DatasetRecorder
 from entity_env.agents.imitation.dataset_file import is_dataset_file
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, changed_rules, identity_of
 from entity_env.authoring.local_run import Turn
+from entity_env.cli.command import Argument, CliOption, Section
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
@@ -33,21 +32,20 @@ from entity_env.cli.load_game import (
     player_names,
 )
 from entity_env.cli.options import (
-    COUNT,
-    SEED,
-    FiniteFloat,
-    FiniteRange,
-    game_argument,
-    reading_limit_options,
+    Count,
+    File,
+    Folder,
+    GameName,
+    GameSettings,
+    ReadingLimits,
+    SeedNumber,
     require_writable,
-    set_option,
 )
 from entity_env.cli.training import preset_of
 from entity_env.core.space_json import differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files
-from entity_env.replay.new_process import PlayLimits
 from entity_env.views.scene import one_line
 
 if TYPE_CHECKING:
@@ -58,18 +56,43 @@ _MAX_SHOWN: Final = 5
 _MAX_LINE: Final = 500
 
 
-class _Source(NamedTuple):
-    """Where decisions come from, as the options say."""
+@dataclass(frozen=True, kw_only=True)
+class DecisionSource:
+    """Where decisions come from."""
 
-    paths: Sequence[Path]
-    agents: Sequence[int | str]
-    winners: bool
-    min_reward: float | None
-    play: Sequence[str]
-    episodes: int
-    greedy: bool
-    seed: int
-    limits: PlayLimits
+    paths: Annotated[tuple[Path, ...], Argument("[DATA]...")] = ()
+    names: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "Only this agent: its number, or its name in the replays. May be repeated.",
+            name="--agent",
+            metavar="N|NAME",
+            default="all, or those of --play",
+        ),
+    ] = ()
+    winners: Annotated[bool, CliOption("Only the best agents of every episode.")] = False
+    min_reward: Annotated[
+        float | None, CliOption("Only agents that earned that in their episode.")
+    ] = None
+    play: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "Play now with this agent, and use its decisions: as --agent of entity-env play. In a "
+            "game for several agents, repeat the option; others are random.",
+            metavar="AGENT",
+        ),
+    ] = ()
+    episodes: Annotated[Count, CliOption("With --play: number of episodes.")] = 100
+    greedy: Annotated[
+        bool, CliOption("With --play: trained agents take the most probable action.")
+    ] = False
+    seed: Annotated[SeedNumber, CliOption("Seed of the episodes, and of learning.")] = 1
+    limits: ReadingLimits
+
+    @property
+    def agents(self) -> list[int | str]:
+        """The agents that are imitated, by number or name; empty = all."""
+        return [int(each) if each.isdecimal() and len(each) < 9 else each for each in self.names]
 
     def decisions(self, game: Game | None) -> Dataset:
         """All decisions; of replays and datasets their spaces must be those of the game."""
@@ -109,7 +132,7 @@ class _Source(NamedTuple):
                 winners=self.winners,
                 min_reward=self.min_reward,
                 on_replay=bar.count,
-                limits=self.limits,
+                limits=self.limits.limits,
             )
 
     def _played(self, game: Game) -> Dataset:
@@ -149,44 +172,6 @@ class _Source(NamedTuple):
             there = np.unique(dataset.agent_id).tolist()[:20]
             raise UsageError(f"no decision is of agent {list(ids)}: there are the agents {there}")
         return dataset.filter(rows, winners=self.winners, min_reward=self.min_reward)
-
-
-def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds what says where decisions come from; the command gets a `_Source` as `source`."""
-
-    @click.argument("paths", nargs=-1, metavar="[DATA]...", type=click.Path(path_type=Path))
-    @click.option(
-        "--agent",
-        "agents",
-        multiple=True,
-        metavar="N|NAME",
-        help="Only this agent: its number, or its name in the replays. May be repeated.  "
-        "[default: all, or those of --play]",
-    )
-    @click.option("--winners", is_flag=True, help="Only the best agents of every episode.")
-    @click.option(
-        "--min-reward", type=FiniteFloat(), help="Only agents that earned that in their episode."
-    )
-    @click.option(
-        "--play",
-        multiple=True,
-        metavar="AGENT",
-        help="Play now with this agent, and use its decisions: as --agent of entity-env play. In a "
-        "game for several agents, repeat the option; others are random.",
-    )
-    @click.option("--episodes", type=COUNT, default=100, help="With --play: number of episodes.")
-    @click.option(
-        "--greedy", is_flag=True, help="With --play: trained agents take the most probable action."
-    )
-    @click.option("--seed", type=SEED, default=1, help="Seed of the episodes, and of learning.")
-    @reading_limit_options
-    @wraps(command)
-    def with_source(*, agents: Sequence[str], **options: Any) -> object:  # noqa: ANN401 - as click's
-        given = {name: options.pop(name) for name in _Source._fields if name != "agents"}
-        chosen = [int(each) if each.isdecimal() and len(each) < 9 else each for each in agents]
-        return command(source=_Source(agents=chosen, **given), **options)
-
-    return with_source
 
 
 def _differences(path: Path, dataset: Dataset, game: Game) -> Iterator[str]:
@@ -237,21 +222,8 @@ def _described(dataset: Dataset) -> str:
     return f"{len(dataset):,} decisions of {episodes:,} episode{'s' if episodes > 1 else ''}"
 
 
-@click.command()
-@_source_options
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write: NAME.npz, or NAME.parquet, which needs pyarrow.  [default: show what the "
-    "datasets DATA are]",
-)
-@click.option(
-    "--game",
-    metavar="GAME",
-    help="The game of the decisions.  [default: the one that the replays name, if it is needed]",
-)
-@set_option
-def dataset(source: _Source, out: Path | None, game: str | None, settings: Sequence[str]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class WriteDataset:
     """Write the decisions of replays, or of agents that --play, to one file; or show such files.
 
     DATA are replays, folders of replays, and other such files. A decision has the observation, the
@@ -261,63 +233,66 @@ def dataset(source: _Source, out: Path | None, game: str | None, settings: Seque
     The file says which game it is of, its source and settings, the agents and the seeds: without
     --out, the command shows that.
     """
-    if out is None:
-        if source.play or not source.paths or not all(map(is_dataset_file, source.paths)):
-            raise UsageError("name the file to write, --out NAME.npz, or datasets to be shown")
-        for path in source.paths:
-            echo("\n".join(_shown(path, Dataset.load(path))))
-        return
-    if not is_dataset_file(out):
-        raise UsageError(f"--out must be NAME.npz or NAME.parquet, got {out}")
-    if settings and game is None:
-        raise UsageError("--set is for a game: name it, --game GAME")
-    chosen = None if game is None else load_game(game, settings)
-    require_writable(out.parent)
-    found = source.decisions(chosen)
-    found.save(out)
-    echo(f"{out}: {_described(found)}, {out.stat().st_size:,} bytes")
-    words = ["entity-env", "clone", game or "GAME", str(out)]
-    echo(f"imitate them: {shlex.join(words)}")
+
+    source: DecisionSource
+    out: Annotated[
+        File | None,
+        CliOption(
+            "File to write: NAME.npz, or NAME.parquet, which needs pyarrow.",
+            default="show what the datasets DATA are",
+        ),
+    ] = None
+    game: Annotated[
+        str | None,
+        CliOption(
+            "The game of the decisions.",
+            metavar="GAME",
+            default="the one that the replays name, if it is needed",
+        ),
+    ] = None
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Writes the file, or shows files."""
+        source, out, settings = self.source, self.out, self.settings.texts
+        if out is None:
+            if source.play or not source.paths or not all(map(is_dataset_file, source.paths)):
+                raise UsageError("name the file to write, --out NAME.npz, or datasets to be shown")
+            for path in source.paths:
+                echo("\n".join(_shown(path, Dataset.load(path))))
+            return
+        if not is_dataset_file(out):
+            raise UsageError(f"--out must be NAME.npz or NAME.parquet, got {out}")
+        if settings and self.game is None:
+            raise UsageError("--set is for a game: name it, --game GAME")
+        game = None if self.game is None else load_game(self.game, settings)
+        require_writable(out.parent)
+        found = source.decisions(game)
+        found.save(out)
+        echo(f"{out}: {_described(found)}, {out.stat().st_size:,} bytes")
+        words = ["entity-env", "clone", self.game or "GAME", str(out)]
+        echo(f"imitate them: {shlex.join(words)}")
 
 
-@click.command()
-@game_argument
-@_source_options
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the checkpoint and the curves.  [default: runs/GAME-clone]",
-)
-@click.option("--epochs", type=COUNT, default=100, help="Most epochs over the decisions.")
-@click.option(
-    "--patience", type=COUNT, default=10, help="Epochs without a better network before it ends."
-)
-@click.option(
-    "--held-out",
-    type=FiniteRange(0, 1, max_open=True),
-    default=0.1,
-    help="Share of the episodes that only measure the network; 0 = none.",
-)
-@click.option("--minibatch-size", type=COUNT, default=64, help="Decisions in a minibatch.")
-@click.option("--learning-rate", type=FiniteFloat(), default=0.001, help="Learning rate of Adam.")
-@click.option("--weight-decay", type=FiniteFloat(), default=0.0, help="Decay of the weights.")
-@click.option(
-    "--vf-coef", type=FiniteFloat(), default=0.5, help="Weight of the value's loss; 0 = no value."
-)
-@click.option(
-    "--gamma",
-    type=FiniteFloat(),
-    help="Discount factor of the value, per decision.  [default: that of train for the game]",
-)
-@click.option("--device", default="cpu", help="Device of torch.")
-@set_option
-def clone(
-    game: str,
-    source: _Source,
-    out: Path | None,
-    settings: Sequence[str],
-    **options: Any,  # noqa: ANN401 - fields of CloneConfig
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CloneOptions:
+    """Settings of `CloneConfig`; None = as the game is trained."""
+
+    epochs: Annotated[int, CliOption(of=CloneConfig)] = CloneConfig.epochs
+    patience: Annotated[int, CliOption(of=CloneConfig)] = CloneConfig.patience
+    held_out: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.held_out
+    minibatch_size: Annotated[int, CliOption(of=CloneConfig)] = CloneConfig.minibatch_size
+    learning_rate: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.learning_rate
+    weight_decay: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.weight_decay
+    vf_coef: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.vf_coef
+    gamma: Annotated[
+        float | None, CliOption(of=CloneConfig, default="that of train for the game")
+    ] = None
+    device: Annotated[str, CliOption(of=CloneConfig)] = CloneConfig.device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clone:
     """Train an agent for GAME that imitates recorded decisions: behavioural cloning.
 
     DATA are replays, folders of replays, or files of entity-env dataset; or agents --play now. Some
@@ -325,34 +300,47 @@ def clone(
     is learnt, too, so that PPO can go on: entity-env train --init-from. Ctrl-C keeps the best,
     with exit code 130.
     """
-    chosen = load_game(game, settings)
-    out = Path("runs", f"{chosen.name}-clone") if out is None else out
-    require_text(out)
-    require_unused(out)
-    require_writable(out)
-    preset = preset_of(chosen).settings
-    options["gamma"] = preset.get("gamma", 0.99) if options["gamma"] is None else options["gamma"]
-    found = source.decisions(chosen)
-    if is_batch(chosen):  # its batch environment knows of which entities there is exactly one
-        with make_vec_env(chosen, 1) as vec:
-            found = replace(found, obs_space=vec.obs_space())
-    echo(_described(found))
-    about = {"game": game, "imitates": [*map(str, source.paths), *source.play]}
-    with ProgressBar(options["epochs"], "cloning") as bar:
-        # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.imitation import CloneConfig, clone as clone_agent
 
-        config = CloneConfig(seed=source.seed, net=preset.get("net"), **options)
-        result = clone_agent(
-            found,
-            config,
-            out=out,
-            on_update=bar.count,
-            about={**about, **about_game(chosen)},
-        )
-    _report(result, [game, *(word for each in settings for word in ("--set", each))], out)
-    if result.is_interrupted:
-        raise SystemExit(INTERRUPTED)
+    game: GameName
+    source: DecisionSource
+    out: Annotated[
+        Folder | None,
+        CliOption("Folder for the checkpoint and the curves.", default="runs/GAME-clone"),
+    ] = None
+    options: Annotated[CloneOptions, Section("Learning")]
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Learns, and prints how it went."""
+        game = load_game(self.game, self.settings.texts)
+        out = self.out or Path("runs", f"{game.name}-clone")
+        require_text(out)
+        require_unused(out)
+        require_writable(out)
+        preset, settings = preset_of(game).settings, vars(self.options)
+        if self.options.gamma is None:
+            settings = {**settings, "gamma": preset.get("gamma", CloneConfig.gamma)}
+        config = CloneConfig(seed=self.source.seed, net=preset.get("net"), **settings)
+        found = self.source.decisions(game)
+        if is_batch(game):  # its batch environment knows of which entities there is exactly one
+            with make_vec_env(game, 1) as vec:
+                found = replace(found, obs_space=vec.obs_space())
+        echo(_described(found))
+        about = {"game": self.game, "imitates": [*map(str, self.source.paths), *self.source.play]}
+        with ProgressBar(config.epochs, "cloning") as bar:
+            # Here, inside the display: importing torch takes seconds.
+            from entity_env.agents.imitation import clone
+
+            result = clone(
+                found,
+                config,
+                out=out,
+                on_update=bar.count,
+                about={**about, **about_game(game)},
+            )
+        _report(result, [self.game, *self.settings.words], out)
+        if result.is_interrupted:
+            raise SystemExit(INTERRUPTED)
 
 
 def _report(result: CloneResult, game_words: Sequence[str], out: Path) -> None:

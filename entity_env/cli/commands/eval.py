@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast, get_args
 
-import click
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -26,11 +25,11 @@ from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.schema import Schema
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
 from entity_env.cli.game_errors import SEATS, game_errors
 from entity_env.cli.load_game import (
     HUMAN,
-    AgentLoader,
     Load,
     load_game,
     load_player,
@@ -39,18 +38,18 @@ from entity_env.cli.load_game import (
     tell_of_changes,
 )
 from entity_env.cli.options import (
-    COUNT,
-    SEED,
-    WORKERS,
-    agent_options,
+    AgentOptions,
+    Count,
+    Failures,
+    GameName,
+    GameSettings,
+    OnErrorChoice,
+    RayAddress,
+    SeedNumber,
+    StepTimeout,
+    TransportChoice,
+    Workers,
     default_workers,
-    failures_option,
-    game_argument,
-    on_error_option,
-    ray_option,
-    set_option,
-    step_timeout_option,
-    transport_option,
 )
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import SeedsFrom
@@ -72,46 +71,76 @@ _NUM_GAMES: Final = 100
 _GAP: Final = 3
 
 
-def play_episodes(
-    game: Game,
-    agent_of: Callable[[int], BatchPolicy],
-    episodes: int,
-    *,
-    blocks: range | None = None,
-    seed: int,
-    num_workers: int,
-    num_envs: int = _MAX_COPIES,
-    on_episode: Callable[[Episode], None],
-    step_timeout_s: float | None = None,
-    on_error: OnError = "raise",
-    failures: Path | None = None,
-) -> list[Episode]:
-    """Plays a number of episodes of a game for one agent, `num_envs` at once at most.
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """Episodes that measure agents, in blocks which depend on nothing but their numbers.
 
-    They are played in blocks of 500, each with an agent `agent_of(block)`: an agent that draws
-    lots plays a block the same, whatever was played before. `blocks` are those to play, None = all.
+    Args:
+        game: to play.
+        players: the agents of a block: those that draw lots play a block the same, whatever was
+            played before.
+        count: number of episodes.
+        seed: of the run; episode `ix` has the seed `EpisodeSeeds(seed)[ix]` where one agent decides
+            for batches, so that all agents play the same episodes.
+        num_envs, num_workers: of such an agent; copies at once, and their processes.
+        step_timeout_s, on_error, failures: as for `VecEnv`.
     """
-    # Episode `ix` has the seed `EpisodeSeeds(seed)[ix]`, so all agents play the same episodes.
-    copies = min(episodes, num_envs)
-    played: list[Episode] = []
-    with VecEnv(
-        game,
-        copies,
-        min(num_workers, copies),
-        autoreset="disabled",
-        step_timeout_s=step_timeout_s,
-        on_error=on_error,
-        failures=failures,
-    ) as vec:
-        for block in range(num_blocks(episodes, _BATCHED)) if blocks is None else blocks:
-            numbers = range(block * _BATCHED, min((block + 1) * _BATCHED, episodes))
-            agent, found = agent_of(block), []
-            decide = partial(_decide, agent, game.schema)
-            for [episode], _ in play_starts(vec, decide, numbers, seed):
-                found.append(episode)
-                on_episode(episode)
-            played += sorted(found, key=lambda episode: episode.number)
-    return played
+
+    game: Game
+    players: Callable[[int], list[Agent]]
+    count: int
+    seed: int
+    num_envs: int = _MAX_COPIES
+    num_workers: int = 0
+    step_timeout_s: float | None = None
+    on_error: OnError = "raise"
+    failures: Path | None = None
+
+    def play_batched(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
+        """Plays blocks of 500 episodes for one agent, many episodes at once."""
+        copies = min(self.count, self.num_envs)
+        played: list[Episode] = []
+        with game_errors(self.game), self._vec(copies) as vec:
+            for block in blocks:
+                first = block * _BATCHED
+                numbers = range(first, min(first + _BATCHED, self.count))
+                [agent], found = self.players(block), list[Episode]()
+                if not isinstance(agent, BatchPolicy):
+                    raise TypeError(f"{agent!r} does not decide for batches")
+                decide = partial(_decide, agent, self.game.schema)
+                for [episode], _ in play_starts(vec, decide, numbers, self.seed):
+                    found.append(episode)
+                    on_episode(episode)
+                played += sorted(found, key=lambda episode: episode.number)
+        return played
+
+    def _vec(self, copies: int) -> VecEnv:
+        return VecEnv(
+            self.game,
+            copies,
+            min(self.num_workers, copies),
+            autoreset="disabled",
+            step_timeout_s=self.step_timeout_s,
+            on_error=self.on_error,
+            failures=self.failures,
+        )
+
+    def play_singly(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
+        """Plays blocks of 100 episodes, one episode after another."""
+        played: list[Episode] = []
+        with game_errors(self.game):
+            for block in blocks:
+                first = block * _ONE_BY_ONE
+                watch = partial(_watch, on_episode, set())
+                found = self.game.run(
+                    *self.players(block),
+                    seed=block_seed(self.seed, block),
+                    episodes=min(_ONE_BY_ONE, self.count - first),
+                    watch=watch if self.failures is None else FailureWriter(self.failures, watch),
+                    step_timeout_s=self.step_timeout_s,
+                )
+                played += [replace(each, number=first + each.number) for each in found]
+        return played
 
 
 def _decide(agent: BatchPolicy, schema: Schema, obs: VecObs, _: object) -> VecActions:
@@ -132,11 +161,6 @@ def _transport_of(agents: Sequence[str]) -> Transport | None:
 def block_seed(seed: int, block: int) -> int:
     """Seed of a block: that of the run for the first one."""
     return SeedsFrom(seed)[block]
-
-
-def num_blocks(count: int, size: int) -> int:
-    """Number of blocks of that size, the last of which may be smaller."""
-    return -(-count // size)
 
 
 @dataclass(frozen=True)
@@ -177,58 +201,8 @@ class Figures:
         )
 
 
-@click.command("eval")
-@game_argument
-@agent_options
-@click.option("--episodes", type=COUNT, default=100, help="Number of episodes to play.")
-@click.option(
-    "--agents",
-    "entrants",
-    metavar="A,B,...",
-    help="Let these agents play matches against each other, each in every seat equally often.",
-)
-@click.option(
-    "--games",
-    "num_games",
-    type=COUNT,
-    help="With --agents: number of games of each group of opponents.  [default: about 100]",
-)
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Seed of the run; with the same seed all agents play the same episodes.",
-)
-@click.option(
-    "--num-workers",
-    type=WORKERS,
-    help="Number of worker processes; 0 = none. Games for several agents are played one by one, "
-    "without workers.  [default: one per core]",
-)
-@step_timeout_option
-@on_error_option
-@transport_option
-@failures_option
-@ray_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@set_option
-def evaluate(
-    game: str,
-    agents: Sequence[str],
-    load: AgentLoader,
-    episodes: int,
-    entrants: str | None,
-    num_games: int | None,
-    seed: int,
-    num_workers: int | None,
-    step_timeout_s: float | None,
-    on_error: OnError,
-    transport: Transport | None,
-    failures: Path | None,
-    address: str | None,
-    as_json: bool,
-    settings: Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
     """Measure the rewards of an agent over many episodes.
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
@@ -240,38 +214,107 @@ def evaluate(
     named twice, A,A, plays against its copy. Agents that a game has of its own can take part: azul
     has greedy, rush, mcts and mcts:SECONDS.
     """
-    chosen = load_game(game, settings).with_transport(transport or _transport_of(agents))
-    tell_of_changes(chosen, agents if entrants is None else split_names(entrants).values())
-    if entrants is not None:
-        if agents:
+
+    game: GameName
+    agents: AgentOptions
+    episodes: Annotated[Count, CliOption("Number of episodes to play.")] = 100
+    entrants: Annotated[
+        str | None,
+        CliOption(
+            "Let these agents play matches against each other, each in every seat equally often.",
+            name="--agents",
+            metavar="A,B,...",
+        ),
+    ] = None
+    num_games: Annotated[
+        Count | None,
+        CliOption(
+            "With --agents: number of games of each group of opponents.",
+            name="--games",
+            default="about 100",
+        ),
+    ] = None
+    seed: Annotated[
+        SeedNumber,
+        CliOption("Seed of the run; with the same seed all agents play the same episodes."),
+    ] = 0
+    num_workers: Annotated[
+        Workers | None,
+        CliOption(
+            "Number of worker processes; 0 = none. Games for several agents are played one by one, "
+            "without workers.",
+            default="one per core",
+        ),
+    ] = None
+    step_timeout_s: StepTimeout = 30
+    on_error: OnErrorChoice = "raise"
+    transport: TransportChoice = None
+    failures: Failures = None
+    address: RayAddress = None
+    as_json: Annotated[bool, CliOption("Print one JSON object.", name="--json")] = False
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Plays episodes or matches, and prints the figures."""
+        agents = self.agents.agents
+        game = load_game(self.game, self.settings.texts)
+        game = game.with_transport(self.transport or _transport_of(agents))
+        if self.entrants is not None:
+            self._run_match(game, split_names(self.entrants))
+            return
+        tell_of_changes(game, agents)
+        if self.num_games is not None:
+            raise UsageError("--games is for --agents A,B: otherwise say --episodes")
+        names, load = player_names(game, agents), self.agents.load
+        if HUMAN in names:
+            raise UsageError("eval has no human players: use entity-env play --agent human")
+        players = load_players(game, names, self.seed, load)
+        is_batched = isinstance(players[0], BatchPolicy) and len(players) == 1
+        if not is_batched:
+            self._require_raise()
+        if self.address is not None and self.num_workers:
+            raise UsageError("--num-workers is without --ray, whose tasks have one process each")
+        num_workers = self.num_workers
+        if num_workers is None:
+            num_workers = default_workers(self.episodes) if self.address is None else 0
+        planned = Episodes(
+            game=game,
+            players=lambda block: load_players(game, names, block_seed(self.seed, block), load),
+            count=self.episodes,
+            seed=self.seed,
+            num_workers=num_workers,
+            step_timeout_s=self.step_timeout_s,
+            on_error=self.on_error,
+            failures=self.failures,
+        )
+        play = planned.play_batched if is_batched else planned.play_singly
+        num_blocks = -(-self.episodes // (_BATCHED if is_batched else _ONE_BY_ONE))
+        played = _spread(play, num_blocks, self.episodes, self.address)
+        _report_episodes(names, played, players, load.greedy, self.as_json)
+
+    def _run_match(self, game: Game, entrants: Mapping[str, str]) -> None:
+        tell_of_changes(game, entrants.values())
+        if self.agents.agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
-        _require_raise(on_error)
-        if failures is not None:
+        self._require_raise()
+        if self.failures is not None:
             raise UsageError("--failures is for episodes of --agent, not for matches")
         match = run_match(
-            chosen,
-            split_names(entrants),
-            num_games,
-            seed=seed,
-            load=load,
-            step_timeout_s=step_timeout_s,
-            address=address,
+            game,
+            entrants,
+            self.num_games,
+            seed=self.seed,
+            load=self.agents.load,
+            step_timeout_s=self.step_timeout_s,
+            address=self.address,
         )
-        _report(match_json(match), match_table(match), as_json)
-        return
-    if num_games is not None:
-        raise UsageError("--games is for --agents A,B: otherwise say --episodes")
-    players = player_names(chosen, agents)
-    if HUMAN in players:
-        raise UsageError("eval has no human players: use entity-env play --agent human")
-    loaded = load_players(chosen, players, seed, load)
-    is_batched = isinstance(loaded[0], BatchPolicy) and len(loaded) == 1
-    if not is_batched:
-        _require_raise(on_error)
-    size = _BATCHED if is_batched else _ONE_BY_ONE
-    play = partial(_played, chosen, players, load, episodes, size, seed, step_timeout_s, on_error)
-    played = _play_all(partial(play, failures), episodes, num_workers, address, size)
-    _report_episodes(players, played, loaded, load.greedy, as_json)
+        _report(match_json(match), match_table(match), self.as_json)
+
+    def _require_raise(self) -> None:
+        if self.on_error != "raise":
+            raise UsageError(
+                "--on-error restart is for one agent: games for several are played one by one"
+            )
 
 
 def _report_episodes(
@@ -296,71 +339,6 @@ def _report_episodes(
         echo(f"trained agents played {words}")
 
 
-def _play_all(
-    play: Callable[..., list[Episode]],
-    episodes: int,
-    num_workers: int | None,
-    address: str | None,
-    size: int,
-) -> list[Episode]:
-    """Plays all episodes, here or on a Ray cluster."""
-    if address is not None and num_workers:
-        raise UsageError("--num-workers is without --ray, whose tasks have one process each")
-    if num_workers is None:
-        num_workers = default_workers(episodes) if address is None else 0
-    count = num_blocks(episodes, size)
-    return _spread(partial(play, workers=num_workers), count, episodes, address)
-
-
-def _played(
-    game: Game,
-    names: Sequence[str],
-    load: AgentLoader,
-    episodes: int,
-    size: int,
-    seed: int,
-    step_timeout_s: float | None,
-    on_error: OnError,
-    failures: Path | None,
-    blocks: range,
-    on_episode: Callable[[Episode], None],
-    *,
-    workers: int,
-) -> list[Episode]:
-    """Plays blocks of episodes, many episodes at once if one agent decides for batches."""
-
-    def players(block: int) -> list[Agent]:
-        return load_players(game, names, block_seed(seed, block), load)
-
-    with game_errors(game):
-        if size == _BATCHED:
-            return play_episodes(
-                game,
-                lambda block: players(block)[0],  # type: ignore[arg-type, return-value]  # checked
-                episodes,
-                blocks=blocks,
-                seed=seed,
-                num_workers=workers,
-                on_episode=on_episode,
-                step_timeout_s=step_timeout_s,
-                on_error=on_error,
-                failures=failures,
-            )
-        played: list[Episode] = []
-        for block in blocks:
-            first = block * size
-            watch = partial(_watch, on_episode, set())
-            found = game.run(
-                *players(block),
-                seed=block_seed(seed, block),
-                episodes=min(size, episodes - first),
-                watch=watch if failures is None else FailureWriter(failures, watch),
-                step_timeout_s=step_timeout_s,
-            )
-            played += [replace(each, number=first + each.number) for each in found]
-        return played
-
-
 def _spread(
     play: Callable[[range, Callable[[T], None]], list[T]],
     count: int,
@@ -379,13 +357,6 @@ def _spread(
 
 def _silently(play: Callable[[range, Callable[[T], None]], list[T]], blocks: range) -> list[T]:
     return play(blocks, lambda result: None)
-
-
-def _require_raise(on_error: OnError) -> None:
-    if on_error != "raise":
-        raise UsageError(
-            "--on-error restart is for one agent: games for several are played one by one"
-        )
 
 
 def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool) -> None:

@@ -7,31 +7,31 @@ import inspect
 import platform
 import re
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Annotated, Final
 
-import click
 import numpy as np
 from greenlet import greenlet
 
 from entity_env.agents import RandomAgent, random_actions
-from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, is_a
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import NAMED, is_batch, load_game, make_vec_env
 from entity_env.cli.options import (
-    COUNT,
-    ENVS,
-    SEED,
-    FiniteRange,
-    game_argument,
-    set_option,
-    step_timeout_option,
-    transport_option,
+    Count,
+    Envs,
+    GameName,
+    GameSettings,
+    Seconds,
+    SeedNumber,
+    StepTimeout,
+    TransportChoice,
 )
 from entity_env.errors import ContractError, UsageError
 
@@ -46,18 +46,21 @@ _EXTRAS: Final = {
 }
 
 
-@click.command("games")
-def list_games() -> None:
+@dataclass(frozen=True)
+class ListGames:
     """List the games with their number of agents and their settings."""
-    table = plain_table()
-    table.add_column("game", no_wrap=True)
-    table.add_column("agents", justify="right")
-    table.add_column("settings", overflow="fold")
-    table.add_column("what it is")
-    for name, game in NAMED.items():
-        settings = "\n".join(map(_setting, game.parameters.values())) or "none"
-        table.add_row(name, str(game.num_agents), settings, summary(game))
-    Console().print(table)
+
+    def run(self) -> None:
+        """Prints the table."""
+        table = plain_table()
+        table.add_column("game", no_wrap=True)
+        table.add_column("agents", justify="right")
+        table.add_column("settings", overflow="fold")
+        table.add_column("what it is")
+        for name, game in NAMED.items():
+            settings = "\n".join(map(_setting, game.parameters.values())) or "none"
+            table.add_row(name, str(game.num_agents), settings, summary(game))
+        Console().print(table)
 
 
 def _setting(parameter: inspect.Parameter) -> str:
@@ -78,72 +81,70 @@ def summary(game: Game) -> str:
     return rest if re.sub(r"\W+", "_", title.lower()) == game.name else line
 
 
-@click.command()
-@game_argument
-@click.option("--episodes", type=COUNT, default=3, help="Number of episodes, each played again.")
-@click.option("--max-steps", type=COUNT, default=2000, help="Steps of an episode that is no error.")
-@click.option("--seed", type=SEED, default=0, help="Seed of the episodes and the random actions.")
-@click.option(
-    "--max-time",
-    "max_time_s",
-    type=FiniteRange(min=0, min_open=True),
-    default=60,
-    metavar="SECONDS",
-    help="Time after which no more steps are checked, roughly.",
-)
-@step_timeout_option
-@transport_option
-@set_option
-def check(
-    game: str,
-    episodes: int,
-    max_steps: int,
-    seed: int,
-    max_time_s: float,
-    step_timeout_s: float | None,
-    transport: Transport | None,
-    settings: Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Check:
     """Check that a game keeps the contract: what it shows, asks and ends, and that a seed repeats
     it.
 
     Plays with random actions, as check_game of entity_env.check does. Exit code 1 and a list of
     all violations if there are any; likely mistakes are warnings.
     """
-    chosen = load_game(game, settings).with_transport(transport)
-    try:
-        with StageDisplay() as display:
-            num_played = check_game(
-                chosen,
-                episodes=episodes,
-                max_steps=max_steps,
-                seed=seed,
-                step_timeout_s=step_timeout_s,
-                max_time_s=max_time_s,
-                on_step=display.show,
-            )
-    except ContractError as error:
-        cause, trace = error.__cause__, ""
-        if cause is not None and is_a(cause, UsageError):  # a setting, or a file the game needs
-            raise cause from None
-        if cause is not None and is_a(cause, Exception):
-            trace = f"\n{game_traceback(cause)}"
-        raise GameFailed(f"{error}{trace}") from error
-    played = f"{num_played} episode{'s' * (num_played > 1)}"
-    if not num_played:
-        played = "the first steps of an episode"
-    echo(f"{chosen.name}: no violation of the contract in {played}")
+
+    game: GameName
+    episodes: Annotated[Count, CliOption("Number of episodes, each played again.")] = 3
+    max_steps: Annotated[Count, CliOption("Steps of an episode that is no error.")] = 2000
+    seed: Annotated[SeedNumber, CliOption("Seed of the episodes and the random actions.")] = 0
+    max_time_s: Annotated[
+        Seconds,
+        CliOption(
+            "Time after which no more steps are checked, roughly.",
+            name="--max-time",
+            metavar="SECONDS",
+        ),
+    ] = 60
+    step_timeout_s: StepTimeout = 30
+    transport: TransportChoice = None
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Plays, and prints what was found."""
+        game = load_game(self.game, self.settings.texts).with_transport(self.transport)
+        try:
+            with StageDisplay() as display:
+                num_played = check_game(
+                    game,
+                    episodes=self.episodes,
+                    max_steps=self.max_steps,
+                    seed=self.seed,
+                    step_timeout_s=self.step_timeout_s,
+                    max_time_s=self.max_time_s,
+                    on_step=display.show,
+                )
+        except ContractError as error:
+            cause, trace = error.__cause__, ""
+            if cause is not None and is_a(cause, UsageError):  # a setting, or a file it needs
+                raise cause from None
+            if cause is not None and is_a(cause, Exception):
+                trace = f"\n{game_traceback(cause)}"
+            raise GameFailed(f"{error}{trace}") from error
+        played = f"{num_played} episode{'s' * (num_played > 1)}"
+        if not num_played:
+            played = "the first steps of an episode"
+        echo(f"{game.name}: no violation of the contract in {played}")
 
 
-@click.command()
-def doctor() -> None:
+@dataclass(frozen=True)
+class Doctor:
     """Report installed versions, missing packages, and whether greenlets work."""
-    echo(f"python       {platform.python_version()}  {platform.platform()}")
-    for package in _REQUIRED:
-        echo(f"{package:<12} {_version(package) or 'missing: pip install entity-env'}")
-    echo(f"suspending   {'works' if _can_suspend() else 'broken: reinstall greenlet'}")
-    for extra, packages in _EXTRAS.items():
-        echo(f"[{extra}]".ljust(13) + _describe(extra, packages))
+
+    def run(self) -> None:
+        """Prints the report."""
+        echo(f"python       {platform.python_version()}  {platform.platform()}")
+        for package in _REQUIRED:
+            echo(f"{package:<12} {_version(package) or 'missing: pip install entity-env'}")
+        echo(f"suspending   {'works' if _can_suspend() else 'broken: reinstall greenlet'}")
+        for extra, packages in _EXTRAS.items():
+            echo(f"[{extra}]".ljust(13) + _describe(extra, packages))
 
 
 def _describe(extra: str, packages: tuple[str, ...]) -> str:
@@ -168,31 +169,25 @@ def _can_suspend() -> bool:
     return bool(other.switch(1) == 2 and other.switch(2) == 3)
 
 
-@click.command()
-@game_argument
-@click.option("--num-envs", type=ENVS, default=64, help="Number of copies.")
-@click.option(
-    "--seconds",
-    type=FiniteRange(min=0, min_open=True),
-    default=2.0,
-    help="Duration of each of the two measurements.",
-)
-@transport_option
-@set_option
-def bench(
-    game: str,
-    num_envs: int,
-    seconds: float,
-    transport: Transport | None,
-    settings: Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Bench:
     """Measure the steps per second of a game with random actions: one copy, then many."""
-    chosen = load_game(game, settings).with_transport(transport)
-    with game_errors(chosen):
-        echo(f"one game, called directly  {_direct(chosen, seconds):>12,.0f} steps/s")
-        rate, statistics = _vectorized(chosen, num_envs, seconds)
-        copies = f"{num_envs} copies in a {'BatchVecEnv' if is_batch(chosen) else 'VecEnv'}"
-        echo(f"{copies:<25}  {rate:>12,.0f} steps/s  ({statistics})")
+
+    game: GameName
+    num_envs: Annotated[Envs, CliOption("Number of copies.")] = 64
+    seconds: Annotated[Seconds, CliOption("Duration of each of the two measurements.")] = 2.0
+    transport: TransportChoice = None
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Prints both rates."""
+        game = load_game(self.game, self.settings.texts).with_transport(self.transport)
+        with game_errors(game):
+            rate = _direct(game, self.seconds)
+            echo(f"one game, called directly  {rate:>12,.0f} steps/s")
+            rate, statistics = _vectorized(game, self.num_envs, self.seconds)
+            copies = f"{self.num_envs} copies in a {'BatchVecEnv' if is_batch(game) else 'VecEnv'}"
+            echo(f"{copies:<25}  {rate:>12,.0f} steps/s  ({statistics})")
 
 
 def _direct(game: Game, seconds: float) -> float:

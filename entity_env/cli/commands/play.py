@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
-
-import click
+from typing import Annotated
 
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
-    AgentLoader,
     EpisodesSeen,
     load_game,
     load_players,
@@ -30,120 +28,100 @@ from entity_env.cli.load_game import (
     single_keys,
 )
 from entity_env.cli.options import (
-    COUNT,
-    SEED,
-    FiniteRange,
-    agent_options,
-    clock_option,
-    game_argument,
-    look_option,
-    open_option,
-    run_seed_option,
-    set_option,
-    step_timeout_option,
+    AgentOptions,
+    Clock,
+    Count,
+    FrameRate,
+    GameName,
+    GameSettings,
+    IsOpened,
+    LookName,
+    RunSeed,
+    SeedNumber,
+    StepTimeout,
+    any_seed,
 )
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
-from entity_env.views import find_look
+from entity_env.views import Look, find_look
 from entity_env.views.describe import describe_number
 
 
-@click.command()
-@game_argument
-@agent_options
-@click.option("--render/--no-render", default=True, help="Draw the game.")
-@look_option
-@click.option("--think", is_flag=True, help="Show the probabilities and the value of the agents.")
-@click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
-@click.option("--episodes", type=COUNT, default=1, help="Number of episodes to play.")
-@run_seed_option
-@click.option("--episode-seed", type=SEED, help="Play the episode of this seed, as errors name it.")
-@clock_option
-@click.option("--browser", is_flag=True, help="Play and watch in a page, not in the terminal.")
-@open_option
-@step_timeout_option
-@set_option
-def play(
-    game: str,
-    agents: Sequence[str],
-    load: AgentLoader,
-    render: bool,
-    look: str | None,
-    think: bool,
-    fps: float,
-    episodes: int,
-    seed: int,
-    episode_seed: int | None,
-    clock_s: float | None,
-    browser: bool,
-    is_opened: bool,
-    step_timeout_s: float | None,
-    settings: Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Play:
     """Play a game: watch agents, or play yourself with --agent human.
 
     azul has four more agents: greedy, rush, mcts and mcts:SECONDS.
     """
-    if episode_seed is not None and episodes > 1:
-        raise UsageError(f"--episode-seed is of one episode, --episodes {episodes} is more")
-    own = game_agents(chosen := load_game(game, settings))
-    chosen = own.seated(chosen, len(agents))
-    names = player_names(chosen, agents)
-    drawn_by = find_look(chosen, look)
-    require_person(names, clock_s)
-    if browser:
-        _play_in_browser(
-            chosen,
+
+    game: GameName
+    agents: AgentOptions
+    render: Annotated[bool, CliOption("Draw the game.")] = True
+    look: LookName = None
+    think: Annotated[bool, CliOption("Show the probabilities and the value of the agents.")] = False
+    fps: Annotated[FrameRate, CliOption("Frames per second.")] = 10
+    episodes: Annotated[Count, CliOption("Number of episodes to play.")] = 1
+    seed: RunSeed = field(default_factory=any_seed)
+    episode_seed: Annotated[
+        SeedNumber | None, CliOption("Play the episode of this seed, as errors name it.")
+    ] = None
+    clock_s: Clock = None
+    browser: Annotated[bool, CliOption("Play and watch in a page, not in the terminal.")] = False
+    is_opened: IsOpened = True
+    step_timeout_s: StepTimeout = 30
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Plays, in the terminal or in a page."""
+        if self.episode_seed is not None and self.episodes > 1:
+            raise UsageError(
+                f"--episode-seed is of one episode, --episodes {self.episodes} is more"
+            )
+        chosen, given = load_game(self.game, self.settings.texts), self.agents.agents
+        chosen = game_agents(chosen).seated(chosen, len(given))
+        names = player_names(chosen, given)
+        look = find_look(chosen, self.look)
+        require_person(names, self.clock_s)
+        if self.browser:
+            self._play_in_browser(chosen, names, look)
+        else:
+            self._play_in_terminal(chosen, names, look)
+
+    def _play_in_terminal(self, game: Game, names: Sequence[str], look: Look) -> None:
+        humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
+        called, seen = shown_names(names, humans), EpisodesSeen()
+        # In real time the clock alone sets the pace.
+        is_real_time = self.clock_s is not None and self.clock_s <= REAL_TIME_S
+        fps = None if is_real_time else self.fps
+        with TerminalView(game, Console(), fps=fps, humans=humans, names=called, look=look) as view:
+            players = load_players(game, names, self.seed, self.agents.load, view, self.clock_s)
+            draw = _thinking(players, view) if self.think else view
+            with game_errors(game), single_keys(self.clock_s):
+                watch = partial(_watch, draw if self.render else None, seen)
+                start = run_or_episode(game, self.seed, self.episodes, self.episode_seed)
+                played = start(*players, watch=watch, step_timeout_s=self.step_timeout_s)
+        _report(played, seen.ends, called, game)
+        if seen.is_left(self.episodes):
+            echo("left before the end")
+        echo(seeds_played(self.seed, self.episode_seed))
+
+    def _play_in_browser(self, game: Game, names: Sequence[str], look: Look) -> None:
+        from entity_env.cli.browser.play import play_in_browser
+
+        play_in_browser(
+            game,
             names,
-            load,
-            look=drawn_by,
-            seed=seed,
-            episodes=episodes,
-            fps=fps,
-            episode_seed=episode_seed,
-            clock_s=clock_s,
-            step_timeout_s=step_timeout_s,
-            is_opened=is_opened,
+            lambda run_seed: load_players(game, names, run_seed, self.agents.load),
+            ended=lambda episode: echo(_describe(episode, game)),
+            look=look,
+            seed=self.seed,
+            episodes=self.episodes,
+            fps=self.fps,
+            episode_seed=self.episode_seed,
+            clock_s=self.clock_s,
+            step_timeout_s=self.step_timeout_s,
+            is_opened=self.is_opened,
         )
-        return
-    humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
-    called, seen = shown_names(names, humans), EpisodesSeen()
-    pace = _pace(fps, clock_s)
-    with TerminalView(
-        chosen, Console(), fps=pace, humans=humans, names=called, look=drawn_by
-    ) as view:
-        players = load_players(chosen, names, seed, load, view, clock_s)
-        draw = _thinking(players, view) if think else view
-        with game_errors(chosen), single_keys(clock_s):
-            watch = partial(_watch, draw if render else None, seen)
-            start = run_or_episode(chosen, seed, episodes, episode_seed)
-            played = start(*players, watch=watch, step_timeout_s=step_timeout_s)
-    _report(played, seen.ends, called, chosen)
-    if seen.is_left(episodes):
-        echo("left before the end")
-    echo(seeds_played(seed, episode_seed))
-
-
-def _pace(fps: float, clock_s: float | None) -> float | None:
-    """Frames a second; in real time the clock alone sets the pace."""
-    return None if clock_s is not None and clock_s <= REAL_TIME_S else fps
-
-
-def _play_in_browser(
-    game: Game,
-    names: Sequence[str],
-    load: AgentLoader,
-    **options: Any,  # noqa: ANN401 - those of `play_in_browser`
-) -> None:
-    from entity_env.cli.browser.play import play_in_browser
-
-    play_in_browser(
-        game,
-        names,
-        lambda run_seed: load_players(game, names, run_seed, load),
-        ended=lambda episode: echo(_describe(episode, game)),
-        **options,
-    )
 
 
 def _report(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple
-
-import click
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
@@ -18,6 +16,7 @@ from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.ppo.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, LiveDisplay, echo
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
 from entity_env.cli.game_errors import GameFailed, game_errors
@@ -25,7 +24,6 @@ from entity_env.cli.load_game import (
     ENVIRONMENTS,
     HUMAN,
     NAMED,
-    AgentLoader,
     game_code,
     load_game,
     load_players,
@@ -37,20 +35,23 @@ from entity_env.cli.load_game import (
 )
 from entity_env.cli.named import may_name, remember, was_named, was_recorded
 from entity_env.cli.options import (
-    SEED,
-    FiniteRange,
-    WholeRange,
-    agent_options,
-    clock_option,
-    drawing_limit_options,
-    game_argument,
-    limit_options,
-    look_option,
+    AgentOptions,
+    Clock,
+    DrawingLimits,
+    File,
+    FrameRate,
+    GameName,
+    GameSettings,
+    LimitOptions,
+    LookName,
+    Number,
+    RunSeed,
+    SeedNumber,
+    StepTimeout,
+    any_seed,
     require_writable,
-    run_seed_option,
-    set_option,
-    step_timeout_option,
 )
+from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 from entity_env.replay.file import SUFFIX, ReplayHeader
@@ -64,12 +65,16 @@ from entity_env.views.scene import one_line
 _FOREVER_S: Final = 3600.0
 _STEPS: Final = {"left": -1, "right": 1}
 _SPEEDS: Final = {"up": 2.0, "down": 0.5}
-game_option = click.option(
-    "--game",
-    metavar="GAME",
-    help="The game of the replay.  [default: the one it names, if it is one of the package, or one "
-    "that you have named here before and not changed since]",
-)
+GivenGame: TypeAlias = Annotated[
+    str | None,
+    CliOption(
+        "The game of the replay.",
+        metavar="GAME",
+        default="the one it names, if it is one of the package, or one that you have named here "
+        "before and not changed since",
+    ),
+]
+_File: TypeAlias = Annotated[Path, Argument("FILE")]
 
 
 def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = ()) -> Game:
@@ -146,55 +151,48 @@ def _game_named(replay: Replay) -> str:
     return word
 
 
-@click.command()
-@game_argument
-@agent_options
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write, NAME.replay.  [default: GAME.replay]",
-)
-@click.option("--see/--no-see", default=True, help="Keep what was seen, to draw without the game.")
-@click.option("--think/--no-think", default=True, help="Keep the value that agents predict.")
-@run_seed_option
-@click.option("--episode-seed", type=SEED, help="Seed of the episode, as play and errors name it.")
-@clock_option
-@look_option
-@step_timeout_option
-@set_option
-def record(
-    game: str,
-    agents: Sequence[str],
-    load: AgentLoader,
-    out: Path | None,
-    see: bool,
-    think: bool,
-    seed: int,
-    episode_seed: int | None,
-    clock_s: float | None,
-    look: str | None,
-    step_timeout_s: float | None,
-    settings: Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RecordEpisode:
     """Play one episode of GAME and write it to a file that plays it again.
 
     Only --agent human draws the game.
     """
-    chosen = load_game(game, settings)
-    chosen = game_agents(chosen).seated(chosen, len(agents))
-    out = Path(f"{chosen.name.replace(':', '_')}{SUFFIX}") if out is None else out
-    require_writable(out.parent)
-    names = player_names(chosen, agents)
-    require_person(names, clock_s)
-    with _view_for_humans(chosen, names, look) as view:
-        players = load_players(chosen, names, seed, load, view, clock_s)
+
+    game: GameName
+    agents: AgentOptions
+    out: Annotated[File | None, CliOption("File to write, NAME.replay.", default="GAME.replay")] = (
+        None
+    )
+    see: Annotated[bool, CliOption("Keep what was seen, to draw without the game.")] = True
+    think: Annotated[bool, CliOption("Keep the value that agents predict.")] = True
+    seed: RunSeed = field(default_factory=any_seed)
+    episode_seed: Annotated[
+        SeedNumber | None, CliOption("Seed of the episode, as play and errors name it.")
+    ] = None
+    clock_s: Clock = None
+    look: LookName = None
+    step_timeout_s: StepTimeout = 30
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Plays, and writes the file."""
+        game, given = load_game(self.game, self.settings.texts), self.agents.agents
+        game = game_agents(game).seated(game, len(given))
+        out = self.out or Path(f"{game.name.replace(':', '_')}{SUFFIX}")
+        require_writable(out.parent)
+        names = player_names(game, given)
+        require_person(names, self.clock_s)
         # Of a file the writer finds the path from this folder.
-        source = game if game.partition(":")[0] in ("gymnasium", "pettingzoo") else ""
-        writer = ReplayWriter(out, see=see, think=think, agents=names, source=source, watch=view)
-        with game_errors(chosen), single_keys(clock_s):
-            start = run_or_episode(chosen, seed, 1, episode_seed)
-            start(*players, watch=writer, step_timeout_s=step_timeout_s)
-    _describe_written(writer, out)
+        source = self.game if self.game.partition(":")[0] in ENVIRONMENTS else ""
+        with _view_for_humans(game, names, self.look) as view:
+            players = load_players(game, names, self.seed, self.agents.load, view, self.clock_s)
+            writer = ReplayWriter(
+                out, see=self.see, think=self.think, agents=names, source=source, watch=view
+            )
+            with game_errors(game), single_keys(self.clock_s):
+                start = run_or_episode(game, self.seed, 1, self.episode_seed)
+                start(*players, watch=writer, step_timeout_s=self.step_timeout_s)
+        _describe_written(writer, out)
 
 
 def _view_for_humans(
@@ -220,74 +218,83 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
     echo(f"see it again: entity-env replay {shlex.quote(str(out))}")
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--from", "first", type=WholeRange(min=0), default=0, help="Begin here.")
-@click.option("--fps", type=FiniteRange(min=0.001), default=10, help="Frames per second.")
-@click.option(
-    "--take-over",
-    type=WholeRange(min=0),
-    metavar="N",
-    help="Play the first N decisions again, and let the agents of --agent go on.",
-)
-@agent_options
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="With --take-over: file of the new replay.  [default: FILE-from-N.replay]",
-)
-@click.option("--seed", type=SEED, help="With --take-over: seed of the agents.")
-@click.option(
-    "--debug",
-    type=int,
-    metavar="N",
-    help="Stop in the game, in pdb, after decision N; -1 = the last one.",
-)
-@look_option
-@game_option
-@set_option
-@drawing_limit_options
-def replay(
-    file: Path,
-    first: int,
-    fps: float,
-    take_over: int | None,
-    agents: Sequence[str],
-    load: AgentLoader,
-    out: Path | None,
-    seed: int | None,
-    debug: int | None,
-    look: str | None,
-    game: str | None,
-    settings: Sequence[str],
-    limits: PlayLimits,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ShowReplay:
     """Show the replay FILE in the terminal, step by step in both directions.
 
     Space pauses, left and right step, up and down change the speed, q leaves. With --take-over the
     game goes on with other agents, or with you: --agent human.
     """
-    if debug is not None and take_over is not None:
-        raise UsageError("--debug and --take-over exclude each other: give one of them")
-    if take_over is None and (agents or out):
-        raise UsageError("--agent and --out are of --take-over: say from which decision on")
-    found = Replay.load(file)
-    if debug is not None:
-        _debug(found, game_of(found, game, settings), debug)
-    elif take_over is not None:
-        out = file.with_name(f"{file.stem}-from-{take_over}{SUFFIX}") if out is None else out
-        chosen = game_of(found, game, settings)
-        _take_over(found, chosen, take_over, agents, load, out, look, seed, limits)
-    else:
-        played, drawn_by = game_and_look(found, look, game, settings)
-        turns = _turns(found, played, limits)
-        if limits.max_shown is not None and found.header.num_agents * len(turns) > limits.max_shown:
-            raise ReplayError(
-                f"{file} shows {found.header.num_agents} agents in {len(turns)} decisions, which "
-                f"makes more than {limits.max_shown:,}: if you trust it, raise the limit, "
-                "--max-shown"
+
+    file: _File
+    first: Annotated[Number, CliOption("Begin here.", name="--from")] = 0
+    fps: Annotated[FrameRate, CliOption("Frames per second.")] = 10
+    take_over: Annotated[
+        Number | None,
+        CliOption(
+            "Play the first N decisions again, and let the agents of --agent go on.", metavar="N"
+        ),
+    ] = None
+    agents: AgentOptions
+    out: Annotated[
+        File | None,
+        CliOption("With --take-over: file of the new replay.", default="FILE-from-N.replay"),
+    ] = None
+    seed: Annotated[SeedNumber | None, CliOption("With --take-over: seed of the agents.")] = None
+    debug: Annotated[
+        int | None,
+        Range(-(10**15), 10**15),
+        CliOption("Stop in the game, in pdb, after decision N; -1 = the last one.", metavar="N"),
+    ] = None
+    look: LookName = None
+    game: GivenGame = None
+    settings: GameSettings
+    limits: DrawingLimits
+
+    def run(self) -> None:
+        """Shows the replay, or goes on from it."""
+        if self.debug is not None and self.take_over is not None:
+            raise UsageError("--debug and --take-over exclude each other: give one of them")
+        if self.take_over is None and (self.agents.agents or self.out):
+            raise UsageError("--agent and --out are of --take-over: say from which decision on")
+        found = Replay.load(self.file)
+        if self.debug is not None:
+            _debug(found, game_of(found, self.game, self.settings.texts), self.debug)
+        elif self.take_over is not None:
+            self._take_over(found, self.take_over)
+        else:
+            limits, num_agents = self.limits.limits, found.header.num_agents
+            game, look = game_and_look(found, self.look, self.game, self.settings.texts)
+            turns = _turns(found, game, limits)
+            if num_agents * len(turns) > self.limits.max_shown:
+                raise ReplayError(
+                    f"{self.file} shows {num_agents} agents in {len(turns)} decisions, which makes "
+                    f"more than {self.limits.max_shown:,}: if you trust it, raise the limit, "
+                    "--max-shown"
+                )
+            _show(found, self.first, self.fps, turns, look)
+
+    def _take_over(self, found: Replay, at: int) -> None:
+        """Goes on from a decision with other agents, and writes the new replay."""
+        game = game_of(found, self.game, self.settings.texts)
+        out = self.out or self.file.with_name(f"{self.file.stem}-from-{at}{SUFFIX}")
+        found.require_decision(at)
+        game = found.with_settings_of(game)
+        # Raises where the settings ask for too much, before the game is played in this process.
+        verify_in_new_process(game, [found], **_of_playing(self.limits.limits))
+        names = player_names(game, self.agents.agents)
+        seed = any_seed() if self.seed is None else self.seed
+        parent = {"sha": found.sha, "at": at}
+        with _view_for_humans(game, names, self.look) as view:
+            players = load_players(game, names, seed, self.agents.load, view)
+            writer = ReplayWriter(
+                out, think=True, agents=names, source=found.header.source, parent=parent, watch=view
             )
-        _show(found, first, fps, turns, drawn_by)
+            with game_errors(game):
+                diverged, _ = play_again(found, game, until=at, then=players, watch=writer)
+        if diverged is not None:
+            raise ReplayError(f"{found.name} cannot be gone on with: {diverged}")
+        _describe_written(writer, out)
 
 
 def _show(
@@ -380,37 +387,6 @@ class _Player:
         self._display.show(frame, is_paced=False)
 
 
-def _take_over(
-    found: Replay,
-    game: Game,
-    at: int,
-    agents: Sequence[str],
-    load: AgentLoader,
-    out: Path,
-    look: str | None,
-    seed: int | None,
-    limits: PlayLimits,
-) -> None:
-    """Goes on from a decision with other agents, and writes the new replay."""
-    found.require_decision(at)
-    game = found.with_settings_of(game)
-    # Raises where the settings ask for too much, before the game is played in this process.
-    verify_in_new_process(game, [found], **_of_playing(limits))
-    names = player_names(game, agents)
-    seed = secrets.randbelow(2**31) if seed is None else seed
-    parent = {"sha": found.sha, "at": at}
-    with _view_for_humans(game, names, look) as view:
-        players = load_players(game, names, seed, load, view)
-        writer = ReplayWriter(
-            out, think=True, agents=names, source=found.header.source, parent=parent, watch=view
-        )
-        with game_errors(game):
-            diverged, _ = play_again(found, game, until=at, then=players, watch=writer)
-    if diverged is not None:
-        raise ReplayError(f"{found.name} cannot be gone on with: {diverged}")
-    _describe_written(writer, out)
-
-
 def _of_playing(limits: PlayLimits) -> dict[str, Any]:
     """The limits of `verify_in_new_process`."""
     return {key: value for key, value in limits._asdict().items() if key != "max_shown"}
@@ -431,88 +407,85 @@ def _debug(found: Replay, game: Game, at: int) -> None:
         echo("the game played as recorded")
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@game_option
-@set_option
-@limit_options
-def verify(
-    files: Sequence[Path], game: str | None, settings: Sequence[str], limits: PlayLimits
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Verify:
     """Play replays again, and say where their games differ.
 
     Each in a new process with another hash seed, so that the order of sets shows, too. Exit code 0:
     all are the same; 1: one diverged; 2: one cannot be played.
     """
-    worst = 0
-    for path in files:
-        try:
-            replay = Replay.load(path)
-            chosen = game_of(replay, game, settings)
-            [found] = verify_in_new_process(chosen, [replay], **_of_playing(limits))
-        except EntityEnvError as error:
-            echo(f"{path}: cannot be played: {one_line(error)}", err=True)
-            worst = 2
-            continue
-        if found is not None:
-            text = one_line(f"{found}{_other_versions(replay)}")
-            echo(f"{path}: diverged: {text}")
-            worst = max(worst, 1)
-        else:
-            end = "" if replay.is_whole else ", as far as it goes"
-            echo(f"{path}: same, {replay.num_decisions} decisions{end}")
-    raise SystemExit(worst)
+
+    files: Annotated[tuple[Path, ...], Argument("FILES...")]
+    game: GivenGame = None
+    settings: GameSettings
+    limits: LimitOptions
+
+    def run(self) -> None:
+        """Plays every replay again."""
+        worst = 0
+        for path in self.files:
+            try:
+                replay = Replay.load(path)
+                game = game_of(replay, self.game, self.settings.texts)
+                limits = _of_playing(self.limits.limits)
+                [found] = verify_in_new_process(game, [replay], **limits)
+            except EntityEnvError as error:
+                echo(f"{path}: cannot be played: {one_line(error)}", err=True)
+                worst = 2
+                continue
+            if found is not None:
+                text = one_line(f"{found}{_other_versions(replay)}")
+                echo(f"{path}: diverged: {text}")
+                worst = max(worst, 1)
+            else:
+                end = "" if replay.is_whole else ", as far as it goes"
+                echo(f"{path}: same, {replay.num_decisions} decisions{end}")
+        raise SystemExit(worst)
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write; its ending is the format: .html .svg .png .gif .webp .mp4",
-)
-@click.option(
-    "--at",
-    type=WholeRange(min=0),
-    help="Draw this picture alone, as .png or .svg.  [default: .png draws the middle one]",
-)
-@click.option(
-    "--agent",
-    metavar="AGENT",
-    help="Show what this trained agent thinks of every decision, and where it attends.",
-)
-@look_option
-@game_option
-@set_option
-@drawing_limit_options
-def draw(
-    file: Path,
-    out: Path,
-    at: int | None,
-    agent: str | None,
-    look: str | None,
-    game: str | None,
-    settings: Sequence[str],
-    limits: PlayLimits,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Draw:
     """Draw the replay FILE: as a page to play and step through, as pictures, or as a video.
 
     .html is one file that needs no network; .svg moves, too, unless --at is given; .gif, .webp and
     .png need Pillow, .mp4 needs ffmpeg.
     """
-    replay = Replay.load(file)
-    thinker = None if agent is None else load_agent(agent)
-    if thinker is not None and not isinstance(thinker, PolicyAgent):
-        raise UsageError(f"{agent} computes no probabilities to be shown")
-    played, drawn_by = game_and_look(replay, look, game, settings)
-    turns = _turns(replay, played, limits)
-    animation = replay.animation(played, drawn_by, thinker=thinker, turns=turns)
-    if thinker is not None and out.suffix.lower() != ".html":  # a page shows thoughts itself
-        animation = animation.with_thoughts()
-    animation.write(out, at)
-    size = out.stat().st_size / 1024
-    echo(f"{out}: {size:.0f} KiB, from {len(animation)} pictures")
+
+    file: _File
+    out: Annotated[
+        File,
+        CliOption("File to write; its ending is the format: .html .svg .png .gif .webp .mp4"),
+    ]
+    at: Annotated[
+        Number | None,
+        CliOption("Draw this picture alone, as .png or .svg.", default=".png draws the middle one"),
+    ] = None
+    agent: Annotated[
+        str | None,
+        CliOption(
+            "Show what this trained agent thinks of every decision, and where it attends.",
+            metavar="AGENT",
+        ),
+    ] = None
+    look: LookName = None
+    game: GivenGame = None
+    settings: GameSettings
+    limits: DrawingLimits
+
+    def run(self) -> None:
+        """Writes the file."""
+        replay = Replay.load(self.file)
+        thinker = None if self.agent is None else load_agent(self.agent)
+        if thinker is not None and not isinstance(thinker, PolicyAgent):
+            raise UsageError(f"{self.agent} computes no probabilities to be shown")
+        game, look = game_and_look(replay, self.look, self.game, self.settings.texts)
+        turns = _turns(replay, game, self.limits.limits)
+        animation = replay.animation(game, look, thinker=thinker, turns=turns)
+        if thinker is not None and self.out.suffix.lower() != ".html":  # a page shows them itself
+            animation = animation.with_thoughts()
+        animation.write(self.out, self.at)
+        size = self.out.stat().st_size / 1024
+        echo(f"{self.out}: {size:.0f} KiB, from {len(animation)} pictures")
 
 
 def _turns(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 import click
 
@@ -13,8 +14,10 @@ from entity_env.agents.ppo.tracking.comparison import Comparison, compare_runs
 from entity_env.agents.ppo.tracking.runs import RUN_FILE, TrainingRun, read_run
 from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
-from entity_env.cli.commands.train import train
+from entity_env.cli.command import Argument, CliOption, parser_of
+from entity_env.cli.commands.train import Train
 from entity_env.cli.display.console import echo
+from entity_env.cli.options import Folder
 from entity_env.errors import CheckpointError, UsageError
 
 _MAX_SHOWN: Final = 5
@@ -22,16 +25,8 @@ _NUM_DIGITS: Final = 16
 _DIFFERENT: Final = 1
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("words", nargs=-1, metavar="[GAME] [OPTIONS OF TRAIN]...", type=click.UNPROCESSED)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the new run.  [default: RUN-again]",
-)
-@click.pass_context
-def reproduce(context: click.Context, run: Path, words: Sequence[str], out: Path | None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
     """Repeat a training run in a new folder, and compare it bit by bit.
 
     RUN is the folder of a run of train. Its settings, seed, threads and the step at which compiled
@@ -44,15 +39,28 @@ def reproduce(context: click.Context, run: Path, words: Sequence[str], out: Path
     Code and paths that run.json names are used only if you have named them here before: add GAME,
     and options such as --callback, as train takes them. Options also replace what RUN says.
     """
-    before = _read(run)
-    out = run.with_name(f"{run.name}-again") if out is None else out
-    step = _step_of(before)
-    arguments = [*_typed(before, step), "--out", str(out), *words]
-    with train.make_context("train", arguments, parent=context) as inner:
-        train.invoke(inner)
-    found = compare_runs(before, read_run(out), step)
-    echo("\n".join(_lines(found, before.name, out.name)))
-    context.exit(0 if found.is_equal else _DIFFERENT)
+
+    ATTRS: ClassVar = {"context_settings": {"ignore_unknown_options": True}}
+
+    folder: Annotated[Path, Argument("RUN")]
+    words: Annotated[
+        tuple[str, ...], click.UNPROCESSED, Argument("[GAME] [OPTIONS OF TRAIN]...")
+    ] = ()
+    out: Annotated[Folder | None, CliOption("Folder for the new run.", default="RUN-again")] = None
+
+    def run(self) -> None:
+        """Trains, and prints the comparison."""
+        before = _read(self.folder)
+        out = self.out or self.folder.with_name(f"{self.folder.name}-again")
+        step = _step_of(before)
+        arguments = [*_typed(before, step), "--out", str(out), *self.words]
+        context = click.get_current_context()
+        train = parser_of(Train, "train")
+        with train.make_context("train", arguments, parent=context) as inner:
+            train.invoke(inner)
+        found = compare_runs(before, read_run(out), step)
+        echo("\n".join(_lines(found, before.name, out.name)))
+        raise SystemExit(0 if found.is_equal else _DIFFERENT)
 
 
 def _read(run: Path) -> TrainingRun:
@@ -89,7 +97,7 @@ def _typed(run: TrainingRun, step: int) -> Iterator[str]:
     about = run.about
     threads, compiled = about.get("num_threads"), about.get("compiled_from_step", "")
     if type(threads) is int:
-        yield from ("--num-threads", str(threads))
+        yield from ("--set-train", f"num_threads={threads}")
     if compiled is None:
         yield from ("--compile", "never")
     elif type(compiled) is int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-import click
 from rich.table import Table
 from rich.text import Text
 
@@ -15,8 +15,9 @@ from entity_env.agents.ppo.tracking.comparison import mixed_rules
 from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
-from entity_env.cli.options import drawing_limit_options
+from entity_env.cli.options import DrawingLimits, File
 from entity_env.cli.report import (
     replay_pages,
     report_csv,
@@ -35,9 +36,9 @@ from entity_env.cli.run_tables import (
     seed_table,
 )
 from entity_env.errors import UsageError
-from entity_env.replay.new_process import PlayLimits
 
-_DEFAULT: Final = Path("runs")
+RUNS: Final = (Path("runs"),)
+"""Folders of runs where none are given."""
 _WIDTH: Final = 200
 _FAILED: Final = 1
 _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]] = {
@@ -46,30 +47,20 @@ _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]
     ".csv": report_csv,
 }
 
-folders_argument = click.argument(
-    "folders",
-    nargs=-1,
-    metavar="[RUN]...",
-    type=click.Path(path_type=Path),
-    callback=lambda context, parameter, value: value or (_DEFAULT,),
-)
-
-games_option = click.option(
-    "--game",
-    "games",
-    multiple=True,
-    metavar="GAME",
-    help="A game of the runs, whose code then draws their replays. May be repeated.  [default: "
-    "those of the package, of runs trained here, and those you have named here before]",
-)
+RunFolders: TypeAlias = Annotated[tuple[Path, ...], Argument("[RUN]...")]
+DrawnGames: TypeAlias = Annotated[
+    tuple[str, ...],
+    CliOption(
+        "A game of the runs, whose code then draws their replays. May be repeated.",
+        name="--game",
+        metavar="GAME",
+        default="those of the package, of runs trained here, and those you have named here before",
+    ),
+]
 
 
-@click.command("runs")
-@folders_argument
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line for each run.")
-@click.pass_context
-def list_runs(context: click.Context, folders: Sequence[Path], as_json: bool, as_csv: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ListRuns:
     """Compare training runs in a table, the best one first.
 
     RUN is the folder of a training run, or a folder of such folders.  [default: runs]
@@ -80,16 +71,23 @@ def list_runs(context: click.Context, folders: Sequence[Path], as_json: bool, as
     Student's interval over seeds, interquartile mean (IQM), and the probability that a run of the
     first line is better.
     """
-    if as_json and as_csv:
-        raise UsageError("--json and --csv are two formats: leave out one of them")
-    runs, code = _read(folders)
-    if as_json:
-        echo(json.dumps(runs_json(runs)))
-    elif as_csv:
-        echo(runs_csv(runs).rstrip("\n"))
-    else:
-        print_tables(runs)
-    context.exit(code)
+
+    folders: RunFolders = ()
+    as_json: Annotated[bool, CliOption("Print one JSON object.", name="--json")] = False
+    as_csv: Annotated[bool, CliOption("Print CSV, a line for each run.", name="--csv")] = False
+
+    def run(self) -> None:
+        """Prints the table."""
+        if self.as_json and self.as_csv:
+            raise UsageError("--json and --csv are two formats: leave out one of them")
+        runs, code = _read(self.folders)
+        if self.as_json:
+            echo(json.dumps(runs_json(runs)))
+        elif self.as_csv:
+            echo(runs_csv(runs).rstrip("\n"))
+        else:
+            print_tables(runs)
+        raise SystemExit(code)
 
 
 def print_tables(runs: Sequence[TrainingRun]) -> None:
@@ -106,62 +104,60 @@ def print_tables(runs: Sequence[TrainingRun]) -> None:
         console.print(Text(seeds.note, style="dim"))
 
 
-@click.command()
-@folders_argument
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    help="The file: *.html has curves and the table, *.svg the curves, *.csv the numbers.",
-)
-@click.option(
-    "--curve",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
-)
-@games_option
-@drawing_limit_options
-@click.pass_context
-def report(
-    context: click.Context,
-    folders: Sequence[Path],
-    out: Path,
-    names: Sequence[str],
-    games: Sequence[str],
-    limits: PlayLimits,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Report:
     """Write the curves of training runs to one file.
 
     RUN is the folder of a training run, or a folder of such folders.  [default: runs]
 
     Runs of one game that differ in their seed alone are one line, the mean, with a band.
     """
-    write = _WRITERS.get(out.suffix.lower())
-    if write is None:
-        raise UsageError(f"--out must be called *.html, *.svg or *.csv, got {plain(str(out))}")
-    runs, code = _read(folders)
-    require_curves(runs, names)
-    if write is report_html:
-        pages, problems = replay_pages(runs, games, limits)
-        code = _tell(problems) or code
-        text = report_html(runs, names, pages)
-    else:
-        text = write(runs, names)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, "utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {plain(str(out))}: {error.strerror}") from error
-    what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    echo(f"{plain(str(out))}: {what}, {len(text.encode()) / 1024:.0f} KiB")
-    context.exit(code)
+
+    folders: RunFolders = ()
+    out: Annotated[
+        File,
+        CliOption(
+            "The file: *.html has curves and the table, *.svg the curves, *.csv the numbers."
+        ),
+    ] = Path("report.html")
+    names: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
+            name="--curve",
+            metavar="NAME",
+        ),
+    ] = ()
+    games: DrawnGames = ()
+    limits: DrawingLimits
+
+    def run(self) -> None:
+        """Writes the file."""
+        out = plain(str(self.out))
+        write = _WRITERS.get(self.out.suffix.lower())
+        if write is None:
+            raise UsageError(f"--out must be called *.html, *.svg or *.csv, got {out}")
+        runs, code = _read(self.folders)
+        require_curves(runs, self.names)
+        if write is report_html:
+            pages, problems = replay_pages(runs, self.games, self.limits.limits)
+            code = _tell(problems) or code
+            text = report_html(runs, self.names, pages)
+        else:
+            text = write(runs, self.names)
+        try:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self.out.write_text(text, "utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {out}: {error.strerror}") from error
+        what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+        echo(f"{out}: {what}, {len(text.encode()) / 1024:.0f} KiB")
+        raise SystemExit(code)
 
 
 def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     """The runs, and the exit code; says which folders are none."""
-    found = find_runs(folders)
+    found = find_runs(folders or RUNS)
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
     for line in mixed_rules(found.runs):
@@ -216,28 +212,33 @@ def _fitting(
     return table
 
 
-@click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("agent", type=click.Path(path_type=Path))
-def export(checkpoint: Path, agent: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Export:
     """Write the network of CHECKPOINT to one file, AGENT, named *.agent.
 
     CHECKPOINT is the folder of a checkpoint or training run, of entity-env or enn-trainer, or a
     .roguenet archive. The exported agent needs only numpy to play.
     """
-    if agent.suffix != SUFFIX:
-        raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
-    weights = read_network(checkpoint)
-    try:
-        write_agent(agent, weights)
-    except OSError as error:
-        raise UsageError(f"cannot write {agent}: {error}") from error
-    num_parameters = sum(tensor.size for tensor in weights.tensors.values())
-    shown = [*weights.obs_space.entities]
-    if features := weights.obs_space.global_features:
-        shown.append(f"the global features {', '.join(features)}")
-    entities = ", ".join(shown) or "no entities"
-    actions = ", ".join(weights.action_space) or "none"
-    size = agent.stat().st_size / 1024
-    echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
-    echo(f"sees {entities}; actions {actions}")
+
+    checkpoint: Annotated[Path, Argument("CHECKPOINT")]
+    agent: Annotated[Path, Argument("AGENT")]
+
+    def run(self) -> None:
+        """Writes the file."""
+        agent = self.agent
+        if agent.suffix != SUFFIX:
+            raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
+        weights = read_network(self.checkpoint)
+        try:
+            write_agent(agent, weights)
+        except OSError as error:
+            raise UsageError(f"cannot write {agent}: {error}") from error
+        num_parameters = sum(tensor.size for tensor in weights.tensors.values())
+        shown = [*weights.obs_space.entities]
+        if features := weights.obs_space.global_features:
+            shown.append(f"the global features {', '.join(features)}")
+        entities = ", ".join(shown) or "no entities"
+        actions = ", ".join(weights.action_space) or "none"
+        size = agent.stat().st_size / 1024
+        echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
+        echo(f"sees {entities}; actions {actions}")

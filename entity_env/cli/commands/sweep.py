@@ -5,37 +5,40 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.presets import PRESETS, Preset
+from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, identity_of
+from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import load_game, make_training_env, tell_of_changes
 from entity_env.cli.options import (
-    COUNT,
-    ENVS,
-    SEED,
-    WholeRange,
-    game_argument,
-    jobs_option,
-    ray_option,
+    Count,
+    Envs,
+    Folder,
+    GameName,
+    GameSettings,
+    Jobs,
+    PresetName,
+    RayAddress,
+    SeedNumber,
+    Steps,
+    TransportChoice,
     require_writable,
-    set_option,
-    transport_option,
 )
 from entity_env.cli.training import defaults_of, preset_of
-from entity_env.core.validation import num_cores
+from entity_env.core.validation import Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
@@ -49,77 +52,8 @@ _WIDTH: Final = 200
 _FAILED: Final = 1
 
 
-@click.command()
-@game_argument
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    metavar="NAME=VALUES",
-    help="A setting and its values, as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or "
-    "net.d_model=32,64. Names are those of PPOConfig, and net.NAME of its network. May be "
-    "repeated.",
-)
-@click.option("--trials", "num_trials", type=COUNT, default=16, help="Number of settings to try.")
-@click.option(
-    "--repeats",
-    type=WholeRange(1, 1000),
-    default=1,
-    metavar="N",
-    help="Training runs with each of these settings, with the seeds SEED to SEED+N-1.",
-)
-@click.option(
-    "--steps",
-    type=WholeRange(min=1, max=10**15),
-    help="Decisions of each.  [default: as train]",
-)
-@click.option("--num-envs", type=ENVS, help="Environments of each run.  [default: as train]")
-@click.option(
-    "--stop-early",
-    is_flag=True,
-    help="Stop a run at a fifth or at three fifths of its steps, if it is not among the best third "
-    "of those that have come as far. Always with --ray.",
-)
-@click.option(
-    "--population",
-    is_flag=True,
-    help="With --ray, population based training: bad runs go on from the network of good ones, "
-    "with settings near theirs. Otherwise bad runs are stopped early there.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for all runs.  [default: runs/sweep-GAME]",
-)
-@click.option("--resume", is_flag=True, help="Continue the sweep in --out, with the same options.")
-@click.option("--seed", type=SEED, default=1, help="Seed of the settings, and of every run.")
-@click.option(
-    "--preset",
-    type=click.Choice(list(PRESETS)),
-    help="Defaults for a kind of environment.  [default: the one that suits the game]",
-)
-@ray_option
-@jobs_option
-@transport_option
-@set_option
-def sweep(
-    game: str,
-    varied: Sequence[str],
-    num_trials: int,
-    repeats: int,
-    steps: int | None,
-    num_envs: int | None,
-    stop_early: bool,
-    population: bool,
-    out: Path | None,
-    resume: bool,
-    seed: int,
-    preset: str | None,
-    address: str | None,
-    num_jobs: int | None,
-    transport: Transport | None,
-    settings: Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SweepCommand:
     """Train many agents with other settings, and see which of them matter.
 
     Runs one training per core of this machine; with --ray as many as the cluster has CPUs. Settings
@@ -127,75 +61,111 @@ def sweep(
     options continues. The picture sweep.svg in the folder shows every setting against the reward;
     what mattered is told of 10 settings or more.
     """
-    if address is not None and num_jobs is not None:
-        raise UsageError("--jobs is for this machine: a Ray cluster runs one training per CPU")
-    chosen = load_game(game, settings).with_transport(transport)
-    out = Path("runs", f"sweep-{chosen.name}") if out is None else out
-    own = preset_of(chosen) if preset is None else PRESETS[preset]
-    planned = _plan(
-        *(chosen, game, varied, num_trials, repeats, steps, num_envs, own, seed, population, out)
-    )
-    require_writable(out)
-    if resume:
-        tell_of_changes(chosen, sorted(out.glob("trial-*"))[:1])
-    from entity_env.cluster.sweep import run_sweep
 
-    title = f"sweep of {chosen.name}"
-    starting = "starting" if address is None else "starting Ray"
-    with JobsDisplay(title, Console(), starting=starting) as display:
-        total = planned.config.total_steps
-        trials = run_sweep(
-            planned,
-            address=address,
-            num_jobs=num_jobs or num_cores(),
-            resume=resume,
-            stop_early=stop_early,
-            on_change=lambda trials: display.show(_share(trials, total), _state(trials)),
+    game: GameName
+    varied: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "A setting and its values, as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or "
+            "net.d_model=32,64. Names are those of train --set-train help. May be repeated.",
+            name="--vary",
+            metavar="NAME=VALUES",
+        ),
+    ] = ()
+    num_trials: Annotated[Count, CliOption("Number of settings to try.", name="--trials")] = 16
+    repeats: Annotated[
+        int,
+        Range(1, 1000),
+        CliOption(
+            "Training runs with each of these settings, with the seeds SEED to SEED+N-1.",
+            metavar="N",
+        ),
+    ] = 1
+    steps: Annotated[Steps | None, CliOption("Decisions of each.", default="as train")] = None
+    num_envs: Annotated[Envs | None, CliOption("Environments of each run.", default="as train")] = (
+        None
+    )
+    stop_early: Annotated[
+        bool,
+        CliOption(
+            "Stop a run at a fifth or at three fifths of its steps, if it is not among the best "
+            "third of those that have come as far. Always with --ray."
+        ),
+    ] = False
+    population: Annotated[
+        bool,
+        CliOption(
+            "With --ray, population based training: bad runs go on from the network of good ones, "
+            "with settings near theirs. Otherwise bad runs are stopped early there."
+        ),
+    ] = False
+    out: Annotated[Folder | None, CliOption("Folder for all runs.", default="runs/sweep-GAME")] = (
+        None
+    )
+    resume: Annotated[bool, CliOption("Continue the sweep in --out, with the same options.")] = (
+        False
+    )
+    seed: Annotated[SeedNumber, CliOption("Seed of the settings, and of every run.")] = 1
+    preset: PresetName = None
+    address: RayAddress = None
+    num_jobs: Jobs = None
+    transport: TransportChoice = None
+    settings: GameSettings
+
+    def run(self) -> None:
+        """Trains, and prints what was found."""
+        if self.address is not None and self.num_jobs is not None:
+            raise UsageError("--jobs is for this machine: a Ray cluster runs one training per CPU")
+        game = load_game(self.game, self.settings.texts).with_transport(self.transport)
+        out = self.out or Path("runs", f"sweep-{game.name}")
+        planned = self._planned(game, out)
+        require_writable(out)
+        if self.resume:
+            tell_of_changes(game, sorted(out.glob("trial-*"))[:1])
+        from entity_env.cluster.sweep import run_sweep
+
+        title = f"sweep of {game.name}"
+        starting = "starting" if self.address is None else "starting Ray"
+        with JobsDisplay(title, Console(), starting=starting) as display:
+            total = planned.config.total_steps
+            trials = run_sweep(
+                planned,
+                address=self.address,
+                num_jobs=self.num_jobs or num_cores(),
+                resume=self.resume,
+                stop_early=self.stop_early,
+                on_change=lambda trials: display.show(_share(trials, total), _state(trials)),
+            )
+        _report(planned, trials, title, shlex.join([self.game, *self.settings.words]))
+
+    def _planned(self, game: Game, out: Path) -> Sweep:
+        """The sweep of the options."""
+        from entity_env.cluster.search_range import SearchRange
+        from entity_env.cluster.sweep import Sweep
+
+        preset = preset_of(game) if self.preset is None else PRESETS[self.preset]
+        num_envs, start, _ = defaults_of(game, preset, (self.steps, self.num_envs, None))
+        config = PPOConfig(**{**start, "seed": self.seed})
+        return Sweep(
+            partial(make_training_env, game, num_envs),
+            config,
+            [SearchRange.parse(text, config) for text in self.varied],
+            self.num_trials,
+            out,
+            seed=self.seed,
+            is_population=self.population,
+            identity=identity_of(game),
+            environments=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
+            repeats=self.repeats,
+            make_callbacks=partial(
+                EvaluationPlan().callbacks,
+                game,
+                step_timeout_s=None,
+                on_error="raise",
+                num_workers=0,
+            ),
+            about={"game": self.game, "num_envs": num_envs, **about_game(game)},
         )
-    game_words = [game, *(word for setting in settings for word in ("--set", setting))]
-    _report(planned, trials, title, shlex.join(game_words))
-
-
-def _plan(
-    game: Game,
-    name: str,
-    varied: Sequence[str],
-    num_trials: int,
-    repeats: int,
-    steps: int | None,
-    num_envs: int | None,
-    preset: Preset,
-    seed: int,
-    is_population: bool,
-    out: Path,
-) -> Sweep:
-    """The sweep of the options."""
-    from entity_env.cluster.search_range import SearchRange
-    from entity_env.cluster.sweep import Sweep
-
-    num_envs, start, _ = defaults_of(game, preset, (steps, num_envs, None))
-    config = PPOConfig(**{**start, "seed": seed})
-    evaluate = partial(
-        EvaluationPlan().callbacks,
-        game,
-        step_timeout_s=None,
-        on_error="raise",
-        num_workers=0,
-    )
-    return Sweep(
-        partial(make_training_env, game, num_envs),
-        config,
-        [SearchRange.parse(text, config) for text in varied],
-        num_trials,
-        out,
-        seed=seed,
-        is_population=is_population,
-        identity=identity_of(game),
-        environments=f"{num_envs} environments of {game.name} with {dict(game.settings)}",
-        repeats=repeats,
-        make_callbacks=evaluate,
-        about={"game": name, "num_envs": num_envs, **about_game(game)},
-    )
 
 
 def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words: str) -> None:

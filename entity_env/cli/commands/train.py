@@ -1,18 +1,21 @@
-"""`entity-env train` and `entity-env export`: train an agent, and write it to one file."""
+"""`entity-env train`: train an agent with PPO."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 import click
 
+from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.config import COMPILE_MODES
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS
+from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset
 from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
@@ -20,37 +23,27 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     read_header,
     require_place,
 )
-from entity_env.authoring.game import Transport
+from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game
+from entity_env.cli.command import CliOption, Section
+from entity_env.cli.commands.seeds import read_seeds, train_seeds
 from entity_env.cli.display.console import Console, echo
-from entity_env.cli.evaluation import EvaluationPlan, evaluation_options
+from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import load_game, tell_of_changes
-from entity_env.cli.opponents import take_opponents, told
+from entity_env.cli.opponents import seats_of, told
 from entity_env.cli.options import (
-    ENVS,
-    WORKERS,
-    WholeRange,
-    failures_option,
-    game_argument,
-    on_error_option,
-    ray_option,
+    CopyOptions,
+    Folder,
+    GameName,
+    GameSettings,
+    Jobs,
+    PresetName,
     require_writable,
-    set_option,
-    step_timeout_option,
-    transport_option,
 )
-from entity_env.cli.run_settings import GivenSettings, RunCommand
+from entity_env.cli.run_settings import HELP, ConfigOption, GivenSettings, RunParser, given_settings
 from entity_env.cli.run_summary import tell_of_run
-from entity_env.cli.seeds import seeds_options
-from entity_env.cli.train_options import (
-    CONFIG_HELP,
-    DEFAULTS,
-    Compile,
-    Duration,
-    Keep,
-    packed,
-    training_options,
-)
+from entity_env.cli.setting_docs import settings_table
 from entity_env.cli.training import (
     COMPILE_VARIABLE,
     KeptReplays,
@@ -60,251 +53,323 @@ from entity_env.cli.training import (
     RayOptions,
     ReplayOptions,
     RunEnd,
-    changed_config,
     defaults_of,
     load_callback,
     preset_of,
     train_here,
     train_on_ray,
 )
+from entity_env.core.validation import OneOf
 from entity_env.errors import CheckpointError, UsageError, shown
-from entity_env.vec.options import OnError
 
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
+_WIDTH: Final = 200
+_RECORDS: Final = Section("Curves and replays")
+_EPILOG: Final = """\b
+--config FILE.toml; options and --set-train replace what it says:
+  learning_rate = [[0, 0.003], [1, 0]]  # any field of PPOConfig; most
+  gamma = 0.99                          # numbers may change over the run
+  [net]
+  kind = "mlp"                          # rogue_net, mlp or cnn,
+  hidden = [64, 64]                     # and fields of its config
+  [game]
+  board_size = 6                        # as --set
+  [run]
+  game = "snake"                        # GAME, and other options by
+  num_envs = 64                         # their names
+"""
 
-@click.command(cls=RunCommand, epilog=CONFIG_HELP)
-@game_argument
-@seeds_options
-@click.option(
-    "--config",
-    expose_value=False,  # read by `RunCommand`
-    metavar="FILE.toml",
-    help="Settings from a file, see below; or the run.json of an earlier run.",
-)
-@click.option(
-    "--set-train",
-    multiple=True,
-    expose_value=False,
-    metavar="NAME=VALUE",
-    help="Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, as "
-    "TOML writes it. May be repeated.",
-)
-@click.option(
-    "--steps",
-    type=WholeRange(min=1, max=10**15),
-    help=f"Number of decisions to train on.  [default: {DEFAULTS.total_steps:,}]",
-)
-@click.option(
-    "--num-envs",
-    type=ENVS,
-    help=f"Number of environments.  [default: {PRESETS['entities'].num_envs}]",
-)
-@click.option(
-    "--num-workers",
-    type=WORKERS,
-    help="Number of worker processes; 0 = none.  [default: one per core; 0 for batch environments]",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the checkpoint and the curves.  [default: runs/GAME]",
-)
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Continue the run in --out from its checkpoint, with its game, settings and options; "
-    "those that are given again replace them.",
-)
-@click.option(
-    "--init-from",
-    type=click.Path(path_type=Path),
-    help="Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, "
-    "with smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is never "
-    "worse.",
-)
-@click.option(
-    "--adapt",
-    is_flag=True,
-    help="With --init-from: the game has changed. What is new begins untrained, what is gone is "
-    "left out.",
-)
-@click.option(
-    "--max-time",
-    "max_train_time_s",
-    type=Duration(),
-    metavar="30m|2h|90",
-    help="Time after which the run ends, with a checkpoint and an evaluation. What changes over "
-    "the run, such as the step size, follows the time where that is ahead of --steps, so a seed "
-    "does not repeat such a run; entity-env reproduce does. A resumed run has the time anew.",
-)
-@click.option(
-    "--time-of",
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="Follow the time that a run with --max-time took, update by update, as reproduce does.",
-)
-@click.option(
-    "--record",
-    multiple=True,
-    type=click.Choice(list(RECORDERS)),
-    help="Record settings and curves there, too. May be repeated.  [default: tensorboard, where it "
-    "is installed]",
-)
-@click.option("--device", help="Device of torch.  [default: cpu]")
-@click.option(
-    "--compile",
-    type=Compile(),
-    metavar="|".join((*COMPILE_MODES, "STEP")),
-    help="The first run compiles the network: wait for it, or let a child process do it and begin "
-    "in torch, where a seed no longer repeats a run bit for bit; never = all of the run in torch; "
-    "STEP = in torch up to that step, which repeats a run whose compiled_from_step it is.  "
-    f"[default: background, or what {COMPILE_VARIABLE} says]",
-)
-@click.option("--num-threads", type=WholeRange(1, 1024), help="Number of threads of torch.")
-@click.option(
-    "--preset",
-    type=click.Choice(list(PRESETS)),
-    help="Defaults for a kind of environment.  [default: the one that suits the game]",
-)
-@ray_option
-@click.option(
-    "--num-learners",
-    type=WholeRange(1, 10**5),
-    help="With --ray: processes that learn together, each with a share of the environments.",
-)
-@click.option(
-    "--max-failures",
-    type=WholeRange(0, 10**6),
-    help="With --ray: how often they start again from the last checkpoint when one died.",
-)
-@click.option(
-    "--callback",
-    "callbacks",
-    multiple=True,
-    metavar="FILE.py:CLASS",
-    help="A class derived from Callback, which sees the run and can stop it. May be repeated.",
-)
-@step_timeout_option
-@on_error_option
-@transport_option
-@failures_option
-@click.option(
-    "--keep",
-    type=Keep(),
-    metavar="best,worst,failed",
-    help="Replays to keep: the best and the worst episode in OUT/replays, failed ones in "
-    "--failures, OUT/failures if it is not given; none = none of them.  [default: all that the "
-    "game allows]",
-)
-@click.option(
-    "--replays",
-    "moments",
-    type=WholeRange(0, 10**6),
-    default=0,
-    help="Number of moments of the run at which an evaluation episode is played, always from the "
-    "same start, and kept in OUT/replays.  [default: 0]",
-)
-@click.option(
-    "--opponent",
-    "opponents",
-    multiple=True,
-    metavar="NAME[=SHARE]",
-    help="What plays the other seats of a game for several agents, in a share of the environments; "
-    "in the rest the agent plays all seats. NAME: self = past selves, random, a checkpoint or a "
-    "file *.agent; none = no opponent; FILE.py:CLASS, a bot that plays in all of them. Repeatable. "
-    "Without shares half of the environments, divided equally.  "
-    f"[default: {_OPPONENTS}]",
-)
-@click.option(
-    "--until",
-    type=WholeRange(min=1),
-    metavar="STEP",
-    help="End after the update that reaches this step; what changes over the run follows --steps.",
-)
-@evaluation_options
-@training_options
-@set_option
-@packed("ray", RayOptions)
-@packed("end", RunEnd)
-@packed("replays", ReplayOptions)
-def train(
-    game: str,
-    steps: int | None,
-    num_envs: int | None,
-    num_workers: int | None,
-    out: Path | None,
-    resume: bool,
-    preset: str | None,
-    ray: RayOptions,
-    step_timeout_s: float | None,
-    on_error: OnError,
-    transport: Transport | None,
-    replays: ReplayOptions,
-    settings: Sequence[str],
-    record: Sequence[str],
-    callbacks: Sequence[str],
-    end: RunEnd,
-    given: GivenSettings,
-    **options: object,
-) -> None:
+
+def read_duration(text: str) -> float:
+    """Seconds, of `90`, `30m`, `2h` and `1h30m`.
+
+    Raises:
+        ValueError: another text.
+    """
+    number = r"(\d{1,9}(?:\.\d{1,6})?)"
+    form = rf"(?:{number}d)?(?:{number}h)?(?:{number}m)?(?:{number}s?)?"
+    match = re.fullmatch(form, text)
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a time such as 90, 30m, 2h or 1h30m")
+    units = (86400, 3600, 60, 1)
+    return sum(float(part) * unit for part, unit in zip(match.groups("0"), units, strict=True))
+
+
+def _read_relpos(text: str) -> RelposEncodingConfig:
+    """Relative positions: `x=10,y=10`, features and the largest distance along each in cells."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and extent.isdecimal() for name, _, extent in pairs):
+        raise ValueError(f"{text!r} is not of the form NAME=CELLS,NAME=CELLS")
+    return RelposEncodingConfig([int(each) for *_, each in pairs], [name for name, *_ in pairs])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What to train, for how long, and where to."""
+
+    total_steps: Annotated[
+        int | None, CliOption("Number of decisions to train on.", name="--steps", of=PPOConfig)
+    ] = None
+    max_train_time_s: Annotated[
+        float | None,
+        CliOption(
+            "Time after which the run ends, with a checkpoint and an evaluation. What changes over "
+            "the run, such as the step size, follows the time where that is ahead of --steps, so a "
+            "seed does not repeat such a run; entity-env reproduce does. A resumed run has the "
+            "time anew.",
+            name="--max-time",
+            metavar="30m|2h|90",
+            read=read_duration,
+        ),
+    ] = None
+    out: Annotated[
+        Folder | None,
+        CliOption("Folder for the checkpoint and the curves.", default="runs/GAME"),
+    ] = None
+    resume: Annotated[
+        bool,
+        CliOption(
+            "Continue the run in --out from its checkpoint, with its game, settings and options; "
+            "those that are given again replace them."
+        ),
+    ] = False
+    seed: Annotated[int | None, CliOption("Seed of the run.", default="1", of=PPOConfig)] = None
+    seeds: Annotated[
+        tuple[int, ...] | None,
+        CliOption(
+            "Train once with each of these seeds, in OUT/seed-N, and compare the runs.",
+            metavar="1..5|1,3,7",
+            read=read_seeds,
+        ),
+    ] = None
+    num_jobs: Jobs = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningOptions:
+    """The settings of the trainer that are changed most often, and the way to all others."""
+
+    preset: PresetName = None
+    learning_rate: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    gamma: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    ent_coef: Annotated[float | None, CliOption(of=PPOConfig)] = None
+    num_steps: Annotated[int | None, CliOption(of=PPOConfig)] = None
+    relpos_encoding: Annotated[
+        RelposEncodingConfig | None,
+        CliOption(
+            "Relative positions in attention: features, and the largest distance along each in "
+            "cells.",
+            name="--relpos",
+            metavar="NAME=CELLS,...",
+            read=_read_relpos,
+        ),
+    ] = None
+    set_train: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, "
+            "as TOML writes it. May be repeated. --set-train help lists them.",
+            metavar="NAME=VALUE",
+        ),
+    ] = ()
+    config: Annotated[
+        str | None,
+        CliOption(
+            "Settings from a file, see below; or the run.json of an earlier run.",
+            metavar="FILE.toml",
+            kind=ConfigOption,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningOptions(Origin):
+    """Training that goes on from a trained network."""
+
+    stay_close: Annotated[
+        float | None,
+        CliOption(
+            "With --init-from: weight of the divergence from that network.",
+            default="0.2, falling to 0 over the first half",
+            of=PPOConfig,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """Where torch computes, and when its code is compiled."""
+
+    device: Annotated[str | None, CliOption("Device of torch.", default="cpu", of=PPOConfig)] = None
+    compile: Annotated[
+        str | int | None,
+        CliOption(
+            "The first run compiles the network: wait for it, or let a child process do it and "
+            "begin in torch, where a seed no longer repeats a run bit for bit; never = all of the "
+            "run in torch; STEP = in torch up to that step, which repeats a run whose "
+            "compiled_from_step it is.",
+            metavar="|".join((*COMPILE_MODES, "STEP")),
+            default=f"background, or what {COMPILE_VARIABLE} says",
+            of=PPOConfig,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
     """Train an agent for a game with PPO.
 
-    Some games have other defaults than those in brackets. Ctrl-C, SIGTERM and SIGHUP save a
+    Defaults suit the game: --set-train help shows them. Ctrl-C, SIGTERM and SIGHUP save a
     checkpoint and stop, with exit code 130, 143 or 129; --resume --out FOLDER continues. Curves go
     to curves.jsonl, and TensorBoard if installed. Processes of torchrun and --ray learn together.
     """
-    launched = Launched.found()
-    ray.require_address()
-    origin = Origin.of(options, resume)
-    chosen = load_game(game, settings).with_transport(transport)
-    out = require_text(out or Path("runs", chosen.name))
-    evaluation = EvaluationPlan.of(options, chosen)
-    own = preset_of(chosen) if preset is None else PRESETS[preset]
-    _require_more_steps(out, steps if resume else None)
-    resume = resume or launched.has_checkpoint(out)
-    resumed = out if resume else None
-    if not launched.rank:
-        tell_of_changes(chosen, [resumed or origin.path or ""])
-    chosen, shares, pooled = take_opponents(chosen, options, resumed)
-    sizes = (steps or given.total_steps, num_envs, options.get("num_steps"))
-    num_envs, start, reasons = defaults_of(chosen, own, sizes, step_timeout_s, on_error, resumed)
-    compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
-    asked = given.applied(origin.start(chosen, compiled | start))
-    config = origin.checked(changed_config(asked, {"total_steps": steps, **options}), resume)
-    if resume:
-        words = "; ".join([f"resuming {out}", *given.changes(start, config)])
-    else:
-        require_unused(out)
-        words = f"{origin.aim} for {own.kind}: {num_envs} environments, {config.summary()}"
-    require_writable(out)
-    _announce(launched, words, [*reasons, *told(shares), *origin.changes(chosen)])
-    about = {"options": given.stored, "opponents": shares, "game": game, "num_envs": num_envs}
-    about |= {"command": sys.argv} | ({"defaults": list(reasons)} if reasons else {})
-    kept, watching = KeptReplays.of(chosen, out, replays), tuple(map(load_callback, callbacks))
-    run = PlannedRun(
-        *(chosen, num_envs, num_workers, step_timeout_s, on_error, config, out, resume),
-        *(about | about_game(chosen), kept, tuple(record), watching, pooled, origin, evaluation),
-        end=end,
-    )
-    _train_and_report(run, launched, ray, [game, *_repeated("--set", settings)])
 
+    PARSER: ClassVar = RunParser
+    ATTRS: ClassVar = {"epilog": _EPILOG}
 
-def _train_and_report(
-    run: PlannedRun, launched: Launched, ray: RayOptions, game_words: Sequence[str]
-) -> None:
-    """Trains, prints the result on rank 0, and exits where the run did not end by itself."""
-    result, code = train_here(run, launched) if ray.address is None else train_on_ray(run, ray)
-    if not launched.rank:
-        words = shlex.join([*game_words, "--agent", str(run.out)])
-        tell_of_run(result, words, run.out, Console())
-    if code:
-        raise SystemExit(code)
+    game: GameName
+    basics: Annotated[RunOptions, Section("Run")]
+    learning: Annotated[LearningOptions, Section("Learning")]
+    origin: Annotated[TuningOptions, Section("Fine-tuning")]
+    opponents: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "What plays the other seats of a game for several agents, in a share of the "
+            "environments; in the rest the agent plays all seats. NAME: self = past selves, "
+            "random, a checkpoint or a file *.agent; none = no opponent; FILE.py:CLASS, a bot that "
+            "plays in all of them. Repeatable. Without shares half of the environments, divided "
+            "equally.",
+            name="--opponent",
+            metavar="NAME[=SHARE]",
+            default=_OPPONENTS,
+        ),
+        Section("Opponents"),
+    ] = ()
+    evaluation: Annotated[EvaluationPlan, Section("Evaluation and checkpoints")]
+    recorders: Annotated[
+        tuple[Annotated[str, OneOf(RECORDERS)], ...],
+        CliOption(
+            "Record settings and curves there, too. May be repeated.",
+            name="--record",
+            default="tensorboard, where it is installed",
+        ),
+        _RECORDS,
+    ] = ()
+    callbacks: Annotated[
+        tuple[str, ...],
+        CliOption(
+            "A class derived from Callback, which sees the run and can stop it. May be repeated.",
+            name="--callback",
+            metavar="FILE.py:CLASS",
+        ),
+        _RECORDS,
+    ] = ()
+    replays: Annotated[ReplayOptions, _RECORDS]
+    copies: Annotated[CopyOptions, Section("Environments")]
+    machine: Annotated[MachineOptions, Section("Machines")]
+    ray: Annotated[RayOptions, Section("Machines")]
+    end: Annotated[RunEnd, Section("Repeating a run")]
+    settings: Annotated[GameSettings, Section("Game")]
 
+    def run(self) -> None:
+        """Trains, or shows the settings."""
+        context, basics = click.get_current_context(), self.basics
+        game = load_game(self.game, self.settings.texts).with_transport(self.copies.transport)
+        if HELP in self.learning.set_train:
+            preset = self._preset(game)
+            console = Console()
+            if not console.is_terminal:  # a file has no width
+                console.width = _WIDTH
+            console.print(settings_table(PPOConfig(**preset.settings)))
+            if preset.is_fitted:
+                echo("rollouts, gamma and the network also follow what random play of a game shows")
+            return
+        out = require_text(basics.out or Path("runs", game.name))
+        if basics.seeds is None:
+            if basics.num_jobs is not None:
+                raise UsageError("--jobs is of --seeds: name some, as --seeds 1..5")
+            self._train(game, out, given_settings(context))
+            return
+        for option, value in (("--seed", basics.seed), ("--ray", self.ray.address)):
+            if value is not None:
+                raise UsageError(f"--seeds is without {option}: leave out one of them")
+        train_seeds(
+            context,
+            basics.seeds,
+            basics.num_jobs,
+            out,
+            num_workers=self.copies.num_workers,
+            resume=basics.resume,
+        )
 
-def _repeated(option: str, values: Sequence[str]) -> list[str]:
-    """An option for each of its values, as it is typed."""
-    return [word for value in values for word in (option, value)]
+    def _preset(self, game: Game) -> Preset:
+        name = self.learning.preset
+        return preset_of(game) if name is None else PRESETS[name]
+
+    def _train(self, game: Game, out: Path, given: GivenSettings) -> None:
+        """Trains once, in this process or on a Ray cluster."""
+        launched, copies, origin = Launched.found(), self.copies, self.origin
+        resume, steps = self.basics.resume, self.basics.total_steps
+        origin.require(resume)
+        self.evaluation.require(game)
+        _require_more_steps(out, steps if resume else None)
+        resume = resume or launched.has_checkpoint(out)
+        resumed = out if resume else None
+        if not launched.rank:
+            tell_of_changes(game, [resumed or origin.init_from or ""])
+        preset = self._preset(game)
+        game, shares, pooled = seats_of(game, self.opponents, resumed)
+        sizes = (steps or given.total_steps, copies.num_envs, self.learning.num_steps)
+        limits = (copies.step_timeout_s, copies.on_error)
+        num_envs, start, reasons = defaults_of(game, preset, sizes, *limits, resumed)
+        compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
+        asked = PPOConfig(**given.applied(origin.start(game, compiled | start)))
+        config = origin.checked(asked.changed(self._typed_settings()), resume)
+        if resume:
+            words = "; ".join([f"resuming {out}", *given.changes(start, config)])
+        else:
+            require_unused(out)
+            words = f"{origin.aim} for {preset.kind}: {num_envs} environments, {config.summary()}"
+        require_writable(out)
+        _announce(launched, words, [*reasons, *told(shares), *origin.changes(game)])
+        about: dict[str, object] = {"options": given.stored, "opponents": shares, "game": self.game}
+        about |= {"num_envs": num_envs, "command": sys.argv, **about_game(game)}
+        about |= {"defaults": list(reasons)} if reasons else {}
+        run = PlannedRun(
+            game,
+            num_envs,
+            copies,
+            config,
+            out,
+            resume,
+            about,
+            KeptReplays.of(game, out, self.replays),
+            self.recorders,
+            tuple(map(load_callback, self.callbacks)),
+            pooled,
+            origin,
+            self.evaluation,
+            self.end,
+        )
+        result, code = (
+            train_here(run, launched) if self.ray.address is None else train_on_ray(run, self.ray)
+        )
+        if not launched.rank:
+            words = shlex.join([self.game, *self.settings.words, "--agent", str(out)])
+            tell_of_run(result, words, out, Console())
+        if code:
+            raise SystemExit(code)
+
+    def _typed_settings(self) -> dict[str, object]:
+        """The settings of the trainer that options give."""
+        parts = (self.basics, self.learning, self.origin, self.machine)
+        values = {name: value for part in parts for name, value in vars(part).items()}
+        known = {each.name for each in fields(PPOConfig)}
+        found = {name: x for name, x in values.items() if name in known and x is not None}
+        if self.learning.relpos_encoding is not None:
+            found["net"] = {"relpos_encoding": self.learning.relpos_encoding}
+        return found
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:

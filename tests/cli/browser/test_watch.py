@@ -85,7 +85,7 @@ def test_hints_appear_while_a_run_goes_on(run: Path, watched: RunPage) -> None:
         page.read(), page.read()
         html = page.events["report"]["html"]
         assert "the value loss is 58" in html
-        assert "; try --norm-returns</li>" in html
+        assert "; try --set-train norm_returns=true</li>" in html
         assert EVIL not in html
 
 

@@ -24,7 +24,7 @@ from entity_env.core.space_json import differences
 from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 # A machine that runs what it is given needs to be given something: it has tests of its own.
 PLAYED = {name: each for name, each in BATCH_GAMES.items() if each.game is not pixel_rom}
 each_game = pytest.mark.parametrize("batch_game", PLAYED.values(), ids=PLAYED)

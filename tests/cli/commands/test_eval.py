@@ -24,7 +24,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, BatchPolicy, RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.eval import distinct_ends, play_episodes
+from entity_env.cli.commands.eval import Episodes, distinct_ends
 from entity_env.cli.load_game import load_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES, snake
@@ -79,15 +79,15 @@ def played(
     num_envs: int = 64,
 ) -> list[Episode]:
     told: list[Episode] = []
-    done = play_episodes(
-        game,
-        lambda block: agent,
-        episodes,
+    planned = Episodes(
+        game=game,
+        players=lambda block: [agent],  # type: ignore[list-item]  # asked for batches alone
+        count=episodes,
         seed=seed,
         num_workers=num_workers,
         num_envs=num_envs,
-        on_episode=told.append,
     )
+    done = planned.play_batched(range(-(-episodes // 500)), told.append)
     assert sorted(told, key=lambda episode: episode.number) == done
     return done
 

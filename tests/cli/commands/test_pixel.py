@@ -32,7 +32,7 @@ from tests.helpers.terminals import Terminal
 WAY = "DOWN RIGHT*2 UP RIGHT*2 DOWN*2 LEFT DOWN RIGHT*4"
 ZERO = "max_episode_steps=0"
 NO_STEPS = r"max_episode_steps must be an integer from 1 to 2147483647: got 0"
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 
 
 class Screen(io.StringIO):
@@ -126,7 +126,7 @@ class TestCaptureGoal:
             (["--keys", "DOWN", "--tau", "0"], "tau: expected a number above 0, got '0'"),
             (["--keys", "DOWN", "--tau", "near"], "tau: expected a finite number above 0"),
             (["--keys", "DOWN", "--seed", "0"], "seed: expected a number from 1"),
-            (["--keys", "DOWN", "--frames", "0"], "0 is not in the range"),
+            (["--keys", "DOWN", "--frames", "0"], "must be an integer from 1 to .*, got '0'"),
         ],
     )
     def test_one_line_says_what_is_wrong(

@@ -19,7 +19,12 @@ from entity_env.agents.ppo.tracking.time_limit import TimeLimit
 from entity_env.cli import main
 from tests.cli.commands.test_replay import GAME
 
-SMALL = ("--num-envs=8", "--num-workers=0", "--num-steps=8", "--d-model=8", "--n-layer=1")
+SMALL = (
+    "--num-envs=8",
+    "--num-workers=0",
+    "--num-steps=8",
+    "--set-train=net={d_model=8,n_layer=1}",
+)
 
 
 def run(*args: str | Path) -> Result:

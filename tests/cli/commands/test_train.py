@@ -29,8 +29,8 @@ from entity_env.vec.evaluation.evaluator import best_reward
 from tests.cli.commands.test_eval import BROKEN
 
 SMALL = (
-    *("--num-envs=4", "--num-steps=16", "--num-threads=1"),
-    *("--d-model=8", "--n-layer=1", "--n-head=1"),
+    *("--num-envs=4", "--num-steps=16"),
+    "--set-train=net={d_model=8,n_layer=1,n_head=1}",
 )
 
 
@@ -183,7 +183,7 @@ def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
 
 def test_a_run_of_an_earlier_release_goes_on_without_normalization(tmp_path: Path) -> None:
     """Its files say nothing of `norm_inputs`."""
-    small = ("--num-steps=8", "--num-envs=4", "--num-threads=1", "--eval-interval=0")
+    small = ("--num-steps=8", "--num-envs=4", "--eval-interval=0")
     words = ("train", "cartpole", "--out", str(tmp_path), *small)
     done = run(*words, "--steps=64", "--set-train", "net.norm_inputs=false")
     assert done.exit_code == 0, done.output
@@ -361,8 +361,18 @@ def test_a_folder_that_cannot_be_made_is_one_line(out: str) -> None:
 
 def test_options_of_network_and_trainer(tmp_path: Path) -> None:
     options = (
-        *("--warmup-steps=32", "--microbatch-size=16", "--weight-decay=0.01", "--norm-returns"),
-        *("--separate-value", "--dropout=0.1", "--relpos=x=3,y=4", "--no-norm-returns"),
+        *(
+            "--set-train=warmup_steps=32",
+            "--set-train=microbatch_size=16",
+            "--set-train=weight_decay=0.01",
+            "--set-train=norm_returns=true",
+        ),
+        *(
+            "--set-train=net.separate_value=true",
+            "--set-train=net.dropout=0.1",
+            "--relpos=x=3,y=4",
+            "--set-train=norm_returns=false",
+        ),
     )
     words = ("--set", "num_snakes=1", "--out", str(tmp_path), *SMALL, *options, "--steps", "64")
     result = run("train", "multi_snake", *words)
@@ -386,7 +396,7 @@ def test_options_of_network_and_trainer(tmp_path: Path) -> None:
     [
         ("--relpos=x", "'x' is not of the form NAME=CELLS"),
         ("--relpos=x=5,z=5", "'z'"),
-        ("--pooling=sum", "'sum' is not one of 'mean', 'max', 'meanmax'"),
+        ("--set-train=net.pooling=sum", "pooling must be one of mean, max, meanmax, or none"),
         ("--preset=none", "'none' is not one of 'entities', 'control'"),
         ("--preset=pictures", "CNN needs observations of fixed size"),
     ],
@@ -481,7 +491,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     old.write_text(GROWN.format(feature="", choice="", width=1))
     new.write_text(GROWN.format(feature="    hp: int", choice="    HEAL = 2", width=2))
     first, second = tmp_path / "first", tmp_path / "second"
-    words = ("--steps", "64", "--num-envs=4", "--num-threads=1", "--num-workers=0")
+    words = ("--steps", "64", "--num-envs=4", "--num-workers=0")
     assert run("train", str(old), "--out", str(first), *SMALL, *words).exit_code == 0
 
     def begin(*more: str) -> Result:
@@ -494,7 +504,10 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
             ("--init-from", str(first), "--adapt", "--resume"),
             "--init-from begins a new run, --resume",
         ),
-        (("--init-from", str(first), "--adapt", "--d-model=16"), "its d_model is 8, asked for 16"),
+        (
+            ("--init-from", str(first), "--adapt", "--set-train=net.d_model=16"),
+            "its d_model is 8, asked for 16",
+        ),
         (("--init-from", str(tmp_path / "none"), "--adapt"), "no checkpoint at"),
         (("--stay-close=0.2",), "--stay-close is of --init-from: name the run to stay close to"),
         (("--set-train=stay_close=[[0, 0.2], [1, 0]]",), "--stay-close is of --init-from"),
@@ -505,7 +518,13 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
         assert refused.stderr.count("\n") == 1
         assert not second.exists()
 
-    result = begin("--init-from", str(first), "--adapt", "--norm-returns", "--dropout=0.1")
+    result = begin(
+        "--init-from",
+        str(first),
+        "--adapt",
+        "--set-train=norm_returns=true",
+        "--set-train=net.dropout=0.1",
+    )
     assert result.exit_code == 0
     assert f"from {first}: feature Unit.hp is new: without effect at first\n" in result.stdout
     assert f"from {first}: choice HEAL of Move is new: starts as likely as" in result.stdout
@@ -534,7 +553,7 @@ def test_a_policy_stays_close_to_the_agent_that_it_began_with(tmp_path: Path) ->
     """Also after that agent is gone; typed settings take the place of those for fine-tuning."""
     first, second = tmp_path / "first", tmp_path / "second"
     assert train(first, *SMALL, "--steps=64").exit_code == 0
-    words = (*SMALL[:2], "--num-threads=1", "--steps=64", "--eval-interval=0")
+    words = (*SMALL[:2], "--steps=64", "--eval-interval=0")
     typed = ("--learning-rate=0.002", "--set-train=ent_coef=0.05", "--stay-close=0.2")
     result = train(second, "--init-from", str(first), *words, *typed)
     assert (result.exit_code, result.stderr) == (0, "")

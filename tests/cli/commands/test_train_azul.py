@@ -18,7 +18,7 @@ from entity_env.vec import VecEnv
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
 
-SMALL = ("--num-envs=8", "--num-threads=1", "--d-model=8", "--n-head=1")
+SMALL = ("--num-envs=8", "--set-train=net={d_model=8,n_head=1}")
 FEW = "--eval-episodes=2"
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from entity_env.cli import main
 
-SMALL = ("--num-envs=4", "--num-threads=1", "--d-model=8", "--n-layer=1", "--n-head=1")
+SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 GAME = """
 import asyncio, os, signal
 from contextlib import suppress

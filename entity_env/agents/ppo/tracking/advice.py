@@ -181,5 +181,6 @@ def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
     return [
         f"{num_threads} threads of torch and {num_workers} workers{of_ranks} share {cores} "
         f"core{'s' * (cores > 1)}: threads wait for each other, and training can take many times "
-        "as long; use num_threads=1 (--num-threads 1), or fewer workers (--num-workers)"
+        "as long; use num_threads=1 (--set-train num_threads=1), or fewer workers "
+        "(--num-workers)"
     ]

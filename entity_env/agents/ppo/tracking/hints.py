@@ -109,14 +109,24 @@ SETTINGS: Final = (
     *("target_kl", "minibatch_size", "separate_value"),
 )
 """Settings that hints change."""
+_OPTIONS: Final = {
+    "num_envs": "--num-envs",
+    "num_steps": "--num-steps",
+    "total_steps": "--steps",
+    "learning_rate": "--learning-rate",
+    "ent_coef": "--ent-coef",
+}
+"""Options of the command for some of them; the others go through --set-train."""
 
 
 def train_options(settings: Mapping[str, float]) -> list[str]:
     """Options of `entity-env train` for settings of hints."""
     options = []
     for name, value in settings.items():
-        option = f"--{'steps' if name == 'total_steps' else name.replace('_', '-')}"
-        options += [option] if isinstance(value, bool) else [option, f"{value:.15g}"]
+        text = str(value).lower() if isinstance(value, bool) else f"{value:.15g}"
+        option = _OPTIONS.get(name)
+        net = "net." * (name == "separate_value")
+        options += [option, text] if option else ["--set-train", f"{net}{name}={text}"]
     return options
 
 

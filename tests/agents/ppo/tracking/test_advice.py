@@ -137,7 +137,7 @@ class TestCrowdedThreads:
         assert len(found) == is_crowded
         if is_crowded:
             assert f"{threads} threads of torch and {workers} workers" in found[0]
-            assert "use num_threads=1 (--num-threads 1), or fewer workers" in found[0]
+            assert "use num_threads=1 (--set-train num_threads=1), or fewer workers" in found[0]
 
     @pytest.mark.parametrize("num_threads", [2, None])
     def test_training_tells_them(

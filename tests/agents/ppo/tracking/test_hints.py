@@ -125,7 +125,9 @@ class TestComparison:
 
     def test_what_was_learned_and_lost(self) -> None:
         (told,) = _hints([_point(0), _point(10, step=500), _point(4)], _point(3))
-        assert told.startswith("the mean reward was 10 at step 500 and fell to 3; try --target-kl")
+        assert told.startswith(
+            "the mean reward was 10 at step 500 and fell to 3; try --set-train target_kl="
+        )
         assert _hints([_point(0), _point(10), _point(9)], _point(9)) == []
 
     def test_the_best_of_few_short_episodes_was_not_learned(self) -> None:
@@ -142,9 +144,13 @@ class TestCauses:
             (1.0, {"entropy": 0.01}, "no longer explores (entropy 1, then 0.01)"),
             (1.0, {"entropy": 0.99}, "hardly changed"),
             (1.0, {"entropy": 1.5}, "less sure than it was at first (entropy 1, then 1.5)"),
-            (1.0, {"value_loss": 5_000, "explained_variance": 0.3}, "try --norm-returns"),
+            (
+                1.0,
+                {"value_loss": 5_000, "explained_variance": 0.3},
+                "try --set-train norm_returns=true",
+            ),
             (1.0, {"explained_variance": -0.1}, "explained variance -0.10"),
-            (1.0, {"approx_kl": 0.2}, "try --target-kl 0.02"),
+            (1.0, {"approx_kl": 0.2}, "try --set-train target_kl=0.02"),
         ],
     )
     def test_are_told(self, std: float, losses: dict[str, Any], told: str) -> None:
@@ -161,7 +167,7 @@ class TestCauses:
     def test_a_limit_that_was_set_is_to_be_smaller(self) -> None:
         config = replace(_CONFIG, target_kl=0.01)
         found = _hints([_point(1), _point(1)], _point(1, entropy=0.5, approx_kl=0.2), config)
-        assert "try --target-kl 0.003 --learning-rate" in found[1]
+        assert "try --set-train target_kl=0.003 --learning-rate" in found[1]
 
     def test_no_episode(self) -> None:
         last = replace(_point(math.nan), num_episodes=0)
@@ -209,7 +215,10 @@ class TestStored:
     def test_comes_back_from_json(self) -> None:
         facts = json.loads(json.dumps(hint_facts([self.hint])))
         assert hints_of(facts) == [self.hint]
-        assert str(self.hint) == "the value loss is 58; try --norm-returns --num-envs 32"
+        assert (
+            str(self.hint)
+            == "the value loss is 58; try --set-train norm_returns=true --num-envs 32"
+        )
 
     @given(
         st.recursive(
@@ -235,15 +244,22 @@ class TestStored:
         words = shlex.split(command_to_try(first, about, [self.hint]))
         assert words == [
             *("entity-env", "train", "my game.py", "--config", str(first / "run.json")),
-            *("--norm-returns", "--num-envs", "32", "--out", str(tmp_path / "tower-3")),
+            *(
+                "--set-train",
+                "norm_returns=true",
+                "--num-envs",
+                "32",
+                "--out",
+                str(tmp_path / "tower-3"),
+            ),
         ]
         assert command_to_try(first, {"game": "snake"}, [self.hint]) == ""  # of a program
         assert command_to_try(first, about, [Hint("forced", "nothing to set")]) == ""
 
     def test_options_are_those_of_the_command(self) -> None:
-        from entity_env.cli.commands.train import train as command
+        from entity_env.cli.app import command_of
 
-        known = {option for each in command.params for option in each.opts}
+        known = {option for each in command_of("train").params for option in each.opts}
         settings = dict.fromkeys(SETTINGS, 1.0)
         assert {word for word in train_options(settings) if word.startswith("--")} <= known
 
@@ -281,7 +297,7 @@ _FAILING = {
         64,
     ),
     "large rewards": _Case(
-        {"reward": 100.0, "is_hidden": True}, {}, "value_loss", "--norm-returns", late=("no_rise",)
+        {"reward": 100.0, "is_hidden": True}, {}, "value_loss", "--set-train", late=("no_rise",)
     ),
     "small steps": _Case({}, {"learning_rate": 1e-6}, "small_updates", "--learning-rate"),
     "no exploration": _Case(

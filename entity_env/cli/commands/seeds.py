@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.table import Table
@@ -22,8 +22,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.cli.commands.runs import print_tables
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay
-from entity_env.cli.load_game import load_game
-from entity_env.cli.options import SEED, jobs_option, require_writable
+from entity_env.cli.options import require_writable
 from entity_env.cli.run_settings import typed_words
 from entity_env.cli.training import Launched
 from entity_env.cluster.jobs import LOG, Job, run_jobs
@@ -32,63 +31,35 @@ from entity_env.errors import EntityEnvError, UsageError
 from entity_env.interrupts import INTERRUPTED
 
 _MAX_SEEDS: Final = 10_000
+_NO_SEED: Final = 2**63
 _FAILED: Final = 1
 _OWN: Final = ("seeds", "num_jobs", "seed", "out", "resume")
 """Parameters that each run has from here."""
 
 
-class SeedList(click.ParamType):  # type: ignore[type-arg]  # generic in new releases alone
-    """Seeds such as `1..5` and `1,3,7`."""
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Seeds such as `1..5` and `1,3,7`.
 
-    name = "seeds"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        found: list[int] = []
-        for part in str(value).split(","):
-            match = re.fullmatch(r"\s*(\d{1,19})(?:\.\.(\d{1,19}))?\s*", part)
-            if match is None:
-                self.fail(f"{value!r} are no seeds, such as 1..5 or 1,3,7.", param, ctx)
-            first, last = int(match[1]), int(match[2] or match[1])
-            if first > last:
-                self.fail(
-                    f"{part.strip()!r} has no seeds: the first is above the last.", param, ctx
-                )
-            if len(found) + last - first >= _MAX_SEEDS:
-                self.fail(f"{value!r} are more than {_MAX_SEEDS:,} seeds.", param, ctx)
-            found += range(first, last + 1)
-        SEED.convert(max(found), param, ctx)
-        if len(set(found)) < len(found):
-            twice = next(seed for seed in found if found.count(seed) > 1)
-            self.fail(f"{value!r} has seed {twice} twice.", param, ctx)
-        return tuple(found)
-
-
-def seeds_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --seeds and --jobs: with them the command runs once for each seed."""
-
-    @click.option(
-        "--seeds",
-        type=SeedList(),
-        metavar="1..5|1,3,7",
-        help="Train once with each of these seeds, in OUT/seed-N, and compare the runs.",
-    )
-    @jobs_option
-    @wraps(command)
-    def with_seeds(
-        seeds: Sequence[int] | None,
-        num_jobs: int | None,
-        **options: Any,  # noqa: ANN401
-    ) -> object:
-        if seeds is None:
-            if num_jobs is not None:
-                raise UsageError("--jobs is of --seeds: name some, as --seeds 1..5")
-            return command(**options)
-        _train_seeds(click.get_current_context(), seeds, num_jobs, options)
-        return None
-
-    return with_seeds
+    Raises:
+        ValueError: another text.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,19})(?:\.\.(\d{1,19}))?\s*", part)
+        if match is None:
+            raise ValueError(f"{text!r} are no seeds, such as 1..5 or 1,3,7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise ValueError(f"{part.strip()!r} has no seeds: the first is above the last")
+        if len(found) + last - first >= _MAX_SEEDS:
+            raise ValueError(f"{text!r} are more than {_MAX_SEEDS:,} seeds")
+        found += range(first, last + 1)
+    if max(found) >= _NO_SEED:
+        raise ValueError(f"seeds are below {_NO_SEED}")
+    if len(set(found)) < len(found):
+        twice = next(seed for seed in found if found.count(seed) > 1)
+        raise ValueError(f"{text!r} has seed {twice} twice")
+    return tuple(found)
 
 
 @dataclass
@@ -118,23 +89,34 @@ class _SeedRun:
         return min(1.0, self.followed.step / self.total) if self.total else 0.0
 
 
-def _train_seeds(
-    context: click.Context, seeds: Sequence[int], num_jobs: int | None, options: Mapping[str, Any]
+def train_seeds(
+    context: click.Context,
+    seeds: Sequence[int],
+    num_jobs: int | None,
+    out: Path,
+    *,
+    num_workers: int | None,
+    resume: bool,
 ) -> None:
-    for name in ("seed", "address"):
-        if options[name] is not None:
-            option = {"seed": "--seed", "address": "--ray"}[name]
-            raise UsageError(f"--seeds is without {option}: leave out one of them")
+    """Trains once for each seed, and prints how the runs compare.
+
+    Args:
+        context: of the command line, whose words every run gets.
+        seeds: of the runs.
+        num_jobs: runs at once; None = one per core.
+        out: folder of their folders.
+        num_workers: of each; None = its share of the cores.
+        resume: whether those with a checkpoint go on.
+    """
     if Launched.found().size > 1:
         raise UsageError("--seeds starts processes by itself: leave out torchrun")
-    out = options["out"] or Path("runs", load_game(options["game"]).name)
     require_writable(out)
     num_jobs = min(num_jobs or num_cores(), len(seeds))
     words = typed_words(context, _OWN)
-    if options["num_workers"] is None:
+    if num_workers is None:
         share = num_cores() // num_jobs
         words = ["--num-workers", str(share if share > 1 else 0), *words]
-    runs = [_planned(seed, out / f"seed-{seed}", words, options["resume"]) for seed in seeds]
+    runs = [_planned(seed, out / f"seed-{seed}", words, resume) for seed in seeds]
     echo(f"{len(seeds)} seeds, {num_jobs} at once, in {out}")
     with JobsDisplay(f"training {len(seeds)} seeds", Console()) as display:
 
