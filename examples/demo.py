@@ -24,11 +24,12 @@ EVAL_EPISODES = 100
 
 def main(out: Path = Path("runs/demo"), steps: int = 200_000) -> None:
     shutil.rmtree(out, ignore_errors=True)  # of the last demo
-    # One thread: so small a network gains nothing from a second, and loses much to a busy machine.
     options: dict[str, object] = {"steps": steps, "seed": SEED, "out": out}
     # Fewer and larger steps than the defaults, which suit every game: snake is learnt sooner.
-    options |= {"learning-rate": 0.003, "minibatch-size": 1024, "ent-coef": 0.02, "target-kl": 0.3}
-    command("train", "snake", *(f"--{name}={value}" for name, value in options.items()))
+    options |= {"learning-rate": 0.003, "ent-coef": 0.02}
+    settings = [f"--set-train={each}" for each in ("minibatch_size=1024", "target_kl=0.3")]
+    words = [f"--{name}={value}" for name, value in options.items()]
+    command("train", "snake", *words, *settings)
     compare(load_agent(out, seed=SEED))
     if sys.stdout.isatty():
         command("play", "snake", "--agent", str(out), "--episodes", "3", "--fps", "15")
