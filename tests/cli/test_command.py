@@ -173,7 +173,7 @@ def test_the_help_shows_sections_defaults_and_the_docs_of_settings() -> None:
     assert "--width N Cells. [default: as wide as can be]" in found["Size"]
     assert "--round / --no-round Round." in found["Size"]
     assert "--mode [fast|fine] How." in found["Options"]
-    assert "--share NUMBER Of the whole. 0 = none. [default: 0.5]" in found["Options"]
+    assert "--share NUMBER Of the whole. 0 = none." in found["Options"]
     assert "--seed INTEGER Drawn. [default: (random)]" in found["Options"]
     assert "--gamma NUMBER Discount of the reward, a decision." in found["Options"]
 
