@@ -24,7 +24,7 @@ from typing import (
 import click
 
 from entity_env.cli.game_errors import episode_named
-from entity_env.cli.setting_docs import meaning_of
+from entity_env.cli.setting_docs import docs_of, meaning_of
 from entity_env.core.validation import Setting, settings_of
 from entity_env.errors import shown
 
@@ -36,10 +36,10 @@ class CliOption(NamedTuple):
     """How a field of a command is given, in `Annotated[int, Range(1, 9), CliOption("Meaning.")]`.
 
     The field's type says what a text may be. A bool is a flag, a tuple an option that may be
-    repeated, and a field without a default one that has to be given.
+    repeated, and a field without a default one that has to be given. The mark may be left out.
 
     Args:
-        help: what it means; "" = as the docs of the setting say, see `of`.
+        help: what it means; "" = as the text below the field says, or the docs of `of`.
         name: as it is typed; "" = the name of the field with dashes.
         metavar: what stands for its value in the help.
         default: the default in words, where the field has none that says it.
@@ -106,12 +106,15 @@ class SectionOption(click.Option):
 
     section = ""
     mark = CliOption()
+    owner: type = object
+    """The dataclass of its field."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Its names and its help, see click."""
-        self.help = self.mark.help
+        name = self.name or ""
+        self.help = self.mark.help or docs_of(self.owner).get(name, "")
         if not self.help and self.mark.of is not None:
-            self.help = meaning_of(self.mark.of, self.name or "")
+            self.help = meaning_of(self.mark.of, name)
         if self.mark.default:
             self.help += f"  [default: {self.mark.default}]"
         return super().get_help_record(ctx)
@@ -162,6 +165,7 @@ class _Leaf(NamedTuple):
     hint: object
     mark: CliOption | Argument
     section: str
+    owner: type
 
 
 def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
@@ -173,8 +177,8 @@ def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
         if isinstance(inner, type) and is_dataclass(inner):
             yield from _leaves(inner, title)
         else:
-            mark = next(mark for mark in marks if isinstance(mark, CliOption | Argument))
-            yield _Leaf(each, hints[each.name], mark, title)
+            own = (mark for mark in marks if isinstance(mark, CliOption | Argument))
+            yield _Leaf(each, hints[each.name], next(own, CliOption()), title, kind)
 
 
 def _marks(hint: object) -> Iterator[object]:
@@ -208,7 +212,7 @@ def _param(leaf: _Leaf) -> click.Parameter:
     if mark.default:
         attrs["show_default"] = False
     found = (mark.kind or SectionOption)([field.name, name], **attrs)
-    found.section, found.mark = leaf.section, mark
+    found.section, found.mark, found.owner = leaf.section, mark, leaf.owner
     return found
 
 

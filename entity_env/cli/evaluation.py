@@ -44,47 +44,25 @@ _MANY_CUT: Final = 0.5
 class EvaluationPlan:
     """Evaluations and checkpoints along a run, as options; None = as the help says."""
 
-    eval_episodes: Annotated[
-        Count | None,
-        CliOption(
-            "Episodes of an evaluation, always from the same starts, played greedily.",
-            default=str(_EPISODES),
-        ),
-    ] = None
+    eval_episodes: Annotated[Count | None, CliOption(default=str(_EPISODES))] = None
+    """Episodes of an evaluation, always from the same starts, played greedily."""
     eval_interval: Annotated[
         Number | None,
         CliOption(
-            "Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none.",
             metavar="STEPS",
             default="20 times in a run; 10 times, with fewer episodes, if that took over 5 % of it",
         ),
     ] = None
-    eval_opponent: Annotated[
-        str | None,
-        CliOption(
-            "In games for several agents: who has the other seats in evaluations, as for --agent "
-            "of eval.",
-            metavar="AGENT",
-            default="random",
-        ),
-    ] = None
-    stop_at: Annotated[
-        float | None,
-        CliOption(
-            "End the run when an evaluation has reached this mean reward; it goes on by --resume "
-            "with another one.",
-            metavar="REWARD",
-        ),
-    ] = None
-    keep_checkpoints: Annotated[
-        int | None,
-        Range(1, 10**6),
-        CliOption(
-            "Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of "
-            "different strength.",
-            metavar="N",
-        ),
-    ] = None
+    """Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none."""
+    eval_opponent: Annotated[str | None, CliOption(metavar="AGENT", default="random")] = None
+    """In games for several agents: who has the other seats in evaluations, as for --agent of
+    eval."""
+    stop_at: Annotated[float | None, CliOption(metavar="REWARD")] = None
+    """End the run when an evaluation has reached this mean reward; it goes on by --resume with
+    another one."""
+    keep_checkpoints: Annotated[int | None, Range(1, 10**6), CliOption(metavar="N")] = None
+    """Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of different
+    strength."""
 
     def require(self, game: Game) -> None:
         """Raises a `UsageError` for options that do not go together, or a wrong opponent."""

@@ -129,34 +129,14 @@ def any_seed() -> int:
 class GameSettings:
     """Settings of a game: --set, and an option per setting that is a file."""
 
-    rom: Annotated[
-        str | None,
-        CliOption(
-            "For pixel: the program that the machine runs; the same as --set rom=FILE.",
-            metavar="FILE",
-        ),
-    ] = None
-    goal: Annotated[
-        str | None,
-        CliOption(
-            "For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR.",
-            metavar="DIR",
-        ),
-    ] = None
-    quirks: Annotated[
-        str | None,
-        CliOption(
-            "For pixel: xochip, superchip or chip8; the same as --set quirks=NAME.", metavar="NAME"
-        ),
-    ] = None
-    settings: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "A setting of the game, such as board_size=6. May be repeated.",
-            name="--set",
-            metavar="NAME=VALUE",
-        ),
-    ] = ()
+    rom: Annotated[str | None, CliOption(metavar="FILE")] = None
+    """For pixel: the program that the machine runs; the same as --set rom=FILE."""
+    goal: Annotated[str | None, CliOption(metavar="DIR")] = None
+    """For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR."""
+    quirks: Annotated[str | None, CliOption(metavar="NAME")] = None
+    """For pixel: xochip, superchip or chip8; the same as --set quirks=NAME."""
+    settings: Annotated[tuple[str, ...], CliOption(name="--set", metavar="NAME=VALUE")] = ()
+    """A setting of the game, such as board_size=6. May be repeated."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -178,41 +158,20 @@ GameName: TypeAlias = Annotated[str, Argument("GAME")]
 class AgentOptions:
     """Which agents play, and how."""
 
-    agents: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or "
-            "an exported *.agent. In a game for several agents, repeat the option, once per agent; "
-            "agents that are not given are random.",
-            name="--agent",
-            metavar="AGENT",
-        ),
-    ] = ()
-    greedy: Annotated[
-        bool, CliOption("Trained agents take the most probable action instead of sampling.")
-    ] = False
-    temperature: Annotated[
-        float,
-        Range(0, is_above=True),
-        CliOption(
-            "How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy."
-        ),
-    ] = 1.0
-    adapt: Annotated[
-        bool,
-        CliOption(
-            "Trained agents also play a game that has more entities and features than the one they "
-            "were trained on; they ignore the additions."
-        ),
-    ] = False
-    rename: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "What the game calls an entity, feature, action or choice that trained agents know by "
-            "another name. May be repeated.",
-            metavar="THEIRS=OURS",
-        ),
-    ] = ()
+    agents: Annotated[tuple[str, ...], CliOption(name="--agent", metavar="AGENT")] = ()
+    """random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or an
+    exported *.agent. In a game for several agents, repeat the option, once per agent; agents that
+    are not given are random."""
+    greedy: bool = False
+    """Trained agents take the most probable action instead of sampling."""
+    temperature: Annotated[float, Range(0, is_above=True)] = 1.0
+    """How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy."""
+    adapt: bool = False
+    """Trained agents also play a game that has more entities and features than the one they were
+    trained on; they ignore the additions."""
+    rename: Annotated[tuple[str, ...], CliOption(metavar="THEIRS=OURS")] = ()
+    """What the game calls an entity, feature, action or choice that trained agents know by
+    another name. May be repeated."""
 
     def __post_init__(self) -> None:
         for pair in self.rename:
@@ -231,17 +190,12 @@ class AgentOptions:
 class CopyOptions:
     """The environments of a run."""
 
-    num_envs: Annotated[
-        Envs | None,
-        CliOption("Number of environments.", default="what suits the game and the steps"),
-    ] = None
+    num_envs: Annotated[Envs | None, CliOption(default="what suits the game and the steps")] = None
+    """Number of environments."""
     num_workers: Annotated[
-        Workers | None,
-        CliOption(
-            "Number of worker processes; 0 = none.",
-            default="one per core; 0 for batch environments",
-        ),
+        Workers | None, CliOption(default="one per core; 0 for batch environments")
     ] = None
+    """Number of worker processes; 0 = none."""
     step_timeout_s: StepTimeout = 30
     on_error: OnErrorChoice = "raise"
     transport: TransportChoice = None
@@ -251,22 +205,14 @@ class CopyOptions:
 class LimitOptions:
     """Limits of playing a replay again."""
 
-    timeout_s: Annotated[
-        Seconds,
-        CliOption(
-            "Time that playing a file again may take; of a report, all its replays together.",
-            name="--timeout",
-            metavar="SECONDS",
-        ),
-    ] = PLAY_LIMITS.timeout_s or 0
-    max_gib: Annotated[
-        Seconds,
-        CliOption(
-            "Memory that playing a file again may take, on Linux.",
-            name="--max-memory",
-            metavar="GIB",
-        ),
-    ] = (PLAY_LIMITS.max_memory or 0) / _GIB
+    timeout_s: Annotated[Seconds, CliOption(name="--timeout", metavar="SECONDS")] = (
+        PLAY_LIMITS.timeout_s or 0
+    )
+    """Time that playing a file again may take; of a report, all its replays together."""
+    max_gib: Annotated[Seconds, CliOption(name="--max-memory", metavar="GIB")] = (
+        PLAY_LIMITS.max_memory or 0
+    ) / _GIB
+    """Memory that playing a file again may take, on Linux."""
     step_timeout_s: StepTimeout = 30
 
     @property

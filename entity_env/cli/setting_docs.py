@@ -45,18 +45,20 @@ def settings_table(config: PPOConfig) -> Table:
 
 def meaning_of(kind: type, name: str) -> str:
     """What a field of a dataclass means: the first sentence of its docs; "" if it has none."""
-    sentence = re.match(r".*?(?:[.;](?= |$)|$)", _meanings(kind).get(name, ""))
+    sentence = re.match(r".*?(?:[.;](?= |$)|$)", docs_of(kind).get(name, ""))
     text = sentence[0].rstrip(".;") if sentence else ""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 @cache
-def _meanings(kind: type) -> Mapping[str, str]:
+def docs_of(kind: type) -> Mapping[str, str]:
     """The docs of the fields of a dataclass: texts below them, or `Args` of its docstring."""
     args = _ARGS.search(inspect.getdoc(kind) or "")
     named = _ARG.findall(textwrap.dedent(args[1])) if args else []
     found = {name: text for names, text in named for name in names.split(", ")}
-    return {name: " ".join(text.split()) for name, text in {**found, **dict(_below(kind))}.items()}
+    for each in reversed(kind.__mro__[:-1]):
+        found |= _below(each)
+    return {name: " ".join(text.split()) for name, text in found.items()}
 
 
 def _below(kind: type) -> Iterator[tuple[str, str]]:

@@ -179,44 +179,25 @@ class ReplayOptions:
     keep: Annotated[
         tuple[str, ...] | None,
         CliOption(
-            "Replays to keep: the best and the worst episode in OUT/replays, failed ones in "
-            "--failures, OUT/failures if it is not given; none = none of them.",
-            metavar="best,worst,failed",
-            default="all that the game allows",
-            read=_kept_names,
+            metavar="best,worst,failed", default="all that the game allows", read=_kept_names
         ),
     ] = None
+    """Replays to keep: the best and the worst episode in OUT/replays, failed ones in --failures,
+    OUT/failures if it is not given; none = none of them."""
     failures: Failures = None
-    moments: Annotated[
-        int,
-        Range(0, 10**6),
-        CliOption(
-            "Number of moments of the run at which an evaluation episode is played, always from "
-            "the same start, and kept in OUT/replays.",
-            name="--replays",
-        ),
-    ] = 0
+    moments: Annotated[int, Range(0, 10**6), CliOption(name="--replays")] = 0
+    """Number of moments of the run at which an evaluation episode is played, always from the same
+    start, and kept in OUT/replays."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
     """Where a run ends, if that is before the last step of its schedules."""
 
-    until: Annotated[
-        Steps | None,
-        CliOption(
-            "End after the update that reaches this step; what changes over the run follows "
-            "--steps.",
-            metavar="STEP",
-        ),
-    ] = None
-    time_of: Annotated[
-        Path | None,
-        CliOption(
-            "Follow the time that a run with --max-time took, update by update, as reproduce does.",
-            metavar="RUN",
-        ),
-    ] = None
+    until: Annotated[Steps | None, CliOption(metavar="STEP")] = None
+    """End after the update that reaches this step; what changes over the run follows --steps."""
+    time_of: Annotated[Path | None, CliOption(metavar="RUN")] = None
+    """Follow the time that a run with --max-time took, update by update, as reproduce does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,18 +205,10 @@ class RayOptions:
     """A Ray cluster to train on."""
 
     address: RayAddress = None
-    num_learners: Annotated[
-        int | None,
-        Range(1, 10**5),
-        CliOption(
-            "With --ray: processes that learn together, each with a share of the environments."
-        ),
-    ] = None
-    max_failures: Annotated[
-        int | None,
-        Range(0, 10**6),
-        CliOption("With --ray: how often they start again from the last checkpoint when one died."),
-    ] = None
+    num_learners: Annotated[int | None, Range(1, 10**5)] = None
+    """With --ray: processes that learn together, each with a share of the environments."""
+    max_failures: Annotated[int | None, Range(0, 10**6)] = None
+    """With --ray: how often they start again from the last checkpoint when one died."""
 
     def __post_init__(self) -> None:
         if self.address is None and (self.num_learners or self.max_failures):
@@ -278,21 +251,12 @@ class KeptReplays(NamedTuple):
 class Origin:
     """What a new run starts from: a trained network, or nothing."""
 
-    init_from: Annotated[
-        Path | None,
-        CliOption(
-            "Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, "
-            "with smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is "
-            "never worse."
-        ),
-    ] = None
-    adapt: Annotated[
-        bool,
-        CliOption(
-            "With --init-from: the game has changed. What is new begins untrained, what is gone is "
-            "left out."
-        ),
-    ] = False
+    init_from: Path | None = None
+    """Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, with
+    smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is never worse."""
+    adapt: bool = False
+    """With --init-from: the game has changed. What is new begins untrained, what is gone is left
+    out."""
 
     def require(self, resume: bool) -> None:
         """Raises a `UsageError` for options that do not go together."""

@@ -29,13 +29,20 @@ def even(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Shape:
+    """What sizes have in common."""
+
+    is_round: Annotated[bool, CliOption(name="--round")] = True
+    """Round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size(Shape):
     """Options in a section."""
 
     width: Annotated[
         Count | None, CliOption("Cells.", metavar="N", default="as wide as can be")
     ] = None
-    is_round: Annotated[bool, CliOption("Round.", name="--round")] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +54,9 @@ class Draw:
 
     files: Annotated[tuple[Path, ...], Argument("[FILE]...")] = ()
     size: Annotated[Size, Section("Size")]
-    share: Annotated[float, Range(0, 1, is_below=True), CliOption("Of the whole.")] = 0.5
+    share: Annotated[float, Range(0, 1, is_below=True)] = 0.5
+    """Of
+    the whole. 0 = none."""
     mode: Annotated[Literal["fast", "fine"], CliOption("How.")] = "fast"
     colors: Annotated[
         tuple[Annotated[str, OneOf(("red", "blue"))], ...],
@@ -161,9 +170,10 @@ def test_the_help_shows_sections_defaults_and_the_docs_of_settings() -> None:
     assert "Usage: draw [OPTIONS] [FILE]...\n\n  Draw FILES.\n\n  With options" in parts[0]
     found = dict(zip(parts[1::2], (" ".join(part.split()) for part in parts[2::2]), strict=True))
     assert list(found) == ["Size", "Options"]
-    assert found["Size"].startswith("--width N Cells. [default: as wide as can be]")
+    assert "--width N Cells. [default: as wide as can be]" in found["Size"]
     assert "--round / --no-round Round." in found["Size"]
     assert "--mode [fast|fine] How." in found["Options"]
+    assert "--share NUMBER Of the whole. 0 = none." in found["Options"]
     assert "--seed INTEGER Drawn. [default: (random)]" in found["Options"]
     assert "--gamma NUMBER Discount of the reward, a decision." in found["Options"]
 

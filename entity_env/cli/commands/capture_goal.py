@@ -35,35 +35,24 @@ class CaptureGoal:
     """
 
     rom: Annotated[Path, Argument("ROM")]
-    start: Annotated[
-        str,
-        CliOption("Keys from power-on to the start of an episode.", metavar="KEYS", default="none"),
-    ] = ""
-    keys: Annotated[str, CliOption("Keys from the start to the goal.", metavar="KEYS")]
-    out: Annotated[Path, CliOption("Folder to write.")]
-    quirks: Annotated[
-        str | None, CliOption("xochip, superchip or chip8.", metavar="NAME", default="xochip")
-    ] = None
-    frames: Annotated[_Count | None, CliOption("Frames per step.", default="24")] = None
-    instructions: Annotated[_Count | None, CliOption("Instructions per frame.", default="30")] = (
-        None
-    )
-    seed: Annotated[
-        int | None,
-        Range(-(10**30), 10**30),
-        CliOption("Seed of the machine's random numbers.", default="1"),
-    ] = None
-    tau: Annotated[
-        str,
-        CliOption(
-            "A screen matches the goal if their distance, from 0 to 1, is below this.",
-            metavar="NUMBER",
-        ),
-    ] = "0.05"
-    metric: Annotated[
-        Literal["absolute", "squared"],
-        CliOption("Difference of two pixels: absolute or squared."),
-    ] = "absolute"
+    start: Annotated[str, CliOption(metavar="KEYS", default="none")] = ""
+    """Keys from power-on to the start of an episode."""
+    keys: Annotated[str, CliOption(metavar="KEYS")]
+    """Keys from the start to the goal."""
+    out: Path
+    """Folder to write."""
+    quirks: Annotated[str | None, CliOption(metavar="NAME", default="xochip")] = None
+    """xochip, superchip or chip8."""
+    frames: Annotated[_Count | None, CliOption(default="24")] = None
+    """Frames per step."""
+    instructions: Annotated[_Count | None, CliOption(default="30")] = None
+    """Instructions per frame."""
+    seed: Annotated[int | None, Range(-(10**30), 10**30), CliOption(default="1")] = None
+    """Seed of the machine's random numbers."""
+    tau: Annotated[str, CliOption(metavar="NUMBER")] = "0.05"
+    """A screen matches the goal if their distance, from 0 to 1, is below this."""
+    metric: Literal["absolute", "squared"] = "absolute"
+    """Difference of two pixels: absolute or squared."""
 
     def run(self) -> None:
         """Plays the keys, and writes the folder."""

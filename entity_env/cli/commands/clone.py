@@ -63,30 +63,22 @@ class DecisionSource:
     paths: Annotated[tuple[Path, ...], Argument("[DATA]...")] = ()
     names: Annotated[
         tuple[str, ...],
-        CliOption(
-            "Only this agent: its number, or its name in the replays. May be repeated.",
-            name="--agent",
-            metavar="N|NAME",
-            default="all, or those of --play",
-        ),
+        CliOption(name="--agent", metavar="N|NAME", default="all, or those of --play"),
     ] = ()
-    winners: Annotated[bool, CliOption("Only the best agents of every episode.")] = False
-    min_reward: Annotated[
-        float | None, CliOption("Only agents that earned that in their episode.")
-    ] = None
-    play: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "Play now with this agent, and use its decisions: as --agent of entity-env play. In a "
-            "game for several agents, repeat the option; others are random.",
-            metavar="AGENT",
-        ),
-    ] = ()
-    episodes: Annotated[Count, CliOption("With --play: number of episodes.")] = 100
-    greedy: Annotated[
-        bool, CliOption("With --play: trained agents take the most probable action.")
-    ] = False
-    seed: Annotated[SeedNumber, CliOption("Seed of the episodes, and of learning.")] = 1
+    """Only this agent: its number, or its name in the replays. May be repeated."""
+    winners: bool = False
+    """Only the best agents of every episode."""
+    min_reward: float | None = None
+    """Only agents that earned that in their episode."""
+    play: Annotated[tuple[str, ...], CliOption(metavar="AGENT")] = ()
+    """Play now with this agent, and use its decisions: as --agent of entity-env play. In a game
+    for several agents, repeat the option; others are random."""
+    episodes: Count = 100
+    """With --play: number of episodes."""
+    greedy: bool = False
+    """With --play: trained agents take the most probable action."""
+    seed: SeedNumber = 1
+    """Seed of the episodes, and of learning."""
     limits: ReadingLimits
 
     @property
@@ -235,21 +227,13 @@ class WriteDataset:
     """
 
     source: DecisionSource
-    out: Annotated[
-        File | None,
-        CliOption(
-            "File to write: NAME.npz, or NAME.parquet, which needs pyarrow.",
-            default="show what the datasets DATA are",
-        ),
-    ] = None
+    out: Annotated[File | None, CliOption(default="show what the datasets DATA are")] = None
+    """File to write: NAME.npz, or NAME.parquet, which needs pyarrow."""
     game: Annotated[
         str | None,
-        CliOption(
-            "The game of the decisions.",
-            metavar="GAME",
-            default="the one that the replays name, if it is needed",
-        ),
+        CliOption(metavar="GAME", default="the one that the replays name, if it is needed"),
     ] = None
+    """The game of the decisions."""
     settings: GameSettings
 
     def run(self) -> None:
@@ -303,10 +287,8 @@ class Clone:
 
     game: GameName
     source: DecisionSource
-    out: Annotated[
-        Folder | None,
-        CliOption("Folder for the checkpoint and the curves.", default="runs/GAME-clone"),
-    ] = None
+    out: Annotated[Folder | None, CliOption(default="runs/GAME-clone")] = None
+    """Folder for the checkpoint and the curves."""
     options: Annotated[CloneOptions, Section("Learning")]
     settings: GameSettings
 

@@ -217,41 +217,24 @@ class Evaluate:
 
     game: GameName
     agents: AgentOptions
-    episodes: Annotated[Count, CliOption("Number of episodes to play.")] = 100
-    entrants: Annotated[
-        str | None,
-        CliOption(
-            "Let these agents play matches against each other, each in every seat equally often.",
-            name="--agents",
-            metavar="A,B,...",
-        ),
-    ] = None
-    num_games: Annotated[
-        Count | None,
-        CliOption(
-            "With --agents: number of games of each group of opponents.",
-            name="--games",
-            default="about 100",
-        ),
-    ] = None
-    seed: Annotated[
-        SeedNumber,
-        CliOption("Seed of the run; with the same seed all agents play the same episodes."),
-    ] = 0
-    num_workers: Annotated[
-        Workers | None,
-        CliOption(
-            "Number of worker processes; 0 = none. Games for several agents are played one by one, "
-            "without workers.",
-            default="one per core",
-        ),
-    ] = None
+    episodes: Count = 100
+    """Number of episodes to play."""
+    entrants: Annotated[str | None, CliOption(name="--agents", metavar="A,B,...")] = None
+    """Let these agents play matches against each other, each in every seat equally often."""
+    num_games: Annotated[Count | None, CliOption(name="--games", default="about 100")] = None
+    """With --agents: number of games of each group of opponents."""
+    seed: SeedNumber = 0
+    """Seed of the run; with the same seed all agents play the same episodes."""
+    num_workers: Annotated[Workers | None, CliOption(default="one per core")] = None
+    """Number of worker processes; 0 = none. Games for several agents are played one by one,
+    without workers."""
     step_timeout_s: StepTimeout = 30
     on_error: OnErrorChoice = "raise"
     transport: TransportChoice = None
     failures: Failures = None
     address: RayAddress = None
-    as_json: Annotated[bool, CliOption("Print one JSON object.", name="--json")] = False
+    as_json: Annotated[bool, CliOption(name="--json")] = False
+    """Print one JSON object."""
     settings: GameSettings
 
     def run(self) -> None:

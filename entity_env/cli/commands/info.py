@@ -91,17 +91,14 @@ class Check:
     """
 
     game: GameName
-    episodes: Annotated[Count, CliOption("Number of episodes, each played again.")] = 3
-    max_steps: Annotated[Count, CliOption("Steps of an episode that is no error.")] = 2000
-    seed: Annotated[SeedNumber, CliOption("Seed of the episodes and the random actions.")] = 0
-    max_time_s: Annotated[
-        Seconds,
-        CliOption(
-            "Time after which no more steps are checked, roughly.",
-            name="--max-time",
-            metavar="SECONDS",
-        ),
-    ] = 60
+    episodes: Count = 3
+    """Number of episodes, each played again."""
+    max_steps: Count = 2000
+    """Steps of an episode that is no error."""
+    seed: SeedNumber = 0
+    """Seed of the episodes and the random actions."""
+    max_time_s: Annotated[Seconds, CliOption(name="--max-time", metavar="SECONDS")] = 60
+    """Time after which no more steps are checked, roughly."""
     step_timeout_s: StepTimeout = 30
     transport: TransportChoice = None
     settings: GameSettings
@@ -174,8 +171,10 @@ class Bench:
     """Measure the steps per second of a game with random actions: one copy, then many."""
 
     game: GameName
-    num_envs: Annotated[Envs, CliOption("Number of copies.")] = 64
-    seconds: Annotated[Seconds, CliOption("Duration of each of the two measurements.")] = 2.0
+    num_envs: Envs = 64
+    """Number of copies."""
+    seconds: Seconds = 2.0
+    """Duration of each of the two measurements."""
     transport: TransportChoice = None
     settings: GameSettings
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated
 
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
-from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.game_errors import game_errors
@@ -56,17 +54,21 @@ class Play:
 
     game: GameName
     agents: AgentOptions
-    render: Annotated[bool, CliOption("Draw the game.")] = True
+    render: bool = True
+    """Draw the game."""
     look: LookName = None
-    think: Annotated[bool, CliOption("Show the probabilities and the value of the agents.")] = False
-    fps: Annotated[FrameRate, CliOption("Frames per second.")] = 10
-    episodes: Annotated[Count, CliOption("Number of episodes to play.")] = 1
+    think: bool = False
+    """Show the probabilities and the value of the agents."""
+    fps: FrameRate = 10
+    """Frames per second."""
+    episodes: Count = 1
+    """Number of episodes to play."""
     seed: RunSeed = field(default_factory=any_seed)
-    episode_seed: Annotated[
-        SeedNumber | None, CliOption("Play the episode of this seed, as errors name it.")
-    ] = None
+    episode_seed: SeedNumber | None = None
+    """Play the episode of this seed, as errors name it."""
     clock_s: Clock = None
-    browser: Annotated[bool, CliOption("Play and watch in a page, not in the terminal.")] = False
+    browser: bool = False
+    """Play and watch in a page, not in the terminal."""
     is_opened: IsOpened = True
     step_timeout_s: StepTimeout = 30
     settings: GameSettings

@@ -160,15 +160,15 @@ class RecordEpisode:
 
     game: GameName
     agents: AgentOptions
-    out: Annotated[File | None, CliOption("File to write, NAME.replay.", default="GAME.replay")] = (
-        None
-    )
-    see: Annotated[bool, CliOption("Keep what was seen, to draw without the game.")] = True
-    think: Annotated[bool, CliOption("Keep the value that agents predict.")] = True
+    out: Annotated[File | None, CliOption(default="GAME.replay")] = None
+    """File to write, NAME.replay."""
+    see: bool = True
+    """Keep what was seen, to draw without the game."""
+    think: bool = True
+    """Keep the value that agents predict."""
     seed: RunSeed = field(default_factory=any_seed)
-    episode_seed: Annotated[
-        SeedNumber | None, CliOption("Seed of the episode, as play and errors name it.")
-    ] = None
+    episode_seed: SeedNumber | None = None
+    """Seed of the episode, as play and errors name it."""
     clock_s: Clock = None
     look: LookName = None
     step_timeout_s: StepTimeout = 30
@@ -227,25 +227,19 @@ class ShowReplay:
     """
 
     file: _File
-    first: Annotated[Number, CliOption("Begin here.", name="--from")] = 0
-    fps: Annotated[FrameRate, CliOption("Frames per second.")] = 10
-    take_over: Annotated[
-        Number | None,
-        CliOption(
-            "Play the first N decisions again, and let the agents of --agent go on.", metavar="N"
-        ),
-    ] = None
+    first: Annotated[Number, CliOption(name="--from")] = 0
+    """Begin here."""
+    fps: FrameRate = 10
+    """Frames per second."""
+    take_over: Annotated[Number | None, CliOption(metavar="N")] = None
+    """Play the first N decisions again, and let the agents of --agent go on."""
     agents: AgentOptions
-    out: Annotated[
-        File | None,
-        CliOption("With --take-over: file of the new replay.", default="FILE-from-N.replay"),
-    ] = None
-    seed: Annotated[SeedNumber | None, CliOption("With --take-over: seed of the agents.")] = None
-    debug: Annotated[
-        int | None,
-        Range(-(10**15), 10**15),
-        CliOption("Stop in the game, in pdb, after decision N; -1 = the last one.", metavar="N"),
-    ] = None
+    out: Annotated[File | None, CliOption(default="FILE-from-N.replay")] = None
+    """With --take-over: file of the new replay."""
+    seed: SeedNumber | None = None
+    """With --take-over: seed of the agents."""
+    debug: Annotated[int | None, Range(-(10**15), 10**15), CliOption(metavar="N")] = None
+    """Stop in the game, in pdb, after decision N; -1 = the last one."""
     look: LookName = None
     game: GivenGame = None
     settings: GameSettings
@@ -452,21 +446,12 @@ class Draw:
     """
 
     file: _File
-    out: Annotated[
-        File,
-        CliOption("File to write; its ending is the format: .html .svg .png .gif .webp .mp4"),
-    ]
-    at: Annotated[
-        Number | None,
-        CliOption("Draw this picture alone, as .png or .svg.", default=".png draws the middle one"),
-    ] = None
-    agent: Annotated[
-        str | None,
-        CliOption(
-            "Show what this trained agent thinks of every decision, and where it attends.",
-            metavar="AGENT",
-        ),
-    ] = None
+    out: File
+    """File to write; its ending is the format: .html .svg .png .gif .webp .mp4"""
+    at: Annotated[Number | None, CliOption(default=".png draws the middle one")] = None
+    """Draw this picture alone, as .png or .svg."""
+    agent: Annotated[str | None, CliOption(metavar="AGENT")] = None
+    """Show what this trained agent thinks of every decision, and where it attends."""
     look: LookName = None
     game: GivenGame = None
     settings: GameSettings

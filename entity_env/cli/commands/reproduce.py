@@ -46,7 +46,8 @@ class Reproduce:
     words: Annotated[
         tuple[str, ...], click.UNPROCESSED, Argument("[GAME] [OPTIONS OF TRAIN]...")
     ] = ()
-    out: Annotated[Folder | None, CliOption("Folder for the new run.", default="RUN-again")] = None
+    out: Annotated[Folder | None, CliOption(default="RUN-again")] = None
+    """Folder for the new run."""
 
     def run(self) -> None:
         """Trains, and prints the comparison."""

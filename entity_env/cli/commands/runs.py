@@ -73,8 +73,10 @@ class ListRuns:
     """
 
     folders: RunFolders = ()
-    as_json: Annotated[bool, CliOption("Print one JSON object.", name="--json")] = False
-    as_csv: Annotated[bool, CliOption("Print CSV, a line for each run.", name="--csv")] = False
+    as_json: Annotated[bool, CliOption(name="--json")] = False
+    """Print one JSON object."""
+    as_csv: Annotated[bool, CliOption(name="--csv")] = False
+    """Print CSV, a line for each run."""
 
     def run(self) -> None:
         """Prints the table."""
@@ -114,20 +116,10 @@ class Report:
     """
 
     folders: RunFolders = ()
-    out: Annotated[
-        File,
-        CliOption(
-            "The file: *.html has curves and the table, *.svg the curves, *.csv the numbers."
-        ),
-    ] = Path("report.html")
-    names: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated.",
-            name="--curve",
-            metavar="NAME",
-        ),
-    ] = ()
+    out: File = Path("report.html")
+    """The file: *.html has curves and the table, *.svg the curves, *.csv the numbers."""
+    names: Annotated[tuple[str, ...], CliOption(name="--curve", metavar="NAME")] = ()
+    """A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated."""
     games: DrawnGames = ()
     limits: DrawingLimits
 

@@ -63,49 +63,29 @@ class SweepCommand:
     """
 
     game: GameName
-    varied: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "A setting and its values, as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or "
-            "net.d_model=32,64. Names are those of train --set-train help. May be repeated.",
-            name="--vary",
-            metavar="NAME=VALUES",
-        ),
-    ] = ()
-    num_trials: Annotated[Count, CliOption("Number of settings to try.", name="--trials")] = 16
-    repeats: Annotated[
-        int,
-        Range(1, 1000),
-        CliOption(
-            "Training runs with each of these settings, with the seeds SEED to SEED+N-1.",
-            metavar="N",
-        ),
-    ] = 1
-    steps: Annotated[Steps | None, CliOption("Decisions of each.", default="as train")] = None
-    num_envs: Annotated[Envs | None, CliOption("Environments of each run.", default="as train")] = (
-        None
-    )
-    stop_early: Annotated[
-        bool,
-        CliOption(
-            "Stop a run at a fifth or at three fifths of its steps, if it is not among the best "
-            "third of those that have come as far. Always with --ray."
-        ),
-    ] = False
-    population: Annotated[
-        bool,
-        CliOption(
-            "With --ray, population based training: bad runs go on from the network of good ones, "
-            "with settings near theirs. Otherwise bad runs are stopped early there."
-        ),
-    ] = False
-    out: Annotated[Folder | None, CliOption("Folder for all runs.", default="runs/sweep-GAME")] = (
-        None
-    )
-    resume: Annotated[bool, CliOption("Continue the sweep in --out, with the same options.")] = (
-        False
-    )
-    seed: Annotated[SeedNumber, CliOption("Seed of the settings, and of every run.")] = 1
+    varied: Annotated[tuple[str, ...], CliOption(name="--vary", metavar="NAME=VALUES")] = ()
+    """A setting and its values, as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or
+    net.d_model=32,64. Names are those of train --set-train help. May be repeated."""
+    num_trials: Annotated[Count, CliOption(name="--trials")] = 16
+    """Number of settings to try."""
+    repeats: Annotated[int, Range(1, 1000), CliOption(metavar="N")] = 1
+    """Training runs with each of these settings, with the seeds SEED to SEED+N-1."""
+    steps: Annotated[Steps | None, CliOption(default="as train")] = None
+    """Decisions of each."""
+    num_envs: Annotated[Envs | None, CliOption(default="as train")] = None
+    """Environments of each run."""
+    stop_early: bool = False
+    """Stop a run at a fifth or at three fifths of its steps, if it is not among the best third of
+    those that have come as far. Always with --ray."""
+    population: bool = False
+    """With --ray, population based training: bad runs go on from the network of good ones, with
+    settings near theirs. Otherwise bad runs are stopped early there."""
+    out: Annotated[Folder | None, CliOption(default="runs/sweep-GAME")] = None
+    """Folder for all runs."""
+    resume: bool = False
+    """Continue the sweep in --out, with the same options."""
+    seed: SeedNumber = 1
+    """Seed of the settings, and of every run."""
     preset: PresetName = None
     address: RayAddress = None
     num_jobs: Jobs = None

@@ -108,41 +108,25 @@ def _read_relpos(text: str) -> RelposEncodingConfig:
 class RunOptions:
     """What to train, for how long, and where to."""
 
-    total_steps: Annotated[
-        int | None, CliOption("Number of decisions to train on.", name="--steps", of=PPOConfig)
-    ] = None
+    total_steps: Annotated[int | None, CliOption(name="--steps", of=PPOConfig)] = None
+    """Number of decisions to train on."""
     max_train_time_s: Annotated[
-        float | None,
-        CliOption(
-            "Time after which the run ends, with a checkpoint and an evaluation. What changes over "
-            "the run, such as the step size, follows the time where that is ahead of --steps, so a "
-            "seed does not repeat such a run; entity-env reproduce does. A resumed run has the "
-            "time anew.",
-            name="--max-time",
-            metavar="30m|2h|90",
-            read=read_duration,
-        ),
+        float | None, CliOption(name="--max-time", metavar="30m|2h|90", read=read_duration)
     ] = None
-    out: Annotated[
-        Folder | None,
-        CliOption("Folder for the checkpoint and the curves.", default="runs/GAME"),
-    ] = None
-    resume: Annotated[
-        bool,
-        CliOption(
-            "Continue the run in --out from its checkpoint, with its game, settings and options; "
-            "those that are given again replace them."
-        ),
-    ] = False
-    seed: Annotated[int | None, CliOption("Seed of the run.", default="1", of=PPOConfig)] = None
-    seeds: Annotated[
-        tuple[int, ...] | None,
-        CliOption(
-            "Train once with each of these seeds, in OUT/seed-N, and compare the runs.",
-            metavar="1..5|1,3,7",
-            read=read_seeds,
-        ),
-    ] = None
+    """Time after which the run ends, with a checkpoint and an evaluation. What changes over the
+    run, such as the step size, follows the time where that is ahead of --steps, so a seed does
+    not repeat such a run; entity-env reproduce does. A resumed run has the time anew."""
+    out: Annotated[Folder | None, CliOption(default="runs/GAME")] = None
+    """Folder for the checkpoint and the curves."""
+    resume: bool = False
+    """Continue the run in --out from its checkpoint, with its game, settings and options; those
+    that are given again replace them."""
+    seed: Annotated[int | None, CliOption(default="1", of=PPOConfig)] = None
+    """Seed of the run."""
+    seeds: Annotated[tuple[int, ...] | None, CliOption(metavar="1..5|1,3,7", read=read_seeds)] = (
+        None
+    )
+    """Train once with each of these seeds, in OUT/seed-N, and compare the runs."""
     num_jobs: Jobs = None
 
 
@@ -157,30 +141,14 @@ class LearningOptions:
     num_steps: Annotated[int | None, CliOption(of=PPOConfig)] = None
     relpos_encoding: Annotated[
         RelposEncodingConfig | None,
-        CliOption(
-            "Relative positions in attention: features, and the largest distance along each in "
-            "cells.",
-            name="--relpos",
-            metavar="NAME=CELLS,...",
-            read=_read_relpos,
-        ),
+        CliOption(name="--relpos", metavar="NAME=CELLS,...", read=_read_relpos),
     ] = None
-    set_train: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, "
-            "as TOML writes it. May be repeated. --set-train help lists them.",
-            metavar="NAME=VALUE",
-        ),
-    ] = ()
-    config: Annotated[
-        str | None,
-        CliOption(
-            "Settings from a file, see below; or the run.json of an earlier run.",
-            metavar="FILE.toml",
-            kind=ConfigOption,
-        ),
-    ] = None
+    """Relative positions in attention: features, and the largest distance along each in cells."""
+    set_train: Annotated[tuple[str, ...], CliOption(metavar="NAME=VALUE")] = ()
+    """Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, as
+    TOML writes it. May be repeated. --set-train help lists them."""
+    config: Annotated[str | None, CliOption(metavar="FILE.toml", kind=ConfigOption)] = None
+    """Settings from a file, see below; or the run.json of an earlier run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,32 +156,28 @@ class TuningOptions(Origin):
     """Training that goes on from a trained network."""
 
     stay_close: Annotated[
-        float | None,
-        CliOption(
-            "With --init-from: weight of the divergence from that network.",
-            default="0.2, falling to 0 over the first half",
-            of=PPOConfig,
-        ),
+        float | None, CliOption(default="0.2, falling to 0 over the first half", of=PPOConfig)
     ] = None
+    """With --init-from: weight of the divergence from that network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
     """Where torch computes, and when its code is compiled."""
 
-    device: Annotated[str | None, CliOption("Device of torch.", default="cpu", of=PPOConfig)] = None
+    device: Annotated[str | None, CliOption(default="cpu", of=PPOConfig)] = None
+    """Device of torch."""
     compile: Annotated[
         str | int | None,
         CliOption(
-            "The first run compiles the network: wait for it, or let a child process do it and "
-            "begin in torch, where a seed no longer repeats a run bit for bit; never = all of the "
-            "run in torch; STEP = in torch up to that step, which repeats a run whose "
-            "compiled_from_step it is.",
             metavar="|".join((*COMPILE_MODES, "STEP")),
             default=f"background, or what {COMPILE_VARIABLE} says",
             of=PPOConfig,
         ),
     ] = None
+    """The first run compiles the network: wait for it, or let a child process do it and begin in
+    torch, where a seed no longer repeats a run bit for bit; never = all of the run in torch; STEP
+    = in torch up to that step, which repeats a run whose compiled_from_step it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,37 +198,24 @@ class Train:
     origin: Annotated[TuningOptions, Section("Fine-tuning")]
     opponents: Annotated[
         tuple[str, ...],
-        CliOption(
-            "What plays the other seats of a game for several agents, in a share of the "
-            "environments; in the rest the agent plays all seats. NAME: self = past selves, "
-            "random, a checkpoint or a file *.agent; none = no opponent; FILE.py:CLASS, a bot that "
-            "plays in all of them. Repeatable. Without shares half of the environments, divided "
-            "equally.",
-            name="--opponent",
-            metavar="NAME[=SHARE]",
-            default=_OPPONENTS,
-        ),
+        CliOption(name="--opponent", metavar="NAME[=SHARE]", default=_OPPONENTS),
         Section("Opponents"),
     ] = ()
+    """What plays the other seats of a game for several agents, in a share of the environments; in
+    the rest the agent plays all seats. NAME: self = past selves, random, a checkpoint or a file
+    *.agent; none = no opponent; FILE.py:CLASS, a bot that plays in all of them. Repeatable.
+    Without shares half of the environments, divided equally."""
     evaluation: Annotated[EvaluationPlan, Section("Evaluation and checkpoints")]
     recorders: Annotated[
         tuple[Annotated[str, OneOf(RECORDERS)], ...],
-        CliOption(
-            "Record settings and curves there, too. May be repeated.",
-            name="--record",
-            default="tensorboard, where it is installed",
-        ),
+        CliOption(name="--record", default="tensorboard, where it is installed"),
         _RECORDS,
     ] = ()
+    """Record settings and curves there, too. May be repeated."""
     callbacks: Annotated[
-        tuple[str, ...],
-        CliOption(
-            "A class derived from Callback, which sees the run and can stop it. May be repeated.",
-            name="--callback",
-            metavar="FILE.py:CLASS",
-        ),
-        _RECORDS,
+        tuple[str, ...], CliOption(name="--callback", metavar="FILE.py:CLASS"), _RECORDS
     ] = ()
+    """A class derived from Callback, which sees the run and can stop it. May be repeated."""
     replays: Annotated[ReplayOptions, _RECORDS]
     copies: Annotated[CopyOptions, Section("Environments")]
     machine: Annotated[MachineOptions, Section("Machines")]
