@@ -14,23 +14,16 @@ from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_mask, checked_seed
+from entity_env.core.validation import checked_count, checked_mask
 from entity_env.core.vec_actions import checked_vec_actions
-from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
+from entity_env.core.vec_env_base import Autoreset, VecEnvBase
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, UsageError, shown
-from entity_env.vec.backend import (
-    Backend,
-    BatchInProcess,
-    CollectedStep,
-    InProcess,
-    make_process_batch,
-    render_obs,
-)
-from entity_env.vec.batch_env.backend import WorkerBatchEnv
+from entity_env.vec.backend import Backend, InProcess, make_process_batch, render_obs
+from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import BatchStep, PendingBatch, lost_rows
+from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
 
 if TYPE_CHECKING:
     from entity_env.vec.action_log import ActionLog, EpisodeWatch
@@ -42,7 +35,8 @@ class VecEnv(VecEnvBase):
     A game for several agents has one row per agent: row `env_id * num_agents + agent_id`.
 
     Args:
-        source: a game, an `Environment` class, or a function that returns an `Environment`.
+        source: a game, an `Environment` class, or a function that returns an `Environment`; or a
+            source of environments that are arrays, as `MultiSnakeBatch`.
         num_envs: how many copies.
         num_workers: processes that share the work, each with its part of the environments;
             0 = in this process.
@@ -94,21 +88,21 @@ class VecEnv(VecEnvBase):
             checked_count("num_envs", num_envs)
             self._log = self._new_log(num_envs)
             self._log.failures = Path(failures)
-        checked_seed(seed)  # a bad one fails here rather than at the first reset
-        self._backend = _make_backend(
-            VecOptions(
-                source,
-                num_envs,
-                num_workers,
-                autoreset,
-                transport,
-                on_error,
-                step_timeout_s,
-                start_method,
-                start_timeout_s,
-            )
+        self._options = VecOptions(
+            source,
+            num_envs,
+            num_workers,
+            autoreset,
+            transport,
+            on_error,
+            step_timeout_s,
+            start_method,
+            start_timeout_s,
         )
+        self._options.new_runs((), seed)  # a bad one fails here rather than at the first reset
+        self._backend = _make_backend(self._options)
         super().__init__(num_envs, self._backend.num_agents, autoreset)
+        self.can_reset_envs = self._backend.can_reset_envs
         self.num_workers = num_workers
         self._seed: int | None = seed
         """Of the run that the first reset begins."""
@@ -139,8 +133,12 @@ class VecEnv(VecEnvBase):
 
     @property
     def game(self) -> Game | None:
-        """The game that is played; None of environments that are no `Game`."""
-        return self._source if isinstance(self._source, Game) else None
+        """The game that repeats the episodes from their seeds and actions; None if there is none,
+        as of an `Environment`."""
+        source = self._source
+        if isinstance(source, BatchSource):
+            return source.game
+        return source if isinstance(source, Game) else None
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.
@@ -157,7 +155,7 @@ class VecEnv(VecEnvBase):
         """
         self._require_open()
         env_ids = range(self.num_envs)
-        runs = self._new_runs(env_ids, self._seed if seed is None else seed, starts)
+        runs = self.runs_of(env_ids, self._seed if seed is None else seed, starts)
         return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
@@ -290,21 +288,38 @@ class VecEnv(VecEnvBase):
             WorkerError: a game raised; call `reset`.
         """
         env_ids = self._reset_ids(mask)
-        runs = self._new_runs(env_ids, seed, starts)
+        runs = self.runs_of(env_ids, seed, starts)
         previous = {group: batch for batch in self._pending for group in batch.groups}
         return self._reset(env_ids, runs, previous)
 
     def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
         """The environments that `reset_envs` resets, after its checks."""
         self._require_reset()
+        if not self.can_reset_envs:
+            raise ProtocolError(
+                f"the environments of this {type(self).__name__} reset themselves, and only all of "
+                "them can be reset: call reset"
+            )
         if self._busy:
             raise ProtocolError("some environments are busy: call recv before reset_envs")
         return np.flatnonzero(checked_mask(mask, self.num_envs)).tolist()
 
-    def _new_runs(
-        self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None
+    def runs_of(
+        self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> Mapping[int, Run]:
-        return reset_runs(env_ids, self.num_envs, seed, starts)
+        """Seeds, and the number of the first episode, with which a reset begins environments.
+
+        Args:
+            env_ids: the environments that are reset.
+            seed, starts: as for `reset_envs`.
+
+        Returns:
+            By environment; none without a seed, when they go on with their present runs.
+
+        Raises:
+            SchemaError, UsageError: a seed or starts that are not valid.
+        """
+        return self._options.new_runs(env_ids, seed, starts)
 
     def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
         """Seeds of the episodes that the last batch shows, as `Episode.seed` reports them later.
@@ -316,8 +331,8 @@ class VecEnv(VecEnvBase):
             env_ids: environments; None = all of them.
 
         Returns:
-            One per environment, a new array; None of a batch environment, whose episodes have no
-            seeds of their own.
+            One per environment, a new array; None if the episodes have no seeds of their own, as
+            those of a batch environment: their seed is that of a sequence of episodes.
 
         Raises:
             ClosedError: after `close`.
@@ -326,6 +341,8 @@ class VecEnv(VecEnvBase):
         self._require_reset()
         if self._busy:
             raise ProtocolError("some environments are busy: call recv before episode_seeds")
+        if isinstance(self._source, BatchSource) and not self._source.has_episode_seeds:
+            return None
         env_ids = range(self.num_envs) if env_ids is None else env_ids
         seeds = [self._backend.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
         return np.array(seeds, dtype=np.int64)
@@ -460,8 +477,8 @@ class VecEnv(VecEnvBase):
         lost = lost_rows(step.lost, env_id, agent_id, previous) if step.lost else None
         obs = step.vec_obs(env_id, agent_id, lost)
         self._num_episodes += len(obs.episodes)
-        if self._log is not None and isinstance(step, BatchStep):
-            self._log.end(step.ended.episodes, step.lost.episodes, self._backend.failures)
+        if self._log is not None:
+            self._log.end(step.ended_episodes, step.lost.episodes, self._backend.failures)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         self._is_settled = True
@@ -510,12 +527,13 @@ class VecEnv(VecEnvBase):
         """A log of actions, for a game."""
         from entity_env.vec.action_log import ActionLog  # 10 ms, which few need
 
-        if not isinstance(self._source, Game):
+        game = self.game
+        if game is None:
             raise UsageError(
                 "replays can be made of a Game, which repeats an episode from its seed and its "
                 f"actions: the source of this {type(self).__name__} is {shown(self._source)}"
             )
-        return ActionLog(self._source, num_envs, self._step_timeout_s)
+        return ActionLog(game, num_envs, self._step_timeout_s)
 
     def _forget(self) -> None:
         self._pending.clear()
@@ -540,6 +558,4 @@ def _make_backend(options: VecOptions) -> Backend:
 
         return WorkerPool(options)
     batch = make_process_batch(options, range(options.num_envs))
-    if isinstance(batch, WorkerBatchEnv):
-        return BatchInProcess(batch)
     return InProcess(batch, options.step_timeout_s)

@@ -594,7 +594,7 @@ def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autor
         env = Pendulum(num_envs, max_episode_steps=4, backend="numpy")
         made = BatchEnvStepper(env, mode, is_compiled)
         env.reset(seed)
-        made.begin(range(num_envs))
+        made.begin(range(num_envs), {})
         return made
 
     compiled, plain = steps(True), steps(False)
@@ -602,8 +602,8 @@ def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autor
         torques = rng.uniform(-2, 2, num_envs).astype(np.float32)
         for each in (compiled, plain):
             if mode == "disabled" and each.over is not None:
-                each.begin(np.flatnonzero(each.over).tolist())
-            each.advance(torques)
+                each.begin(np.flatnonzero(each.over).tolist(), {})
+            each.step(torques)
         assert state_of(compiled) == state_of(plain)
 
 
