@@ -133,12 +133,8 @@ class VecEnv(VecEnvBase):
 
     @property
     def game(self) -> Game | None:
-        """The game that repeats the episodes from their seeds and actions; None if there is none,
-        as of an `Environment`."""
-        source = self._source
-        if isinstance(source, BatchSource):
-            return source.game
-        return source if isinstance(source, Game) else None
+        """The game that is played; None of environments that are no `Game`."""
+        return self._source if isinstance(self._source, Game) else None
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Begins a new episode in every environment, whatever its state.
@@ -527,13 +523,12 @@ class VecEnv(VecEnvBase):
         """A log of actions, for a game."""
         from entity_env.vec.action_log import ActionLog  # 10 ms, which few need
 
-        game = self.game
-        if game is None:
+        if not isinstance(self._source, Game):
             raise UsageError(
                 "replays can be made of a Game, which repeats an episode from its seed and its "
                 f"actions: the source of this {type(self).__name__} is {shown(self._source)}"
             )
-        return ActionLog(game, num_envs, self._step_timeout_s)
+        return ActionLog(self._source, num_envs, self._step_timeout_s)
 
     def _forget(self) -> None:
         self._pending.clear()

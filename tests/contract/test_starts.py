@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,9 +29,9 @@ BATCHES: dict[str, Callable[[int], BatchEnv]] = {
     "azul": AzulBatch,
     "meteors": Meteors,
 }
-VEC_ENVS: dict[str, Callable[[int], VecEnv | MultiSnakeBatch | AzulTables]] = {
+VEC_ENVS: dict[str, Callable[[int], VecEnv | AzulTables]] = {
     "cart_pole": lambda num_envs: BatchVecEnv(CartPole, num_envs),
-    "multi_snake": MultiSnakeBatch,
+    "multi_snake": partial(VecEnv, MultiSnakeBatch()),
     "azul_tables": AzulTables,
     "multi_snake_games": lambda num_envs: VecEnv(multi_snake, num_envs),
 }
@@ -82,7 +83,7 @@ def test_no_start_repeats_when_each_reset_counts_a_seed_up(
 
 @pytest.mark.parametrize("make", VEC_ENVS.values(), ids=VEC_ENVS)
 def test_no_start_of_a_vector_environment_repeats(
-    make: Callable[[int], VecEnv | MultiSnakeBatch | AzulTables],
+    make: Callable[[int], VecEnv | AzulTables],
 ) -> None:
     with make(NUM_ENVS) as vec:
         starts = [rows_of(vec.reset(seed)) for seed in range(NUM_SEEDS)]

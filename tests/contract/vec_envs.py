@@ -71,7 +71,7 @@ IN_PROCESS: dict[str, Kind] = {
     "environments": Kind(partial(VecEnv, partial(SteppedGame, walk, "greenlet"))),
     "batch": Kind(partial(BatchVecEnv, poles)),
     "multi_snake": Kind(
-        partial(MultiSnakeBatch, board_size=4, max_snake_length=3, max_step=LENGTH)
+        partial(VecEnv, MultiSnakeBatch(board_size=4, max_snake_length=3, max_step=LENGTH))
     ),
     "azul": Kind(_azul_tables, ("same_step",)),
     "gymnasium": Kind(_gymnasium, ("same_step", "disabled"), takes_seed=False),

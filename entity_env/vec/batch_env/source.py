@@ -9,7 +9,6 @@ from typing import ClassVar, Final, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from entity_env.authoring.game import Game
 from entity_env.core.seeding import EpisodeSeeds, Run, env_seeds
 from entity_env.core.validation import checked_seed
 from entity_env.core.vec_env_base import Autoreset, reset_runs
@@ -23,16 +22,10 @@ class BatchSource(ABC):
         autoresets: the modes that its environments have.
         has_episode_seeds: every episode has its own seed, as those of a `Game` have; else that of a
             sequence of episodes, which its environment plays.
-        game: the game that repeats each episode from its seed and its actions; None = there is
-            none, so no replays can be made.
     """
 
     autoresets: ClassVar[tuple[Autoreset, ...]] = get_args(Autoreset)
     has_episode_seeds: ClassVar[bool] = False
-
-    @property
-    def game(self) -> Game | None:
-        return None
 
     @abstractmethod
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> ProcessBatch:
@@ -52,10 +45,6 @@ SEED_BITS: Final = 63
 
 class SequenceSeeds(EpisodeSeeds):
     """Seeds of one environment of a batch, which has one seed for a whole sequence of episodes."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.seed = int(seed)
 
     def __getitem__(self, episode: int) -> int:
         """Seed of the sequence that begins with an episode: another one for every number.
