@@ -11,7 +11,7 @@ import pytest
 
 from entity_env import Episode, VecObs
 from entity_env.core.vec_env_base import SyncVecEnv
-from entity_env.games.azul import AzulTables
+from entity_env.games.azul import AzulSelfPlay
 from entity_env.games.classic import CartPole
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
@@ -25,7 +25,7 @@ Make: TypeAlias = Callable[..., Vec]
 NUM_ENVS = 3
 ALL, NONE = [True] * NUM_ENVS, [False] * NUM_ENVS
 LENGTH = 4
-"""Steps of the longest episode; those of `AzulTables` are longer."""
+"""Steps of the longest episode; those of Azul are longer."""
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 
 
@@ -46,8 +46,8 @@ class Kind(NamedTuple):
 poles = partial(CartPole, max_episode_steps=LENGTH, backend="numpy")
 
 
-def _azul_tables(num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step") -> Vec:
-    return AzulTables(num_envs, seed=seed, others={"self": 1})
+def _azul(num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step") -> Vec:
+    return VecEnv(AzulSelfPlay({"self": 1}), num_envs, seed=seed, autoreset=autoreset)
 
 
 def _gymnasium(
@@ -73,7 +73,7 @@ IN_PROCESS: dict[str, Kind] = {
     "multi_snake": Kind(
         partial(VecEnv, MultiSnakeBatch(board_size=4, max_snake_length=3, max_step=LENGTH))
     ),
-    "azul": Kind(_azul_tables, ("same_step",)),
+    "azul": Kind(_azul, ("same_step",)),
     "gymnasium": Kind(_gymnasium, ("same_step", "disabled"), takes_seed=False),
     "gymnasium-same_step": Kind(
         partial(_gymnasium, mode="SAME_STEP"), ("same_step",), takes_seed=False
@@ -183,7 +183,7 @@ def episodes_of(vec: Vec, vec_obs: VecObs, num_steps: int = LENGTH) -> list[Epis
 
 def num_steps_of(vec: Vec) -> int:
     """Steps in which some episodes end."""
-    return 100 if isinstance(vec, AzulTables) else 3 * LENGTH
+    return 100 if vec.num_agents > 1 else 3 * LENGTH
 
 
 def place(episode: Episode) -> tuple[int, int]:
