@@ -446,7 +446,7 @@ class PlannedRun(NamedTuple):
             self.game,
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
-            num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
+            num_workers=vec.num_workers,
             has_replays=bool(kinds),
             at_start=self.origin.path is not None,
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final, Protocol, TypeVar, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.seeding import EpisodeSeeds, Run, env_seeds
-from entity_env.core.validation import checked_seed
+from entity_env.core.validation import checked_count, checked_seed
 from entity_env.core.vec_env_base import Autoreset, reset_runs
+from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.process_batch import ProcessBatch
 
 
@@ -59,9 +60,13 @@ class SequenceSeeds(EpisodeSeeds):
 
 
 def sequence_runs(
-    env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
+    env_ids: Iterable[int],
+    num_envs: int,
+    seed: int | None,
+    starts: ArrayLike | None,
+    seeds_of: Callable[[int, NDArray[np.int64]], NDArray[np.uint64]] = env_seeds,
 ) -> dict[int, Run]:
-    """As `reset_runs`, but every environment begins a sequence, and has its seed of `env_seeds`.
+    """As `reset_runs`, but every environment begins a sequence, and has its seed of `seeds_of`.
 
     With `starts` environment i has the seed of environment `starts[i]`.
     """
@@ -72,5 +77,71 @@ def sequence_runs(
     numbers = np.arange(num_envs)
     if starts is not None:
         numbers = np.asarray(starts).astype(np.int64) & _LARGEST_START
-    seeds = env_seeds(checked_seed(seed, bits=SEED_BITS), numbers).tolist()
+    seeds = seeds_of(checked_seed(seed, bits=SEED_BITS), numbers).tolist()
     return {i: (SequenceSeeds(seeds[i]), 0) for i in env_ids}
+
+
+class HasEnvs(Protocol):
+    """Object with some environments."""
+
+    @property
+    def num_envs(self) -> int:
+        """How many."""
+
+
+Made = TypeVar("Made", bound=HasEnvs)
+
+
+def made_or_factory(
+    source: Made | Callable[[int], Made],
+    num_envs: int | None,
+    num_workers: int,
+    kind: type[Made],
+    user: str,
+) -> tuple[Callable[[int], Made], int]:
+    """A factory of environments, and their number.
+
+    Args:
+        source: an object of `kind`, or a function that takes a number of environments.
+        num_envs: how many environments; None = those of the object.
+        num_workers: processes that share them.
+        kind: class of the environments.
+        user: the class that steps them, for messages.
+
+    Raises:
+        SchemaError: `source` is neither.
+        UsageError: an object for workers, or another number than that of the object; no number.
+    """
+    if isinstance(source, kind):
+        made: Made = source
+        if num_workers:
+            raise UsageError(
+                f"a {kind.__name__} that was made already cannot be split over workers: pass a "
+                f"function that makes it, as {user}(make, {made.num_envs}, "
+                f"num_workers={num_workers})"
+            )
+        if num_envs not in (None, made.num_envs):
+            raise UsageError(f"the {kind.__name__} has {made.num_envs} copies, not {num_envs}")
+        return lambda _: made, made.num_envs
+    if not callable(source):
+        raise SchemaError(
+            f"a {user} needs a {kind.__name__}, or a function that takes a number of environments "
+            f"and returns one: got {source!r}"
+        )
+    if num_envs is None:
+        raise UsageError("num_envs is missing: how many environments are to be made?")
+    return source, checked_count("num_envs", num_envs)
+
+
+def require_made(
+    factory: Callable[[int], Made], num_envs: int, kind: type[Made], user: str
+) -> Made:
+    """Calls a factory of environments; a `SchemaError` if it makes others, or another number."""
+    made: object = factory(num_envs)
+    if not isinstance(made, kind) or made.num_envs != num_envs:
+        got = f"one of {made.num_envs}" if isinstance(made, kind) else type(made).__name__
+        raise SchemaError(
+            f"a {user} needs a {kind.__name__}, or a function that takes a number of environments "
+            f"and returns one: {factory!r} was called with {num_envs} and returned {got}"
+        )
+    return made

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ContinuousActionSpace
-from entity_env.core.validation import checked_count
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import SchemaError, UsageError
+from entity_env.errors import SchemaError
 from entity_env.vec.backend import InProcess
 from entity_env.vec.batch_env.batch_env import BatchEnv
-from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.batch_env.source import BatchSource, made_or_factory, require_made
 from entity_env.vec.batch_env.stepper import BatchEnvStepper
 from entity_env.vec.vec_env import VecEnv
 
@@ -70,9 +69,15 @@ class BatchVecEnv(VecEnv):
         step_timeout_s: float | None = None,
         start_method: str | None = None,
     ) -> None:
-        batch_source, num_envs = _source(source, num_envs, num_workers)
+        make, num_envs = made_or_factory(
+            source,
+            num_envs,
+            num_workers,
+            BatchEnv,  # type: ignore[type-abstract]  # only asked for instances
+            "BatchVecEnv",
+        )
         super().__init__(
-            batch_source,
+            BatchEnvSource(make),
             num_envs,
             num_workers,
             seed=seed,
@@ -150,34 +155,10 @@ class BatchEnvSource(BatchSource):
     factory: Callable[[int], BatchEnv]
 
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> BatchEnvStepper:
-        env: object = self.factory(len(envs))
-        if not isinstance(env, BatchEnv) or env.num_envs != len(envs):
-            got = f"one of {env.num_envs}" if isinstance(env, BatchEnv) else type(env).__name__
-            raise SchemaError(
-                f"a BatchVecEnv needs a BatchEnv, or a function that takes a number of "
-                f"environments and returns one: {self.factory!r} was called with {len(envs)} "
-                f"and returned {got}"
-            )
-        return BatchEnvStepper(env, autoreset, first_env=envs.start)
-
-
-def _source(source: object, num_envs: int | None, num_workers: int) -> tuple[BatchEnvSource, int]:
-    """Factory of the environments, and their number; errors as for `BatchVecEnv`."""
-    if isinstance(source, BatchEnv):
-        if num_workers:
-            raise UsageError(
-                "a batch environment that was made already cannot be split over workers: pass "
-                f"its class, or a function, as BatchVecEnv({type(source).__name__}, "
-                f"{source.num_envs}, num_workers={num_workers})"
-            )
-        if num_envs not in (None, source.num_envs):
-            raise UsageError(f"the batch environment has {source.num_envs} copies, not {num_envs}")
-        return BatchEnvSource(lambda _: source), source.num_envs
-    if not callable(source):
-        raise SchemaError(
-            "a BatchVecEnv needs a BatchEnv, its class, or a function that takes a number of "
-            f"environments and returns one: got {source!r}"
+        env = require_made(
+            self.factory,
+            len(envs),
+            BatchEnv,  # type: ignore[type-abstract]
+            "BatchVecEnv",
         )
-    if num_envs is None:
-        raise UsageError("num_envs is missing: how many environments are to be made?")
-    return BatchEnvSource(source), checked_count("num_envs", num_envs)
+        return BatchEnvStepper(env, autoreset, first_env=envs.start)

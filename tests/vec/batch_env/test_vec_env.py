@@ -564,7 +564,7 @@ class TestSources:
 
     def test_that_are_none(self) -> None:
         source: Any = 3
-        with pytest.raises(SchemaError, match="needs a BatchEnv, its class, or a function"):
+        with pytest.raises(SchemaError, match="needs a BatchEnv, or a function"):
             BatchVecEnv(source, 2)
 
     def test_attributes(self) -> None:
