@@ -14,7 +14,6 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from entity_env import (
-    GLOBAL_ENTITY,
     MissingExtraError,
     Obs,
     RaggedArray,
@@ -278,21 +277,6 @@ class TestSpaces:
         assert vec.action_space() == multi_snake.action_space()
         assert vec.num_rows == 2
 
-    @each_mode
-    def test_its_arrays_are_as_declared(self, autoreset: Autoreset) -> None:
-        with batch(3, autoreset=autoreset) as vec:
-            obs = vec.reset()
-        assert len(vec) == len(obs) == 3
-        assert list(obs.features) == ["Head", "Segment", "Food", GLOBAL_ENTITY]
-        for ragged in obs.features.values():
-            assert ragged.values.dtype == np.float32
-            assert ragged.values.flags.c_contiguous
-            assert ragged.lengths.sum() == len(ragged.values)
-        assert obs.is_ready.all()
-        assert not obs.done.any()
-        assert obs.final is None
-        assert list(obs.episodes) == []
-
 
 class TestCalls:
     def test_what_was_shown_may_be_spoilt(self) -> None:
@@ -311,15 +295,6 @@ class TestCalls:
 
 
 class TestActions:
-    def test_nobody_needs_a_move_when_all_are_over(self) -> None:
-        vec = small(2, autoreset="next_step", max_step=1)
-        vec.reset()
-        obs = vec.act({"Move": np.zeros(4, dtype=np.int64)})
-        assert not obs.is_ready.any()
-        assert vec.act({}).is_ready.all()
-        obs = acted(vec, 3, 2, 1, 0)
-        assert acted(vec).is_ready.all()
-
     def test_only_those_who_act_are_named(self) -> None:
         """Of two boards the first is over: the only actors are those of the second."""
         for autoreset in MODES[1:]:
@@ -436,14 +411,3 @@ def test_an_agent_trained_on_it_plays_the_plain_game(tmp_path: Path) -> None:
     assert result.progress.step == 256
     episodes = multi_snake.run(load_agent(tmp_path), episodes=3)
     assert len(episodes) == 3
-
-
-def test_a_random_agent_plays_all_boards() -> None:
-    agent = RandomAgent(seed=1)
-    with batch(16) as vec:
-        obs = vec.reset(seed=1)
-        num_episodes = 0
-        for _ in range(50):
-            obs = vec.act(agent.decide_batch(obs, multi_snake.schema))
-            num_episodes += len(obs.episodes)
-    assert num_episodes > 20
