@@ -91,6 +91,7 @@ class InProcess:
         self.groups: Sequence[range] = [range(batch.num_envs)]
         self.failures = batch.failures
         self._timeout = StepTimeout(step_timeout_s)
+        self._has_no_timeout = step_timeout_s is None
         num_rows = batch.num_envs * batch.num_agents
         # Two in turn: arrays of the previous step stay valid while the next one is written.
         self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
@@ -105,8 +106,18 @@ class InProcess:
 
     def start_act(self, group: int, values: ActionValues) -> None:
         self.batch.num_steps += 1
-        actions = self.batch.own_actions(values)
+        actions = {name: array.copy() for name, array in values.items()}
         self._start = partial(self.batch.act, actions, self._next_memory())
+
+    def act(self, values: ActionValues) -> CollectedStep:
+        """All of `start_act`, `wait` and `collect`."""
+        batch, memories = self.batch, self._memories
+        batch.num_steps += 1
+        memories.reverse()
+        if self._has_no_timeout:
+            return batch.act(values, memories[0])
+        with self._timeout:
+            return batch.act(values, memories[0])
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         start, self._start = self._start, None
@@ -144,6 +155,16 @@ class InProcess:
     def _next_memory(self) -> StepMemory:
         self._memories.reverse()
         return self._memories[0]
+
+
+def make_backend(options: VecOptions) -> Backend:
+    """Backend of all environments of a `VecEnv`."""
+    if options.num_workers:
+        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
+
+        return WorkerPool(options)
+    batch = make_process_batch(options, range(options.num_envs))
+    return InProcess(batch, options.step_timeout_s)
 
 
 def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:

@@ -64,6 +64,11 @@ class VecOptions:
         source = self.source
         return source.autoresets if isinstance(source, BatchSource) else get_args(Autoreset)
 
+    @property
+    def has_episode_seeds(self) -> bool:
+        """Whether every episode has its own seed."""
+        return not isinstance(self.source, BatchSource) or self.source.has_episode_seeds
+
     def new_runs(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> dict[int, Run]:

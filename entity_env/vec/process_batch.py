@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from entity_env.core.seeding import Run
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.vec.step import CollectedStep, StepMemory
 
 ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
@@ -34,6 +35,7 @@ class ProcessBatch(ABC):
         num_steps: calls of `act`, where they are in this process.
         games_s, packing_s, num_restarts: see `WorkerStatistics`.
         failures: by environment, the reason why it was last restarted.
+        is_whole: the last call was completed or changed nothing, so that all is in a known state.
         current: its first element is the index of the environment that is being stepped.
     """
 
@@ -46,6 +48,7 @@ class ProcessBatch(ABC):
         self.games_s = 0.0
         self.packing_s = 0.0
         self.num_restarts = 0
+        self.is_whole = True
         self.failures: dict[int, str] = {}
         self.current: MutableSequence[int] | memoryview = [0]
 
@@ -58,12 +61,13 @@ class ProcessBatch(ABC):
         """Begins a new episode in some environments; all others keep their observations."""
 
     @abstractmethod
-    def act(self, values: Mapping[ActionName, Any], memory: StepMemory) -> CollectedStep:
-        """Steps all environments by `own_actions` for the actors of the last step."""
+    def act(self, values: ActionValues, memory: StepMemory) -> CollectedStep:
+        """Steps all environments by one action per actor of the last step."""
 
-    def own_actions(self, values: ActionValues) -> Mapping[ActionName, Any]:
-        """A copy of the actions, as `act` takes them."""
-        return {name: array.copy() for name, array in values.items()}
+    def self_checked(self, actions: VecActions, obs: VecObs) -> ActionValues | None:
+        """Actions for the last step, `obs`, that `act` can take without a check, since the
+        environments check them; None = they must be checked first."""
+        return None
 
     @abstractmethod
     def numbers(self, env_id: int) -> Sequence[int]:

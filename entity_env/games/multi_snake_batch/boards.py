@@ -113,6 +113,8 @@ class Boards(ArrayBatch):
         self._all_move = np.full(num_envs, TO_MOVE, dtype=np.uint8)
         self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
+        self._heads = np.tile(np.arange(layout.num_snakes), num_envs)
+        """The actors of every row: the first entities."""
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
         seeds, by_seed = self._boards.seeds, dict[int, list[int]]()
@@ -173,7 +175,7 @@ class Boards(ArrayBatch):
             features = {name: rows[env_id] for name, rows in obs.features.items()}
         num_snakes = self._layout.num_snakes
         is_truncated = ended[:, ENDED_OVER] == TRUNCATED
-        heads = np.tile(np.arange(num_snakes), int(is_truncated.sum()))  # the first entities
+        heads = self._heads[: int(is_truncated.sum()) * num_snakes]
         actors = RaggedArray.unchecked(heads, is_truncated * num_snakes)
         return VecObs(
             features=features,

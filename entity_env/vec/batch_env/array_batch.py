@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from entity_env.core.episode import NO_EPISODES, Episode, EpisodeCollector, Fini
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run
 from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ActionName, GlobalCategoricalActionSpace
+from entity_env.core.spaces import GlobalCategoricalActionSpace
 from entity_env.core.vec_obs import (
     EntityBatch,
     VecContinuousActionMask,
@@ -68,7 +68,7 @@ class ArrayBatch(ProcessBatch):
             del self._runs[i]
         return ShownStep(self, obs)
 
-    def act(self, values: Mapping[ActionName, Any], memory: StepMemory) -> ShownStep:
+    def act(self, values: ActionValues, memory: StepMemory) -> ShownStep:
         before = perf_counter()
         obs = self.advance(values)
         self.games_s += perf_counter() - before
@@ -88,9 +88,11 @@ class ArrayBatch(ProcessBatch):
         """Does nothing: arrays need no end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ShownStep:
     """`CollectedStep` of an `ArrayBatch`: views of its arrays."""
+
+    lost: ClassVar[FinishedEpisodes] = NO_EPISODES
 
     batch: ArrayBatch
     obs: VecObs
@@ -103,10 +105,6 @@ class ShownStep:
     @property
     def ended_episodes(self) -> Sequence[Episode]:
         return self.obs.episodes
-
-    @property
-    def lost(self) -> FinishedEpisodes:
-        return NO_EPISODES
 
     def vec_obs(
         self,

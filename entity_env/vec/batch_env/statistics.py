@@ -60,8 +60,7 @@ class FinishedRows:
     @property
     def is_truncated(self) -> NDArray[np.bool_]:
         """`(num_finished,)`: truncated, and not terminated in the same step."""
-        terminated, truncated = self.flags
-        is_truncated: NDArray[np.bool_] = truncated & ~terminated
+        is_truncated: NDArray[np.bool_] = self.flags[1] > self.flags[0]
         return is_truncated
 
     def episodes(self) -> Sequence[Episode]:

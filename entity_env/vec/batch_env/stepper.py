@@ -21,6 +21,7 @@ from entity_env.core.spaces import (
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import (
     VecActionMask,
+    VecActions,
     VecCategoricalActionMask,
     VecContinuousActionMask,
     VecObs,
@@ -49,7 +50,6 @@ class BatchEnvStepper(ArrayBatch):
         result: the observations.
         reward: `(num_envs,)` float32.
         finished: the episodes that ended; None when there are none.
-        is_whole: the last call was completed, so that the environments are in a known state.
         final: `(num_finished, obs_size)` float32, last observations of the episodes that ended.
         final_legal: `(num_truncated, num_choices)` bool, choices allowed in those of episodes that
             were truncated and did not terminate; None = all choices are always allowed.
@@ -84,7 +84,6 @@ class BatchEnvStepper(ArrayBatch):
         self._sequences: dict[int, EpisodeSeeds] = {}
         """Seeds of the run that each environment began last."""
         self._is_begun = False
-        self.is_whole = True
         self._rows = RowViews(self)
 
     @property
@@ -125,6 +124,22 @@ class BatchEnvStepper(ArrayBatch):
         actions = np.full(self.num_envs, anything, dtype)
         actions[~self.over] = values
         return actions
+
+    def self_checked(self, actions: VecActions, obs: VecObs) -> ActionValues | None:
+        if self.over is not None or type(actions) is not dict or len(actions) != 1:
+            return None
+        given = actions.get(self.action)
+        if isinstance(given, RaggedArray):
+            wanted = obs.action_masks[self.action].actors.lengths
+            fits = given.lengths is wanted or np.array_equal(given.lengths, wanted)
+            given = given.values if fits else None
+        if not isinstance(given, np.ndarray):
+            return None
+        if isinstance(self.space, ContinuousActionSpace):
+            is_plain = given.shape == (self.num_envs, 1) and given.dtype.kind == "f"
+        else:
+            is_plain = given.ndim == 1 and given.dtype.kind in "iu"
+        return {self.action: given} if is_plain else None
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
         if not self.is_whole:

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.core.vec_env_base import Autoreset
-from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.errors import SchemaError
-from entity_env.vec.backend import InProcess
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.batch_env.source import BatchSource, made_or_factory, require_made
 from entity_env.vec.batch_env.stepper import BatchEnvStepper
@@ -85,67 +75,6 @@ class BatchVecEnv(VecEnv):
             step_timeout_s=step_timeout_s,
             start_method=start_method,
         )
-        batch = self._backend.batch if isinstance(self._backend, InProcess) else None
-        self._steps = batch if isinstance(batch, BatchEnvStepper) else None
-        """The environments, if they are in this process."""
-
-    def act(self, actions: VecActions) -> VecObs:
-        """Gives every environment its action and returns the next batch.
-
-        Args:
-            actions: `{name: values}`, one per environment that is not over: `(num_envs,)` integers
-                for a categorical action, `(num_envs, 1)` floats for a continuous one.
-
-        Raises:
-            ClosedError, ProtocolError, SchemaError: as for `VecEnv.act`.
-        """
-        steps, plain = self._steps, self._plain(actions)
-        if steps is None or plain is None:
-            return super().act(actions)
-        clock = self._clock
-        clock.begin_call()
-        begin = perf_counter()
-        self._is_settled = False
-        try:
-            obs = steps.step(plain)
-        except SchemaError:
-            if not steps.is_whole:
-                raise
-            self._is_settled = True
-            return super().act(actions)  # nothing has changed; raises with the environment's name
-        waited = perf_counter() - begin
-        clock.waiting_s += waited
-        clock.transport_s -= waited
-        steps.games_s += waited
-        steps.num_steps += 1
-        self._num_steps += 1
-        self._num_env_steps += self.num_envs
-        self._num_episodes += len(obs.episodes)
-        if self.autoreset != "same_step":
-            self._is_over[:] = False if steps.over is None else steps.over
-        self._pending[0].obs = obs
-        clock.end_call()
-        self._is_settled = True
-        return obs
-
-    def _plain(self, actions: VecActions) -> NDArray[Any] | None:
-        """Actions as the batch environment takes them; None for those that `VecEnv` must check."""
-        steps = self._steps
-        if steps is None or self._busy or len(self._pending) != 1 or not self._is_settled:
-            return None
-        if steps.over is not None or type(actions) is not dict or len(actions) != 1:
-            return None
-        given = actions.get(steps.action)
-        if isinstance(given, RaggedArray):
-            wanted = self._pending[0].obs.action_masks[steps.action].actors.lengths
-            fits = given.lengths is wanted or np.array_equal(given.lengths, wanted)
-            given = given.values if fits else None
-        if not isinstance(given, np.ndarray):
-            return None
-        if isinstance(steps.space, ContinuousActionSpace):
-            is_plain = given.shape == (self.num_envs, 1) and given.dtype.kind == "f"
-            return given.reshape(-1) if is_plain else None
-        return given if given.ndim == 1 and given.dtype.kind in "iu" else None
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,6 @@ class LocalBatch(ProcessBatch):
         """Episodes that a failure ended; their last observation is the previous one."""
         self._process = LocalBatch.process
         """The process that began the last step."""
-        self._is_whole = True
-        """The last step was completed, so that `_begin` finds what a step leaves."""
         self._named = (0, "")
         """The environment that an error named last, and its place."""
 
@@ -144,7 +142,7 @@ class LocalBatch(ProcessBatch):
 
     def _reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         chosen = set(env_ids)
-        if not self._is_whole:
+        if not self.is_whole:
             self._settle()
         self._begin()
         begin = perf_counter()
@@ -167,16 +165,13 @@ class LocalBatch(ProcessBatch):
             step.truncated[row] = truncated
         return step
 
-    def own_actions(self, values: ActionValues) -> Mapping[ActionName, list[Any]]:
-        return {name: array.tolist() for name, array in values.items()}
-
-    def act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
+    def act(self, values: ActionValues, memory: StepMemory) -> BatchStep:
         with self._output(self.current):
             return self._act(values, memory)
 
-    def _act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
+    def _act(self, values: ActionValues, memory: StepMemory) -> BatchStep:
         begin = perf_counter()
-        self._set_actions(values)
+        self._set_actions({name: array.tolist() for name, array in values.items()})
         self._begin()
         env_id = 0
         while env_id < self.num_envs:
@@ -244,7 +239,7 @@ class LocalBatch(ProcessBatch):
     def _begin(self) -> None:
         """Clears the previous step, also if that one was cut off anywhere."""
         self._process = LocalBatch.process
-        was_whole, self._is_whole = self._is_whole, False
+        was_whole, self.is_whole = self.is_whole, False
         self._writer.clear()
         if len(self._finished) or not was_whole:
             self._final_writer.clear()
@@ -263,7 +258,7 @@ class LocalBatch(ProcessBatch):
         step.is_over[:] = self._are_over()
         self.games_s += middle - begin
         self.packing_s += perf_counter() - middle
-        self._is_whole = True
+        self.is_whole = True
         return step
 
     def _written(self, memory: StepMemory) -> BatchStep:

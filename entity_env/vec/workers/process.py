@@ -198,7 +198,7 @@ class _Worker:
     def _execute(self, command: int) -> None:
         words = self._words
         if command == Command.ACT:
-            values = self._batch.own_actions(self._read_actions())
+            values = self._read_actions()
             self._step(partial(self._batch.act, values))
         elif command == Command.RESET:
             reset: Reset = self._read_message()

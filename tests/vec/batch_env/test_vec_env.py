@@ -555,7 +555,7 @@ class TestSources:
         [
             ((Corridor,), "num_envs is missing"),
             ((Corridor(2), 3), "has 2 copies, not 3"),
-            ((Corridor(2), 2, 1), r"BatchVecEnv\(Corridor, 2, num_workers=1\)"),
+            ((Corridor(2), 2, 1), r"BatchVecEnv\(make, 2, num_workers=1\)"),
         ],
     )
     def test_with_numbers_that_make_no_sense(self, arguments: Any, message: str) -> None:  # noqa: ANN401
