@@ -10,16 +10,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.seeding import Run
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ObsSpace
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError
-from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.in_process.environments import EnvironmentBatch
-from entity_env.vec.in_process.games import GameBatch
+from entity_env.vec.in_process.make_batch import make_process_batch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.process_batch import ActionValues, ProcessBatch
 from entity_env.vec.statistics import WorkerStatistics
@@ -165,16 +162,6 @@ def make_backend(options: VecOptions) -> Backend:
         return WorkerPool(options)
     batch = make_process_batch(options, range(options.num_envs))
     return InProcess(batch, options.step_timeout_s)
-
-
-def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
-    """Some of the environments of a `VecEnv`, all in this process; errors as there."""
-    source = options.source
-    if isinstance(source, BatchSource):
-        return source.make(envs, options.num_envs, options.autoreset)
-    if isinstance(source, Game):
-        return GameBatch(source, options, envs)
-    return EnvironmentBatch(source, options, envs)
 
 
 def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:

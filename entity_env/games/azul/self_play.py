@@ -52,9 +52,8 @@ from entity_env.games.azul.kernels.self_play import (
     step_games,
     write_games,
 )
-from entity_env.vec.batch_env.array_batch import ArrayBatch
+from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.process_batch import ActionValues
 
 OTHERS: Final = ("self", "greedy", "rush", "random")
 """Players of the second seat."""

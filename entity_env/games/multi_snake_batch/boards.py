@@ -40,9 +40,8 @@ from entity_env.games.multi_snake_batch.state import (
     make_layout,
     make_obs_arrays,
 )
-from entity_env.vec.batch_env.array_batch import ArrayBatch
+from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.process_batch import ActionValues
 
 _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
 

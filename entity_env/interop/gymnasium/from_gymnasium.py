@@ -39,7 +39,7 @@ from entity_env.interop.gymnasium.spaces import (
     ObsConverter,
     batched,
 )
-from entity_env.vec.batch_env.array_batch import ArrayBatch
+from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import (
     BatchSource,
     made_or_factory,
@@ -47,7 +47,6 @@ from entity_env.vec.batch_env.source import (
     sequence_runs,
 )
 from entity_env.vec.options import OnError
-from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.vec_env import VecEnv
 
 

@@ -23,7 +23,7 @@ from entity_env.core.vec_obs import (
     VecObs,
     VecSelectEntityActionMask,
 )
-from entity_env.vec.process_batch import ActionValues, ProcessBatch
+from entity_env.vec.process_batch import ActionValues as ActionValues, ProcessBatch
 from entity_env.vec.step import BatchStep, StepMemory
 
 

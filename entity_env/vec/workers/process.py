@@ -24,7 +24,7 @@ from entity_env.authoring.game_traceback import is_a
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
-from entity_env.vec.backend import make_process_batch
+from entity_env.vec.in_process.make_batch import make_process_batch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.process_batch import ProcessBatch
 from entity_env.vec.step import CollectedStep, StepMemory
