@@ -19,6 +19,7 @@ from benchmarks.peers.environment import peers_python
 from benchmarks.peers.stepper import Stepper
 from entity_env import RaggedArray
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
+from entity_env.vec import VecEnv
 
 _NUM_ENVS = 1024
 _NUM_BATCHES = 64
@@ -34,7 +35,7 @@ def figures(setup: Setup) -> dict[str, float]:
     python = peers_python(setup.say)
     rust = Contender("entity_gym_lists:snake_rust", _NUM_ENVS, python=python)
     try:
-        with MultiSnakeBatch(_NUM_ENVS, num_snakes=1) as vec:
+        with VecEnv(MultiSnakeBatch(num_snakes=1), _NUM_ENVS) as vec:
             ours = Stepper(_NUM_ENVS, Steps(vec))
             rounds = []
             for i in range(setup.num_rounds):
@@ -52,7 +53,7 @@ def figures(setup: Setup) -> dict[str, float]:
 class Steps:
     """Answers every actor, as the stepper of theirs does."""
 
-    def __init__(self, vec: MultiSnakeBatch) -> None:
+    def __init__(self, vec: VecEnv) -> None:
         self._vec = vec
         self._obs = vec.reset(seed=0)
         num_actors = len(self._obs.action_masks["Move"].actors.values)

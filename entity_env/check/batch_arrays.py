@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from entity_env.check.violations import Snapshot, difference
 from entity_env.errors import SchemaError
 from entity_env.vec.batch_env.batch_env import BatchEnv, StepResult
-from entity_env.vec.batch_env.source import BatchActionSpace, require_masks
+from entity_env.vec.batch_env.batch_spaces import BatchActionSpace, require_masks
 
 OBSERVATION: Final = "the observation"
 MASK: Final = "the legal mask"

@@ -42,7 +42,7 @@ from entity_env.vec.batch_env.batch_env import (
     ResetMask,
     StepResult,
 )
-from entity_env.vec.batch_env.source import BatchActionSpace, require_batch_env
+from entity_env.vec.batch_env.batch_spaces import BatchActionSpace, require_batch_env
 
 _SHORT: Final = 50
 """Steps of the replays that find their fault in the first ones or not at all."""

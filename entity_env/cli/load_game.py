@@ -40,16 +40,15 @@ from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
 from entity_env.cli.named import Name, remember
 from entity_env.core.episode import Episode
-from entity_env.core.validation import has_numba
 from entity_env.errors import (
     CheckpointError,
     EntityEnvError,
     UsageError,
     shown,
 )
-from entity_env.games import BATCH_GAMES, GAMES
-from entity_env.games.azul import AzulTables, azul
+from entity_env.games import BATCH_GAMES, GAMES, SELF_PLAY
 from entity_env.vec import Autoreset, VecEnv
+from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.options import OnError
 
@@ -348,9 +347,13 @@ def make_vec_env(
 
 
 def has_self_play(game: Game) -> bool:
-    """Whether an agent is trained in self-play environments: Azul for two players, compiled."""
-    is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
-    return game.play is azul.play and is_whole and has_numba()
+    """Whether an agent for a game is trained in its own self-play environments."""
+    return _self_play(game) is not None
+
+
+def _self_play(game: Game) -> BatchSource | None:
+    find = SELF_PLAY.get(game.name)
+    return None if find is None else find(game)
 
 
 def make_training_env(
@@ -360,10 +363,11 @@ def make_training_env(
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
     failures: Path | None = None,
-) -> VecEnv | AzulTables:
-    """As `make_vec_env`, but self-play environments where there are any, without workers."""
-    if num_workers == 0 and has_self_play(game):
-        return AzulTables(num_envs)
+) -> VecEnv:
+    """As `make_vec_env`, but self-play environments where there are any."""
+    source = _self_play(game)
+    if source is not None:
+        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # compiled, too
     return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)
 
 

@@ -41,7 +41,7 @@ from entity_env.cli.options import CopyOptions, Failures, RayAddress, Steps, def
 from entity_env.core.validation import Range
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
-from entity_env.games.azul import AzulTables, azul
+from entity_env.games import SELF_PLAY
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
@@ -341,8 +341,8 @@ def preset_of(game: Game) -> Preset:
     """The default settings for a game."""
     own = NAMED.get(game.name)
     is_own = own is not None and own.play is game.play
-    if game.play is azul.play:  # whose settings are those of its self-play environments
-        is_own = has_self_play(game)
+    if game.name in SELF_PLAY:  # whose settings are those of its self-play environments
+        is_own = is_own and has_self_play(game)
     name = game.name if is_own else None
     spaces = game.obs_space(), game.action_space()
     return preset_for(*spaces, game=name, num_agents=game.num_agents)
@@ -405,7 +405,7 @@ class PlannedRun(NamedTuple):
 
     def train(
         self,
-        vec: VecEnv | AzulTables,
+        vec: VecEnv,
         on_update: Callable[[TrainProgress], None],
         launched: Launched,
         *,
@@ -416,7 +416,7 @@ class PlannedRun(NamedTuple):
 
         callbacks = self.callbacks(launched, vec)
         envs: VecEnvironment = vec
-        if self.opponents and isinstance(vec, VecEnv):
+        if self.opponents:
             pool = make_pool(self.game, vec, self.opponents, self.config.seed)
             envs = pool.vec
             callbacks.append(pool)
@@ -432,7 +432,7 @@ class PlannedRun(NamedTuple):
             recorders=[RECORDERS[name]() for name in self.recorders],
         )
 
-    def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv | AzulTables]:
+    def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv]:
         """The environments of a rank."""
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
         if num_workers is None:
@@ -448,7 +448,7 @@ class PlannedRun(NamedTuple):
             self.kept.failures,
         )
 
-    def callbacks(self, launched: Launched, vec: VecEnv | AzulTables) -> list[Callback]:
+    def callbacks(self, launched: Launched, vec: VecEnv) -> list[Callback]:
         """What sees the run of a rank."""
         found = list(map(_made, self.own_callbacks))
         if self.end.until is not None:
@@ -457,7 +457,7 @@ class PlannedRun(NamedTuple):
             found.append(_TimeOf(self.end.time_of))
         kinds, moments = self.kept.kinds, self.kept.moments
         if not launched.rank and (kinds or moments):
-            of = vec if isinstance(vec, VecEnv) and kinds else None
+            of = vec if kinds else None
             folder, seed = self.out / "replays", self.config.seed
             found.append(
                 TrainingReplays(self.game, folder, of, keep=kinds, moments=moments, seed=seed)
@@ -466,7 +466,7 @@ class PlannedRun(NamedTuple):
             self.game,
             step_timeout_s=self.copies.step_timeout_s,
             on_error=self.copies.on_error,
-            num_workers=vec.num_workers if isinstance(vec, VecEnv) else 0,
+            num_workers=vec.num_workers,
             has_replays=bool(kinds),
             at_start=self.origin.init_from is not None,
         )

@@ -29,10 +29,9 @@ from entity_env.cluster.session import Portable, connect
 from entity_env.cluster.sweep_here import FIRST_RUNG, REDUCTION, run_here
 from entity_env.core.files import write_file
 from entity_env.errors import TrainingDivergedError, UsageError
-from entity_env.games.azul import AzulTables
 from entity_env.vec import VecEnv
 
-MakeEnv: TypeAlias = Callable[[], VecEnv | AzulTables]
+MakeEnv: TypeAlias = Callable[[], VecEnv]
 """Makes the environments of a trial; pickled by cloudpickle."""
 
 STATE_FILE: Final = "sweep.json"

@@ -28,10 +28,10 @@ class EpisodeSeeds:
     """
 
     def __init__(self, seed: int, env_id: int = 0) -> None:
-        self._seed = checked_seed(seed)
-        self.run_seed: int | None = self._seed
+        self.seed = checked_seed(seed)
+        self.run_seed: int | None = self.seed
         """The seed of the run; None if the episodes are of none."""
-        self._env_id = env_id
+        self.env_id = env_id
         self._block = -1
         self._seeds = _NO_SEEDS
 
@@ -39,7 +39,7 @@ class EpisodeSeeds:
         """Seed of an episode, `0 <= seed < 2**63`."""
         block, index = divmod(episode, SEEDS_PER_BLOCK)
         if block != self._block:
-            sequence = np.random.SeedSequence(self._seed, spawn_key=(self._env_id, block))
+            sequence = np.random.SeedSequence(self.seed, spawn_key=(self.env_id, block))
             self._seeds = sequence.generate_state(SEEDS_PER_BLOCK, np.uint64) >> np.uint64(1)
             self._block = block
         return int(self._seeds[index])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn, Self, TypeAlias
+from typing import Final, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_mask, checked_seed
-from entity_env.core.vec_actions import checked_vec_actions
-from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError, shown
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
@@ -82,130 +80,6 @@ class VecEnvBase(ABC):
 
     def _name_row(self, row: int) -> str:
         return row_name(row, self.num_agents)
-
-
-class SyncVecEnv(VecEnvBase):
-    """Base class of environments of this process that all step together, in `recv`.
-
-    Subclasses set `_obs` to every batch that they return. Arrays of a `VecObs` are valid until the
-    next call that returns one.
-    """
-
-    def __init__(self, num_envs: int, num_agents: int, autoreset: Autoreset) -> None:
-        super().__init__(num_envs, num_agents, autoreset)
-        self._obs: VecObs | None = None
-        """The last batch; None before `reset`."""
-        self._sent: Mapping[ActionName, NDArray[Any]] | None = None
-        """Actions between `send` and `recv`."""
-
-    @abstractmethod
-    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
-        """Begins a new episode in the chosen environments, of a new run if there is a seed."""
-
-    @abstractmethod
-    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
-        """Steps all environments by checked actions."""
-
-    def _ended_envs(self) -> Sequence[int]:
-        """Indices of environments that must be reset before the next step."""
-        return ()
-
-    def _checked_seed(self, seed: int) -> int:
-        return checked_seed(seed)
-
-    def reset(self, seed: int | None = None) -> VecObs:
-        """Begins a new episode in every environment, whatever its state.
-
-        Args:
-            seed: begins a new run with this seed; None goes on with the present run.
-
-        Raises:
-            ClosedError: after `close`.
-            UsageError: a seed that is no integer, or negative.
-        """
-        self._require_open()
-        seed = None if seed is None else self._checked_seed(seed)
-        self._sent = None
-        return self._reset(None, seed)
-
-    def reset_envs(
-        self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
-    ) -> VecObs:
-        """Begins a new episode in the chosen environments, whatever their state.
-
-        As `VecEnv.reset_envs`.
-
-        Args:
-            mask: `(num_envs,)` bool, True = reset.
-            seed: as for `reset`, in the chosen environments.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`, between `send` and `recv`, or if `can_reset_envs` is
-                False.
-            SchemaError: a mask of another shape or dtype.
-            UsageError: a seed that is no integer, or negative.
-        """
-        self._require_reset()
-        if not self.can_reset_envs:
-            raise ProtocolError(
-                f"the environments of this {type(self).__name__} reset themselves, and only all of "
-                "them can be reset: call reset"
-            )
-        if self._sent is not None:
-            raise ProtocolError("actions were sent: call recv before reset_envs")
-        chosen = checked_mask(mask, self.num_envs)
-        return self._reset(chosen, None if seed is None else self._checked_seed(seed))
-
-    def act(self, actions: VecActions) -> VecObs:
-        """Gives every actor of the last batch its action and returns the next batch.
-
-        Args:
-            actions: per action one value per actor, in the order of `action_masks[name].actors` of
-                the last batch: a flat array, or a `RaggedArray` with the same lengths.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`, between `send` and `recv`, or while an environment is
-                over and autoreset disabled.
-            SchemaError: actions that do not fit; nothing has happened then, and a right call works.
-        """
-        return self._step(self._checked(actions))
-
-    def send(self, actions: VecActions) -> None:
-        """The first half of `act`: checks the actions and keeps a copy; raises what `act` does."""
-        self._sent = {name: np.array(values) for name, values in self._checked(actions).items()}
-
-    def recv(self) -> VecObs:
-        """The second half of `act`.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: no actions were sent.
-        """
-        self._require_reset()
-        sent, self._sent = self._sent, None
-        if sent is None:
-            raise ProtocolError("no actions were sent: call send before recv")
-        return self._step(sent)
-
-    def close(self) -> None:
-        """Refuses all further steps; may be called twice."""
-        self._is_closed = True
-
-    def _require_reset(self) -> VecObs:
-        self._require_open()
-        if self._obs is None:
-            self._raise_not_reset()
-        return self._obs
-
-    def _checked(self, actions: VecActions) -> Mapping[ActionName, NDArray[Any]]:
-        obs = self._require_reset()
-        if self._sent is not None:
-            raise ProtocolError("actions were sent already: call recv before the next send")
-        if self.autoreset == "disabled":
-            require_running(self._ended_envs())
-        return checked_vec_actions(actions, obs.action_masks, self.action_space(), self._name_row)
 
 
 VEC_ENV_MAKERS: Final = (

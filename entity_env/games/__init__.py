@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from entity_env.games.registry import (
         BATCH_GAMES as BATCH_GAMES,
         GAMES as GAMES,
+        SELF_PLAY as SELF_PLAY,
         BatchGame as BatchGame,
     )
 
@@ -51,6 +52,7 @@ _LATE = {
     "pixel_rom": "pixel.play",
     "BATCH_GAMES": "registry",
     "GAMES": "registry",
+    "SELF_PLAY": "registry",
     "BatchGame": "registry",
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from entity_env.authoring.game import Game
-from entity_env.games.azul import azul, azul_by_id
+from entity_env.games.azul import AzulSelfPlay, azul, azul_by_id
 from entity_env.games.cherry_pick import cherry_pick
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.games.classic.play import cartpole, mountain_car, pendulum
@@ -25,6 +25,7 @@ from entity_env.games.snake import snake
 from entity_env.games.tic_tac_toe import tic_tac_toe
 from entity_env.games.treasure_hunt import treasure_hunt
 from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec.batch_env.source import BatchSource
 
 GAMES: dict[str, Game] = {
     game.name: game
@@ -69,3 +70,6 @@ BATCH_GAMES: dict[str, BatchGame] = {
     )
 }
 """Every game of this package with a batch environment, by name."""
+
+SELF_PLAY: dict[str, Callable[[Game], BatchSource | None]] = {azul.name: AzulSelfPlay.of}
+"""By the name of a game, its environments for training by self-play, if its settings allow them."""

@@ -5,35 +5,22 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import perf_counter
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.seeding import Run
 from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ActionName, ObsSpace
+from entity_env.core.spaces import ObsSpace
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError
-from entity_env.vec.batch_env.backend import BatchView, WorkerBatchEnv
-from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.in_process.base import LocalBatch
-from entity_env.vec.in_process.environments import EnvironmentBatch
-from entity_env.vec.in_process.games import GameBatch
+from entity_env.vec.in_process.make_batch import make_process_batch
 from entity_env.vec.options import VecOptions
+from entity_env.vec.process_batch import ActionValues, ProcessBatch
 from entity_env.vec.statistics import WorkerStatistics
-from entity_env.vec.step import BatchStep, StepMemory, local_memory
-
-ProcessBatch: TypeAlias = LocalBatch | WorkerBatchEnv
-"""The environments of one worker process."""
-
-CollectedStep: TypeAlias = BatchStep | BatchView
-
-ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
-"""Per action one value per actor, checked."""
+from entity_env.vec.step import CollectedStep, StepMemory, local_memory
 
 _CELL_PIXELS = 16
 
@@ -51,6 +38,10 @@ class Backend(Protocol):
     @property
     def num_agents(self) -> int:
         """Rows of each environment."""
+
+    @property
+    def can_reset_envs(self) -> bool:
+        """Whether some environments can be reset while others play on."""
 
     @property
     def spaces(self) -> Spaces:
@@ -86,31 +77,69 @@ class Backend(Protocol):
         """Ends all environments; may be called twice."""
 
 
-Batch = TypeVar("Batch", bound=ProcessBatch)
+class InProcess:
+    """Backend of one group in this process, which steps in `wait`."""
 
-
-class _InProcess(Generic[Batch]):
-    """Base class of backends of one group in this process, which step in `wait`."""
-
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: ProcessBatch, step_timeout_s: float | None = None) -> None:
         self.batch = batch
         self.spaces = batch.spaces
         self.num_agents = batch.num_agents
-        self.num_steps = 0
+        self.can_reset_envs = batch.can_reset_envs
         self.groups: Sequence[range] = [range(batch.num_envs)]
-        self.failures: dict[int, str] = {}
+        self.failures = batch.failures
+        self._timeout = StepTimeout(step_timeout_s)
+        self._has_no_timeout = step_timeout_s is None
+        num_rows = batch.num_envs * batch.num_agents
+        # Two in turn: arrays of the previous step stay valid while the next one is written.
+        self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
+        self._start: Callable[[], CollectedStep] | None = None
+        self._step: CollectedStep | None = None
+
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        for env_id in env_ids:
+            if env_id in runs:
+                self.batch.seed_env(env_id, runs[env_id])
+        self._start = partial(self.batch.reset, env_ids, self._next_memory())
+
+    def start_act(self, group: int, values: ActionValues) -> None:
+        self.batch.num_steps += 1
+        actions = {name: array.copy() for name, array in values.items()}
+        self._start = partial(self.batch.act, actions, self._next_memory())
+
+    def act(self, values: ActionValues) -> CollectedStep:
+        """All of `start_act`, `wait` and `collect`."""
+        batch, memories = self.batch, self._memories
+        batch.num_steps += 1
+        memories.reverse()
+        if self._has_no_timeout:
+            return batch.act(values, memories[0])
+        with self._timeout:
+            return batch.act(values, memories[0])
+
+    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        start, self._start = self._start, None
+        if start is not None:
+            with self._timeout:
+                self._step = start()
+        return list(groups)
+
+    def collect(self, groups: Sequence[int]) -> CollectedStep:
+        step, self._step = self._step, None
+        if step is None:
+            raise ProtocolError("nothing was started")
+        return step
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
         return self.batch.seed_of(env_id, is_over=is_over)
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        return render_env(self.batch, env_id)
+        return self.batch.render(env_id)
 
     def statistics(self) -> list[WorkerStatistics]:
         return [
             WorkerStatistics(
                 num_envs=self.batch.num_envs,
-                num_steps=self.num_steps,
+                num_steps=self.batch.num_steps,
                 games_s=self.batch.games_s,
                 packing_s=self.batch.packing_s,
                 num_restarts=self.batch.num_restarts,
@@ -120,105 +149,19 @@ class _InProcess(Generic[Batch]):
     def close(self) -> None:
         self.batch.close()
 
-
-class InProcess(_InProcess[LocalBatch]):
-    """Backend of games or `Environment`s in this process."""
-
-    def __init__(self, batch: LocalBatch, step_timeout_s: float | None = None) -> None:
-        super().__init__(batch)
-        self.failures = batch.failures
-        self._timeout = StepTimeout(step_timeout_s)
-        num_rows = batch.num_envs * batch.num_agents
-        # Two in turn: arrays of the previous step stay valid while the next one is written.
-        self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
-        self._start: Callable[[], BatchStep] | None = None
-        self._step: BatchStep | None = None
-
-    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        for env_id in env_ids:
-            if env_id in runs:
-                self.batch.seed_env(env_id, runs[env_id])
-        self._start = partial(self.batch.reset, env_ids, self._next_memory())
-
-    def start_act(self, group: int, values: ActionValues) -> None:
-        chosen = {name: array.tolist() for name, array in values.items()}  # a copy
-        self.num_steps += 1
-        self._start = partial(self.batch.act, chosen, self._next_memory())
-
-    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
-        start, self._start = self._start, None
-        if start is not None:
-            with self._timeout:
-                self._step = start()
-        return list(groups)
-
-    def collect(self, groups: Sequence[int]) -> BatchStep:
-        step, self._step = self._step, None
-        if step is None:
-            raise ProtocolError("nothing was started")
-        return step
-
     def _next_memory(self) -> StepMemory:
         self._memories.reverse()
         return self._memories[0]
 
 
-class BatchInProcess(_InProcess[WorkerBatchEnv]):
-    """Backend of a batch environment in this process."""
+def make_backend(options: VecOptions) -> Backend:
+    """Backend of all environments of a `VecEnv`."""
+    if options.num_workers:
+        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
 
-    def __init__(self, batch: WorkerBatchEnv) -> None:
-        super().__init__(batch)
-        self.view = BatchView(batch)
-        self._start: Callable[[], None] | None = None
-
-    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        for env_id, run in runs.items():
-            self.batch.seed_env(env_id, run)
-        self._start = partial(self.batch.begin, env_ids)
-
-    def start_act(self, group: int, values: ActionValues) -> None:
-        actions = self.batch.actions_of(values[self.batch.action]).copy()
-        self.num_steps += 1
-        self._start = partial(self.batch.advance, actions)
-
-    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
-        start, self._start = self._start, None
-        if start is not None:
-            begin = perf_counter()
-            start()
-            self.batch.games_s += perf_counter() - begin
-        return list(groups)
-
-    def collect(self, groups: Sequence[int]) -> BatchView:
-        return self.view
-
-    def count(self, games_s: float) -> None:
-        """Counts a step, which took some seconds."""
-        self.batch.games_s += games_s
-        self.num_steps += 1
-
-
-def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
-    """Some of the environments of a `VecEnv`, all in this process; errors as there."""
-    if isinstance(options.source, BatchSource):
-        return WorkerBatchEnv(options.source.make(len(envs)), options.autoreset, envs.start)
-    if isinstance(options.source, Game):
-        return GameBatch(options.source, options, envs)
-    return EnvironmentBatch(options.source, options, envs)
-
-
-def act_on(batch: ProcessBatch, values: ActionValues, memory: StepMemory) -> BatchStep:
-    """Steps environments by one action per actor of their last step."""
-    if isinstance(batch, WorkerBatchEnv):
-        return batch.act(values, memory)
-    return batch.act({name: array.tolist() for name, array in values.items()}, memory)
-
-
-def render_env(batch: ProcessBatch, env_id: int) -> NDArray[np.uint8] | None:
-    """Image that an `Environment` renders; None for other sources."""
-    if isinstance(batch, EnvironmentBatch):
-        return batch.environment(env_id).render()
-    return None
+        return WorkerPool(options)
+    batch = make_process_batch(options, range(options.num_envs))
+    return InProcess(batch, options.step_timeout_s)
 
 
 def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
+
+from numpy.typing import ArrayLike
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
 from entity_env.authoring.load_module import to_pickle
 from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.environment import Environment
+from entity_env.core.seeding import Run
 from entity_env.core.validation import checked_count, require_choice
-from entity_env.core.vec_env_base import VEC_ENV_MAKERS, Autoreset
+from entity_env.core.vec_env_base import VEC_ENV_MAKERS, Autoreset, reset_runs
 from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.batch_env.source import BatchSource
 
@@ -22,8 +25,8 @@ OnError: TypeAlias = Literal["raise", "restart"]
 or the environment begins its next episode, and the failed episode is truncated."""
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
-"""A game, an `Environment` class, a function that returns a new `Environment`, or the batch
-environments of a `BatchVecEnv`."""
+"""A game, an `Environment` class, a function that returns a new `Environment`, or a source of
+environments that are arrays, as `MultiSnakeBatch`."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class VecOptions:
     start_timeout_s: float | None
 
     def __post_init__(self) -> None:
-        require_choice("autoreset", self.autoreset, get_args(Autoreset))
+        require_choice("autoreset", self.autoreset, self.autoresets)
         require_choice("on_error", self.on_error, get_args(OnError))
         if self.transport is not None:
             require_choice("transport", self.transport, get_args(Transport))
@@ -54,6 +57,25 @@ class VecOptions:
             raise UsageError(
                 f"num_workers must be at most num_envs, got {self.num_workers} for {self.num_envs}"
             )
+
+    @property
+    def autoresets(self) -> Sequence[Autoreset]:
+        """The modes that the source has."""
+        source = self.source
+        return source.autoresets if isinstance(source, BatchSource) else get_args(Autoreset)
+
+    @property
+    def has_episode_seeds(self) -> bool:
+        """Whether every episode has its own seed."""
+        return not isinstance(self.source, BatchSource) or self.source.has_episode_seeds
+
+    def new_runs(
+        self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
+    ) -> dict[int, Run]:
+        """New runs of environments that are reset, by the rule of the source; see `reset_runs`."""
+        source = self.source
+        make = source.new_runs if isinstance(source, BatchSource) else reset_runs
+        return make(env_ids, self.num_envs, seed, starts)
 
     def pickled(self) -> bytes:
         """All of them for a worker, by value where the source is defined in `__main__`."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameMemory, LocalMemory
-from entity_env.core.episode import AGENT, NO_EPISODES, FinishedEpisodes
+from entity_env.core.episode import AGENT, NO_EPISODES, Episode, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_env_base import require_running
 from entity_env.core.vec_obs import (
@@ -48,6 +48,34 @@ def local_memory(num_envs: int, num_rows: int) -> StepMemory:
     return StepMemory(LocalMemory(), LocalMemory(), arrays)
 
 
+class CollectedStep(Protocol):
+    """A step of some environments of one process, before it becomes a `VecObs`."""
+
+    @property
+    def is_over(self) -> NDArray[np.bool_] | bool:
+        """`(num_envs,)` bool, the environment shows the last observation of an episode; or False
+        for all."""
+
+    @property
+    def ended_episodes(self) -> Sequence[Episode]:
+        """The episodes that ended by themselves."""
+
+    @property
+    def lost(self) -> FinishedEpisodes:
+        """The episodes that a failure ended."""
+
+    def vec_obs(
+        self,
+        env_id: NDArray[np.int64],
+        agent_id: NDArray[np.int64],
+        lost: Sequence[EntityBatch] | None = None,
+    ) -> VecObs:
+        """The batch that users get."""
+
+    def written(self, memory: StepMemory) -> BatchStep:
+        """The step in a memory, in which it may be already."""
+
+
 @dataclass(slots=True)
 class BatchStep:
     """Observations, rewards and finished episodes of one step, before they become a `VecObs`.
@@ -73,13 +101,19 @@ class BatchStep:
     lost: FinishedEpisodes = NO_EPISODES
     metrics: dict[str, Metric] = field(default_factory=dict)
 
+    @property
+    def ended_episodes(self) -> Sequence[Episode]:
+        return self.ended.episodes
+
+    def written(self, memory: StepMemory) -> BatchStep:
+        return self
+
     def vec_obs(
         self,
         env_id: NDArray[np.int64],
         agent_id: NDArray[np.int64],
         lost: Sequence[EntityBatch] | None = None,
     ) -> VecObs:
-        """The batch that users get."""
         masks = self.frame.action_masks
         ended = self.ended + self.lost
         final = None

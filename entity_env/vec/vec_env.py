@@ -5,32 +5,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
+from entity_env.core.episode import NO_EPISODES
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_mask, checked_seed
+from entity_env.core.validation import checked_count, checked_mask
 from entity_env.core.vec_actions import checked_vec_actions
-from entity_env.core.vec_env_base import Autoreset, VecEnvBase, reset_runs
+from entity_env.core.vec_env_base import Autoreset, VecEnvBase
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, UsageError, shown
-from entity_env.vec.backend import (
-    Backend,
-    BatchInProcess,
-    CollectedStep,
-    InProcess,
-    make_process_batch,
-    render_obs,
-)
-from entity_env.vec.batch_env.backend import WorkerBatchEnv
+from entity_env.vec.backend import InProcess, make_backend, render_obs
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import BatchStep, PendingBatch, lost_rows
+from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
 
 if TYPE_CHECKING:
     from entity_env.replay.action_log import ActionLog, EpisodeWatch
@@ -42,7 +35,8 @@ class VecEnv(VecEnvBase):
     A game for several agents has one row per agent: row `env_id * num_agents + agent_id`.
 
     Args:
-        source: a game, an `Environment` class, or a function that returns an `Environment`.
+        source: a game, an `Environment` class, or a function that returns an `Environment`; or a
+            source of environments that are arrays, as `MultiSnakeBatch`.
         num_envs: how many copies.
         num_workers: processes that share the work, each with its part of the environments;
             0 = in this process.
@@ -93,21 +87,22 @@ class VecEnv(VecEnvBase):
         if failures is not None:
             checked_count("num_envs", num_envs)
             self._log = self._new_log(num_envs, Path(failures))
-        checked_seed(seed)  # a bad one fails here rather than at the first reset
-        self._backend = _make_backend(
-            VecOptions(
-                source,
-                num_envs,
-                num_workers,
-                autoreset,
-                transport,
-                on_error,
-                step_timeout_s,
-                start_method,
-                start_timeout_s,
-            )
+        self._options = VecOptions(
+            source,
+            num_envs,
+            num_workers,
+            autoreset,
+            transport,
+            on_error,
+            step_timeout_s,
+            start_method,
+            start_timeout_s,
         )
+        self._options.new_runs((), seed)  # a bad one fails here rather than at the first reset
+        self._backend = make_backend(self._options)
+        self._local = self._backend if isinstance(self._backend, InProcess) else None
         super().__init__(num_envs, self._backend.num_agents, autoreset)
+        self.can_reset_envs = self._backend.can_reset_envs
         self.num_workers = num_workers
         self._seed: int | None = seed
         """Of the run that the first reset begins."""
@@ -156,7 +151,7 @@ class VecEnv(VecEnvBase):
         """
         self._require_open()
         env_ids = range(self.num_envs)
-        runs = self._new_runs(env_ids, self._seed if seed is None else seed, starts)
+        runs = self.runs_of(env_ids, self._seed if seed is None else seed, starts)
         return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
@@ -173,6 +168,9 @@ class VecEnv(VecEnvBase):
             SchemaError: actions that do not fit; nothing has happened then, and a right call works.
             WorkerError: a game raised; call `reset`.
         """
+        local = self._local
+        if local is not None and self._is_settled and not self._busy and len(self._pending) == 1:
+            return self._act_here(local, actions)
         self._require_open()
         if self._pending and (self._busy or len(self._pending) > 1):
             raise ProtocolError(
@@ -181,6 +179,45 @@ class VecEnv(VecEnvBase):
             )
         self.send(actions)
         return self.recv()
+
+    def _act_here(self, local: InProcess, actions: VecActions) -> VecObs:
+        """`send` and `recv` in one: of 64 CartPoles both take twice as long."""
+        clock, batch = self._clock, self._pending[0]
+        clock.begin_call()
+        values = local.batch.self_checked(actions, batch.obs)
+        is_checked = values is None
+        if values is None:
+            values = self._checked(actions, batch)
+        self._is_settled = False
+        if self._log is not None:
+            self._log.add(batch.envs, batch.obs.action_masks, values)
+        clock.begin_wait()
+        try:
+            step = local.act(values)
+        except Exception as error:
+            if not is_checked and local.batch.is_whole:  # nothing has changed
+                self._is_settled = True
+                self._checked(actions, batch)  # raises with the environment's name
+            self._require_open(error)
+            if self._log is not None:
+                self._log.fail(error)
+            raise
+        finally:
+            clock.end_wait()
+        self._num_steps += 1
+        self._num_env_steps += self.num_envs
+        if self.autoreset != "same_step":
+            self._is_over[:] = step.is_over
+        batch.obs = obs = self._vec_obs(step, self._env_id, self._agent_id, {0: batch})
+        clock.end_call()
+        self._is_settled = True
+        return obs
+
+    def _checked(self, actions: VecActions, batch: PendingBatch) -> dict[ActionName, NDArray[Any]]:
+        if self.autoreset == "disabled":
+            batch.require_running(self._is_over)
+        masks = batch.obs.action_masks
+        return checked_vec_actions(actions, masks, self._backend.spaces[1], batch.where)
 
     def send(self, actions: VecActions, env_ids: NDArray[np.int64] | None = None) -> None:
         """Gives every actor of one batch its action, and returns at once.
@@ -206,7 +243,7 @@ class VecEnv(VecEnvBase):
         self._clock.begin_call()
         batch = self._pending_batch(env_ids)
         obs = batch.obs
-        values = checked_vec_actions(actions, obs.action_masks, self.action_space(), batch.where)
+        values = self._checked(actions, batch)
         self._is_settled = False
         if self._log is not None:
             self._log.add(batch.envs, obs.action_masks, values)
@@ -289,21 +326,38 @@ class VecEnv(VecEnvBase):
             WorkerError: a game raised; call `reset`.
         """
         env_ids = self._reset_ids(mask)
-        runs = self._new_runs(env_ids, seed, starts)
+        runs = self.runs_of(env_ids, seed, starts)
         previous = {group: batch for batch in self._pending for group in batch.groups}
         return self._reset(env_ids, runs, previous)
 
     def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
         """The environments that `reset_envs` resets, after its checks."""
         self._require_reset()
+        if not self.can_reset_envs:
+            raise ProtocolError(
+                f"the environments of this {type(self).__name__} reset themselves, and only all of "
+                "them can be reset: call reset"
+            )
         if self._busy:
             raise ProtocolError("some environments are busy: call recv before reset_envs")
         return np.flatnonzero(checked_mask(mask, self.num_envs)).tolist()
 
-    def _new_runs(
-        self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None
+    def runs_of(
+        self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> Mapping[int, Run]:
-        return reset_runs(env_ids, self.num_envs, seed, starts)
+        """Seeds, and the number of the first episode, with which a reset begins environments.
+
+        Args:
+            env_ids: the environments that are reset.
+            seed, starts: as for `reset_envs`.
+
+        Returns:
+            By environment; none without a seed, when they go on with their present runs.
+
+        Raises:
+            SchemaError, UsageError: a seed or starts that are not valid.
+        """
+        return self._options.new_runs(env_ids, seed, starts)
 
     def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
         """Seeds of the episodes that the last batch shows, as `Episode.seed` reports them later.
@@ -315,8 +369,8 @@ class VecEnv(VecEnvBase):
             env_ids: environments; None = all of them.
 
         Returns:
-            One per environment, a new array; None of a batch environment, whose episodes have no
-            seeds of their own.
+            One per environment, a new array; None if the episodes have no seeds of their own, as
+            those of a batch environment: their seed is that of a sequence of episodes.
 
         Raises:
             ClosedError: after `close`.
@@ -325,6 +379,8 @@ class VecEnv(VecEnvBase):
         self._require_reset()
         if self._busy:
             raise ProtocolError("some environments are busy: call recv before episode_seeds")
+        if not self._options.has_episode_seeds:
+            return None
         env_ids = range(self.num_envs) if env_ids is None else env_ids
         seeds = [self._backend.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
         return np.array(seeds, dtype=np.int64)
@@ -456,14 +512,26 @@ class VecEnv(VecEnvBase):
             self._is_over[rows] = step.is_over
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
-        lost = lost_rows(step.lost, env_id, agent_id, previous) if step.lost else None
-        obs = step.vec_obs(env_id, agent_id, lost)
-        self._num_episodes += len(obs.episodes)
-        if self._log is not None and isinstance(step, BatchStep):
-            self._log.end(step.ended.episodes, step.lost.episodes, self._backend.failures)
+        obs = self._vec_obs(step, env_id, agent_id, previous)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         self._is_settled = True
+        return obs
+
+    def _vec_obs(
+        self,
+        step: CollectedStep,
+        env_id: NDArray[np.int64],
+        agent_id: NDArray[np.int64],
+        previous: Mapping[int, PendingBatch],
+    ) -> VecObs:
+        """The batch that users get, with its episodes counted."""
+        lost = step.lost
+        rows = None if lost is NO_EPISODES else lost_rows(lost, env_id, agent_id, previous)
+        obs = step.vec_obs(env_id, agent_id, rows)
+        self._num_episodes += len(obs.episodes)
+        if self._log is not None:
+            self._log.end(step.ended_episodes, step.lost.episodes, self._backend.failures)
         return obs
 
     def _num_envs_of(self, groups: Sequence[int]) -> int:
@@ -494,8 +562,6 @@ class VecEnv(VecEnvBase):
                     f"got {len(wanted)} environments that no batch shows together"
                 )
             batch = found[0]
-        if self.autoreset == "disabled":
-            batch.require_running(self._is_over)
         return batch
 
     def _drain(self) -> None:
@@ -531,14 +597,3 @@ class VecEnv(VecEnvBase):
         self._require_open()
         if not (self._pending or self._busy):
             self._raise_not_reset()
-
-
-def _make_backend(options: VecOptions) -> Backend:
-    if options.num_workers:
-        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
-
-        return WorkerPool(options)
-    batch = make_process_batch(options, range(options.num_envs))
-    if isinstance(batch, WorkerBatchEnv):
-        return BatchInProcess(batch)
-    return InProcess(batch, options.step_timeout_s)

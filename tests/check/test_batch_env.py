@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 import pytest
@@ -22,9 +21,7 @@ from entity_env import (
     check_env,
 )
 from entity_env.check import check_batch_env
-from entity_env.games import BATCH_GAMES, snake
-from entity_env.games.azul import AzulBatch
-from entity_env.games.classic import CartPole
+from entity_env.games import snake
 from entity_env.vec import BatchEnv, BatchSeed, ResetMask, StepResult
 from entity_env.vec.batch_env.batch_env import BatchActions
 from tests.check.test_env import Sound as SoundEnvironment
@@ -484,15 +481,4 @@ def test_what_makes_no_batch() -> None:
         check_batch_env(untyped(lambda num_envs: [num_envs]))
 
 
-BUILT_IN: Mapping[str, Callable[[int], BatchEnv]] = {
-    **{name: each.batch for name, each in BATCH_GAMES.items() if name != "pixel"},
-    "cartpole in numpy": partial(CartPole, backend="numpy"),
-    "azul": AzulBatch,
-}
 """The game `pixel` needs a file of the user."""
-
-
-@pytest.mark.timeout(240)  # some compile
-@pytest.mark.parametrize("make", BUILT_IN.values(), ids=BUILT_IN)
-def test_every_batch_of_the_package_passes(make: Callable[[int], BatchEnv]) -> None:
-    check_batch_env(make, num_envs=3, episodes=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from entity_env import VecObs
 from entity_env.games import multi_snake
-from entity_env.games.azul import AzulBatch, AzulTables
+from entity_env.games.azul import AzulBatch, AzulSelfPlay
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.games.meteor_shower import Meteors
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
@@ -28,10 +29,10 @@ BATCHES: dict[str, Callable[[int], BatchEnv]] = {
     "azul": AzulBatch,
     "meteors": Meteors,
 }
-VEC_ENVS: dict[str, Callable[[int], VecEnv | MultiSnakeBatch | AzulTables]] = {
+VEC_ENVS: dict[str, Callable[[int], VecEnv]] = {
     "cart_pole": lambda num_envs: BatchVecEnv(CartPole, num_envs),
-    "multi_snake": MultiSnakeBatch,
-    "azul_tables": AzulTables,
+    "multi_snake": partial(VecEnv, MultiSnakeBatch()),
+    "azul_self_play": partial(VecEnv, AzulSelfPlay()),
     "multi_snake_games": lambda num_envs: VecEnv(multi_snake, num_envs),
 }
 
@@ -82,7 +83,7 @@ def test_no_start_repeats_when_each_reset_counts_a_seed_up(
 
 @pytest.mark.parametrize("make", VEC_ENVS.values(), ids=VEC_ENVS)
 def test_no_start_of_a_vector_environment_repeats(
-    make: Callable[[int], VecEnv | MultiSnakeBatch | AzulTables],
+    make: Callable[[int], VecEnv],
 ) -> None:
     with make(NUM_ENVS) as vec:
         starts = [rows_of(vec.reset(seed)) for seed in range(NUM_SEEDS)]

@@ -16,15 +16,13 @@ from entity_env import (
     UsageError,
     VecObs,
 )
-from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
+from entity_env.vec import Autoreset, BatchVecEnv
 from tests.contract.vec_envs import (
     ALL,
     KINDS,
     LENGTH,
     MODES,
     NUM_ENVS,
-    OF_VEC_ENV,
-    SEEDED,
     Make,
     each_kind,
     each_mode,
@@ -50,7 +48,7 @@ class TestSeeds:
             assert played(two) == first
             assert played(vec, 6)[0] != first[0]
 
-    @each_kind(SEEDED)
+    @each_kind()
     def test_the_first_run_has_the_seed_of_the_constructor(self, make: Make) -> None:
         with make(NUM_ENVS, seed=5) as vec, make(NUM_ENVS) as zero:
             with pytest.raises(UsageError, match="seed must be an integer"):
@@ -155,7 +153,7 @@ class TestActions:
                         call(actions)
             assert plain(vec, obs) == before
             assert plain(vec, vec.act({name: right})) == plain(twin, twin.act({name: right}))
-            assert not isinstance(vec, VecEnv) or vec.statistics().num_steps == 1
+            assert vec.statistics().num_steps == 1
 
     @each_kind({name: KINDS[name] for name in ("games", "environments", "games-workers")})
     def test_that_a_mask_forbids_change_nothing(self, make: Make) -> None:
@@ -251,15 +249,14 @@ class TestEpisodes:
 
 
 class TestStatistics:
-    @each_mode(OF_VEC_ENV)
+    @each_mode(KINDS)
     def test_add_up(self, make: Make, autoreset: Autoreset) -> None:
-        vec: VecEnv = untyped(make(NUM_ENVS, autoreset=autoreset))
-        with vec:
+        with make(NUM_ENVS, autoreset=autoreset) as vec:
             assert vec.statistics().num_steps == 0
             num_steps = num_episodes = 0
             for _ in range(2):
                 obs = vec.reset(5)  # is no step
-                for _ in range(5):
+                for _ in range(num_steps_of(vec)):
                     num_steps += autoreset != "disabled" or not obs.done.any()
                     [obs] = steps(vec, obs, 1)
                     num_episodes += len(obs.episodes)
@@ -275,9 +272,9 @@ class TestStatistics:
             if vec.num_workers:
                 assert min(worker.packing_s, worker.waiting_s) > 0
 
-    @each_kind(OF_VEC_ENV)
+    @each_kind(KINDS)
     def test_of_workers_count_the_same_steps(self, make: Make) -> None:
-        vec: VecEnv = untyped(make(NUM_ENVS))
+        vec = make(NUM_ENVS)
         with vec:
             vec.act(legal(vec, vec.reset()))
             found = vec.statistics()

@@ -10,85 +10,80 @@ import numpy as np
 import pytest
 
 from entity_env import Episode, VecObs
-from entity_env.core.vec_env_base import SyncVecEnv
-from entity_env.games.azul import AzulTables
+from entity_env.games.azul import AzulSelfPlay
 from entity_env.games.classic import CartPole
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from tests.helpers.executors import Batch, Choices, Spaces, SteppedGame, choose, plain_batch
 from tests.helpers.tiny_games import walk
 
-Vec: TypeAlias = VecEnv | SyncVecEnv
-Make: TypeAlias = Callable[..., Vec]
+Make: TypeAlias = Callable[..., VecEnv]
 """Called with a number of environments and the keywords `seed` and `autoreset`."""
 
 NUM_ENVS = 3
 ALL, NONE = [True] * NUM_ENVS, [False] * NUM_ENVS
 LENGTH = 4
-"""Steps of the longest episode; those of `AzulTables` are longer."""
+"""Steps of the longest episode; those of Azul are longer."""
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 
 
 class Kind(NamedTuple):
-    """A class that runs many environments, with a source.
+    """A `VecEnv` of a source.
 
     Attributes:
         make: returns one.
         modes: the modes that it has.
-        takes_seed: `make` uses the seed; others are seeded by `reset` alone.
     """
 
     make: Make
     modes: tuple[Autoreset, ...] = MODES
-    takes_seed: bool = True
 
 
 poles = partial(CartPole, max_episode_steps=LENGTH, backend="numpy")
 
 
-def _azul_tables(num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step") -> Vec:
-    return AzulTables(num_envs, seed=seed, others={"self": 1})
+def _azul(num_envs: int, *, autoreset: Autoreset = "same_step", **how: Any) -> VecEnv:  # noqa: ANN401
+    return VecEnv(AzulSelfPlay({"self": 1}), num_envs, autoreset=autoreset, **how)
 
 
-def _gymnasium(
-    num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step", mode: str = "DISABLED"
-) -> Vec:
+def _make_poles(mode: str, num_envs: int) -> Any:  # noqa: ANN401 - a gymnasium.vector.VectorEnv
     from gymnasium import make_vec
     from gymnasium.vector import AutoresetMode
 
-    from entity_env.interop.gymnasium import GymnasiumVecEnv
-
     keywords = {"autoreset_mode": AutoresetMode[mode]}
-    source: Any = make_vec(
+    return make_vec(
         "CartPole-v1", num_envs, "sync", vector_kwargs=keywords, max_episode_steps=LENGTH
     )
-    return GymnasiumVecEnv(source, autoreset="disabled" if autoreset == "disabled" else "same_step")
 
 
+def _gymnasium(num_envs: int, *, mode: str = "DISABLED", **how: Any) -> VecEnv:  # noqa: ANN401
+    from entity_env.interop.gymnasium import GymnasiumVecEnv
+
+    return GymnasiumVecEnv(partial(_make_poles, mode), num_envs, **how)
+
+
+_boards = partial(VecEnv, MultiSnakeBatch(board_size=4, max_snake_length=3, max_step=LENGTH))
 IN_PROCESS: dict[str, Kind] = {
     "games": Kind(partial(VecEnv, walk)),
     "games-thread": Kind(partial(VecEnv, walk, transport="thread")),
     "environments": Kind(partial(VecEnv, partial(SteppedGame, walk, "greenlet"))),
     "batch": Kind(partial(BatchVecEnv, poles)),
-    "multi_snake": Kind(
-        partial(MultiSnakeBatch, board_size=4, max_snake_length=3, max_step=LENGTH)
-    ),
-    "azul": Kind(_azul_tables, ("same_step",)),
-    "gymnasium": Kind(_gymnasium, ("same_step", "disabled"), takes_seed=False),
-    "gymnasium-same_step": Kind(
-        partial(_gymnasium, mode="SAME_STEP"), ("same_step",), takes_seed=False
-    ),
-    "gymnasium-next_step": Kind(
-        partial(_gymnasium, mode="NEXT_STEP"), ("same_step",), takes_seed=False
-    ),
+    "multi_snake": Kind(_boards),
+    "azul": Kind(_azul, ("same_step",)),
+    "gymnasium": Kind(_gymnasium, ("same_step", "disabled")),
+    "gymnasium-same_step": Kind(partial(_gymnasium, mode="SAME_STEP"), ("same_step",)),
+    "gymnasium-next_step": Kind(partial(_gymnasium, mode="NEXT_STEP"), ("same_step",)),
 }
-KINDS = {**IN_PROCESS, "games-workers": Kind(partial(VecEnv, walk, num_workers=2))}
+WORKERS = {
+    "games-workers": Kind(partial(VecEnv, walk, num_workers=2)),
+    "multi_snake-workers": Kind(partial(_boards, num_workers=2)),
+    "azul-workers": Kind(partial(_azul, num_workers=2), ("same_step",)),
+    "gymnasium-workers": Kind(partial(_gymnasium, num_workers=2), ("same_step", "disabled")),
+}
+KINDS = {**IN_PROCESS, **WORKERS}
 """For rules that take another path with workers."""
-OF_VEC_ENV = {name: KINDS[name] for name in ("games", "environments", "batch", "games-workers")}
-"""Those that are a `VecEnv`, each by another path."""
 # Games of Azul are never cut, so training needs no last observations of them.
 WITH_FINAL = {name: kind for name, kind in IN_PROCESS.items() if name != "azul"}
-SEEDED = {name: kind for name, kind in IN_PROCESS.items() if kind.takes_seed}
 
 
 def each_kind(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
@@ -128,22 +123,22 @@ def each_resettable(
     return each_mode({k: kind for k, kind in kinds.items() if k not in own}, modes=modes)
 
 
-def spaces_of(vec: Vec) -> Spaces:
+def spaces_of(vec: VecEnv) -> Spaces:
     return vec.obs_space(), vec.action_space()
 
 
-def plain(vec: Vec, obs: VecObs) -> Batch:
+def plain(vec: VecEnv, obs: VecObs) -> Batch:
     """A batch in plain lists, which later steps leave alone; checks its form."""
     return plain_batch(obs, spaces_of(vec))
 
 
-def legal(vec: Vec, obs: VecObs, rng: np.random.Generator | None = None) -> Choices:
+def legal(vec: VecEnv, obs: VecObs, rng: np.random.Generator | None = None) -> Choices:
     """Random legal actions; without `rng` the same ones for equal batches."""
     rng = np.random.default_rng(0) if rng is None else rng
     return choose(plain(vec, obs), spaces_of(vec), rng)
 
 
-def by_row(vec: Vec, obs: VecObs, step: int) -> Choices:
+def by_row(vec: VecEnv, obs: VecObs, step: int) -> Choices:
     """Legal actions of which those of a row depend on it and the step alone."""
     return {
         name: np.array(
@@ -159,7 +154,7 @@ def by_row(vec: Vec, obs: VecObs, step: int) -> Choices:
     }
 
 
-def steps(vec: Vec, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
+def steps(vec: VecEnv, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
     """Acts, or with autoreset "disabled" resets the environments that are over."""
     rng = np.random.default_rng(1)
     for _ in range(num_steps):
@@ -170,20 +165,20 @@ def steps(vec: Vec, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
         yield obs
 
 
-def played(vec: Vec, seed: int | None = 5, num_steps: int = 3 * LENGTH) -> list[Batch]:
+def played(vec: VecEnv, seed: int | None = 5, num_steps: int = 3 * LENGTH) -> list[Batch]:
     """All batches from a reset on, in plain lists."""
     obs = vec.reset(seed)
     return [plain(vec, obs), *(plain(vec, each) for each in steps(vec, obs, num_steps))]
 
 
-def episodes_of(vec: Vec, vec_obs: VecObs, num_steps: int = LENGTH) -> list[Episode]:
+def episodes_of(vec: VecEnv, vec_obs: VecObs, num_steps: int = LENGTH) -> list[Episode]:
     """The episodes that end in the next steps."""
     return [episode for obs in steps(vec, vec_obs, num_steps) for episode in obs.episodes]
 
 
-def num_steps_of(vec: Vec) -> int:
+def num_steps_of(vec: VecEnv) -> int:
     """Steps in which some episodes end."""
-    return 100 if isinstance(vec, AzulTables) else 3 * LENGTH
+    return 100 if vec.num_agents > 1 else 3 * LENGTH
 
 
 def place(episode: Episode) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from entity_env import (
-    GLOBAL_ENTITY,
     MissingExtraError,
     Obs,
     RaggedArray,
@@ -27,17 +26,23 @@ from entity_env.agents import RandomAgent
 from entity_env.core.seeding import Draws, EpisodeSeeds, splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
-from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, vec_env
+from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, boards
 from entity_env.games.multi_snake_batch.draws import index_of, seed_pools
 from entity_env.games.multi_snake_batch.state import DRAWN, NEXT, RUN
 from entity_env.vec import VecEnv
 from tests.helpers.batches import assert_same
 from tests.helpers.scripted_agent import ScriptedAgent
 
-Batch: TypeAlias = VecEnv | MultiSnakeBatch
-
 MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
-small = partial(MultiSnakeBatch, board_size=4, num_snakes=2, max_snake_length=3, max_step=12)
+
+
+def batch(
+    num_envs: int, *, seed: int = 0, autoreset: Autoreset = "same_step", **changes: int
+) -> VecEnv:
+    return VecEnv(MultiSnakeBatch(**changes), num_envs, seed=seed, autoreset=autoreset)
+
+
+small = partial(batch, board_size=4, num_snakes=2, max_snake_length=3, max_step=12)
 each_mode = pytest.mark.parametrize("autoreset", MODES)
 
 
@@ -50,20 +55,20 @@ def plain_game_draws_alike() -> Iterator[None]:
         yield
 
 
-def acted(vec: MultiSnakeBatch, *moves: int) -> VecObs:
+def acted(vec: VecEnv, *moves: int) -> VecObs:
     return vec.act({"Move": np.array(moves, dtype=np.int64)})
 
 
-def both(num_envs: int, seed: int, autoreset: Autoreset, changes: dict[str, Any]) -> list[Batch]:
+def both(num_envs: int, seed: int, autoreset: Autoreset, changes: dict[str, Any]) -> list[VecEnv]:
     plain = VecEnv(multi_snake.with_settings(**changes), num_envs, seed=seed, autoreset=autoreset)
-    return [plain, MultiSnakeBatch(num_envs, seed=seed, autoreset=autoreset, **changes)]
+    return [plain, batch(num_envs, seed=seed, autoreset=autoreset, **changes)]
 
 
-def _reset(seed: int | None, one: Batch) -> VecObs:
+def _reset(seed: int | None, one: VecEnv) -> VecObs:
     return one.reset(seed)
 
 
-def _reset_envs(mask: NDArray[np.bool_], seed: int | None, one: Batch) -> VecObs:
+def _reset_envs(mask: NDArray[np.bool_], seed: int | None, one: VecEnv) -> VecObs:
     return one.reset_envs(mask, seed)
 
 
@@ -94,11 +99,11 @@ def chosen(obs: VecObs, rng: np.random.Generator, greed: float) -> NDArray[np.in
 class Lockstep:
     """Several executors that do the same, and are compared after every call."""
 
-    def __init__(self, executors: list[Batch]) -> None:
+    def __init__(self, executors: list[VecEnv]) -> None:
         self.executors = executors
         self.obs = self.do(lambda one: one.reset())
 
-    def do(self, call: Callable[[Batch], VecObs]) -> VecObs:
+    def do(self, call: Callable[[VecEnv], VecObs]) -> VecObs:
         first, *others = [call(one) for one in self.executors]
         for other in others:
             assert_equal(first, other)
@@ -182,7 +187,7 @@ def test_everything_that_can_happen_does() -> None:
 
 def test_a_full_size_batch_plays_the_plain_game_too() -> None:
     plain = VecEnv(multi_snake, 64, seed=5)
-    run = Lockstep([plain, MultiSnakeBatch(64, seed=5)])
+    run = Lockstep([plain, batch(64, seed=5)])
     rng = np.random.default_rng(0)
     for _ in range(60):
         run.act(chosen(run.obs, rng, greed=0.9))
@@ -192,7 +197,7 @@ def test_a_full_size_batch_plays_the_plain_game_too() -> None:
 
 def test_the_plain_game_repeats_an_episode_from_its_seed() -> None:
     rng = np.random.default_rng(3)
-    vec = MultiSnakeBatch(1, seed=3, autoreset="next_step")
+    vec = batch(1, seed=3, autoreset="next_step")
     obs = vec.reset()
     moves: list[list[Move]] = []
     heads = [obs.features["Head"].values[:, :2].tolist()]
@@ -267,25 +272,10 @@ def _seeded(draws: Draws, seed: int) -> range:
 
 class TestSpaces:
     def test_they_are_those_of_the_plain_game(self) -> None:
-        vec: VecEnvironment = MultiSnakeBatch(2)
+        vec: VecEnvironment = batch(2)
         assert vec.obs_space() == multi_snake.obs_space()
         assert vec.action_space() == multi_snake.action_space()
         assert vec.num_rows == 2
-
-    @each_mode
-    def test_its_arrays_are_as_declared(self, autoreset: Autoreset) -> None:
-        with MultiSnakeBatch(3, autoreset=autoreset) as vec:
-            obs = vec.reset()
-        assert len(vec) == len(obs) == 3
-        assert list(obs.features) == ["Head", "Segment", "Food", GLOBAL_ENTITY]
-        for ragged in obs.features.values():
-            assert ragged.values.dtype == np.float32
-            assert ragged.values.flags.c_contiguous
-            assert ragged.lengths.sum() == len(ragged.values)
-        assert obs.is_ready.all()
-        assert not obs.done.any()
-        assert obs.final is None
-        assert list(obs.episodes) == []
 
 
 class TestCalls:
@@ -305,15 +295,6 @@ class TestCalls:
 
 
 class TestActions:
-    def test_nobody_needs_a_move_when_all_are_over(self) -> None:
-        vec = small(2, autoreset="next_step", max_step=1)
-        vec.reset()
-        obs = vec.act({"Move": np.zeros(4, dtype=np.int64)})
-        assert not obs.is_ready.any()
-        assert vec.act({}).is_ready.all()
-        obs = acted(vec, 3, 2, 1, 0)
-        assert acted(vec).is_ready.all()
-
     def test_only_those_who_act_are_named(self) -> None:
         """Of two boards the first is over: the only actors are those of the second."""
         for autoreset in MODES[1:]:
@@ -352,17 +333,17 @@ class TestSettings:
         with pytest.raises(UsageError) as expected:
             multi_snake.run(RandomAgent(seed=1), **changes)
         with pytest.raises(UsageError) as refused:
-            MultiSnakeBatch(1, **changes)
+            batch(1, **changes)
         assert str(refused.value) == str(expected.value)
 
     def test_it_reads_what_the_plain_game_reads(self) -> None:
         """From a command line, say."""
         changes: dict[str, Any] = {"num_snakes": "3", "board_size": "6"}
-        with MultiSnakeBatch(2, **changes) as vec:
+        with batch(2, **changes) as vec:
             assert vec.reset().features["Head"].lengths.tolist() == [3, 3]
 
     def test_an_episode_may_be_as_long_as_one_likes(self) -> None:
-        vec = MultiSnakeBatch(1, max_step=10**30)
+        vec = batch(1, max_step=10**30)
         assert not vec.reset().done.any()
         assert len(acted(vec, 0, 0)) == 1
 
@@ -388,11 +369,11 @@ def test_a_place_without_a_cache_compiles_every_time(monkeypatch: pytest.MonkeyP
 class TestWithoutNumba:
     @pytest.fixture(autouse=True)
     def no_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(vec_env, "has_numba", lambda: False)
+        monkeypatch.setattr(boards, "has_numba", lambda: False)
 
     def test_the_error_names_the_extra(self) -> None:
         with pytest.raises(MissingExtraError, match=r"numba.*entity-env\[fast\]"):
-            MultiSnakeBatch(3)
+            batch(3)
 
 
 def test_importing_it_does_not_import_numba(run_python: Callable[[str], str]) -> None:
@@ -425,19 +406,8 @@ def test_an_agent_trained_on_it_plays_the_plain_game(tmp_path: Path) -> None:
         minibatch_size=64,
         net=RogueNetConfig(d_model=16, n_layer=1),
     )
-    with MultiSnakeBatch(16, num_snakes=2) as vec:
+    with batch(16, num_snakes=2) as vec:
         result = train(vec, config, out=tmp_path)
     assert result.progress.step == 256
     episodes = multi_snake.run(load_agent(tmp_path), episodes=3)
     assert len(episodes) == 3
-
-
-def test_a_random_agent_plays_all_boards() -> None:
-    agent = RandomAgent(seed=1)
-    with MultiSnakeBatch(16) as vec:
-        obs = vec.reset(seed=1)
-        num_episodes = 0
-        for _ in range(50):
-            obs = vec.act(agent.decide_batch(obs, multi_snake.schema))
-            num_episodes += len(obs.episodes)
-    assert num_episodes > 20

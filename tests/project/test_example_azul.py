@@ -169,11 +169,12 @@ def test_it_reads_what_a_run_has_written(script: ModuleType, tmp_path: Path) -> 
     pytest.importorskip("torch")
     from entity_env.agents.ppo import PPOConfig, train
     from entity_env.agents.rogue_net import RogueNetConfig
-    from entity_env.games.azul import AzulTables
+    from entity_env.games.azul import AzulSelfPlay
+    from entity_env.vec import VecEnv
 
     others = {"greedy": 1.0, "rush": 1.0, "random": 1.0, "self": 1.0}
     net = RogueNetConfig(d_model=8, n_layer=0, n_head=1)
-    with AzulTables(16, others=others) as tables:
+    with VecEnv(AzulSelfPlay(others=others), 16) as tables:
         train(tables, PPOConfig(total_steps=1024, net=net, num_steps=8), out=tmp_path)
     script.main(str(tmp_path), str(tmp_path))
     with (tmp_path / "curve.csv").open() as file:

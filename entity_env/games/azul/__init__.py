@@ -70,7 +70,7 @@ from entity_env.games.azul.players.match import (
     play_match as play_match,
 )
 from entity_env.games.azul.players.playouts import Playouts as Playouts, play_many as play_many
-from entity_env.games.azul.self_play import AzulTables as AzulTables
+from entity_env.games.azul.self_play import AzulSelfPlay as AzulSelfPlay
 from entity_env.games.azul.single_game import (
     FastGame as FastGame,
     Observation as Observation,

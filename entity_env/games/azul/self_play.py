@@ -1,4 +1,4 @@
-"""AzulTables: many games of two for training by self-play: a `VecEnvironment` of the game `azul`.
+"""AzulSelfPlay: many games of two for training by self-play, a source of a `VecEnv`.
 
 The learner sits in the first seat of every game; in the second the learner, too, or a scripted
 player. Observations and actions are those of `azul`, so a trained agent plays there.
@@ -11,30 +11,32 @@ end it is the difference of the scores, so the rewards of a game add up to that.
 
 Example:
     >>> from entity_env.agents import RandomAgent
-    >>> from entity_env.games.azul import AzulTables, azul
-    >>> tables = AzulTables(8, seed=1)
-    >>> obs = tables.reset()
+    >>> from entity_env.games.azul import AzulSelfPlay, azul
+    >>> from entity_env.vec import VecEnv
+    >>> vec = VecEnv(AzulSelfPlay(), num_envs=8, seed=1)
+    >>> obs = vec.reset()
     >>> agent = RandomAgent(seed=1)
     >>> for _ in range(40):
-    ...     obs = tables.act(agent.decide_batch(obs, azul.schema))
+    ...     obs = vec.act(agent.decide_batch(obs, azul.schema))
     >>> int(obs.features["Table"].lengths.sum())
     8
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.game import Game
 from entity_env.core.episode import EpisodeStats
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.seeding import env_seeds, splitmix64
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_index, checked_seed, has_numba
-from entity_env.core.vec_env_base import SyncVecEnv
+from entity_env.core.seeding import Run, splitmix64
+from entity_env.core.validation import has_numba
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import Metric, VecObs, VecSelectEntityActionMask
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.games.azul.engine.state import GameState
@@ -50,6 +52,8 @@ from entity_env.games.azul.kernels.self_play import (
     step_games,
     write_games,
 )
+from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
+from entity_env.vec.batch_env.source import BatchSource
 
 OTHERS: Final = ("self", "greedy", "rush", "random")
 """Players of the second seat."""
@@ -65,62 +69,85 @@ _MAX_ENTITIES: Final = (1, 6, _MAX_GROUPS, 2, 10, 10, _MAX_OPTIONS)
 """Entities of each type in a position of two, at most."""
 
 
-class AzulTables(SyncVecEnv):
-    """Steps many games of two; see the module. Ended episodes are followed by new ones at once.
+@dataclass(frozen=True)
+class AzulSelfPlay(BatchSource):
+    """Source of a `VecEnv` that steps many games of two; see the module.
 
-    Row `2 i + s` of a batch is seat s of game i; the row of a player that waits is empty. Seats
-    begin in turn. Arrays of a `VecObs` stay valid until the next call that returns one. `final` is
-    None: no game is cut, so that no value of a last observation is needed.
+    Ended episodes are followed by new ones at once: autoreset is "same_step". Row `2 i + s` of a
+    batch is seat s of game i; the row of a player that waits is empty. Seats begin in turn. `final`
+    is None: no game is cut, so that no value of a last observation is needed.
 
     Args:
-        num_envs: number of games.
-        seed: of the run, and so of all deals.
         others: players of the second seat, of `OTHERS`, as shares of the games.
         lead_scale: reward for a point.
         win_reward: reward for a win.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: shares that cannot be.
         MissingExtraError: numba is not installed.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        *,
-        seed: int = 0,
-        others: Mapping[str, float] = DEFAULT_OTHERS,
-        lead_scale: float = 0.1,
-        win_reward: float = 1.0,
-    ) -> None:
-        super().__init__(checked_count("num_envs", num_envs), 2, "same_step")
+    autoresets: ClassVar[tuple[Autoreset, ...]] = ("same_step",)
+
+    others: Mapping[str, float] = field(default_factory=lambda: DEFAULT_OTHERS)
+    lead_scale: float = 0.1
+    win_reward: float = 1.0
+
+    def __post_init__(self) -> None:
+        assigned_players(self.others, 1)
         if not has_numba():
-            raise MissingExtraError("numba", "fast", "AzulTables")
-        self.seed = checked_seed(seed, bits=64)
-        self.others: Final = _assigned_players(others, self.num_envs)
-        self._rewards = float(lead_scale), float(win_reward)
+            raise MissingExtraError("numba", "fast", "AzulSelfPlay")
+
+    @classmethod
+    def of(cls, game: Game) -> AzulSelfPlay | None:
+        """The source for training an agent for a game; None where the game itself is stepped: it is
+        not `azul` for two players with all its rounds, or numba is not installed."""
+        is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
+        return cls() if game.play is azul.play and is_whole and has_numba() else None
+
+    def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> SelfPlayBatch:
+        others = assigned_players(self.others, num_envs)[envs.start : envs.stop]
+        return SelfPlayBatch(envs, others, float(self.lead_scale), float(self.win_reward))
+
+
+class SelfPlayBatch(ArrayBatch):
+    """Games of one process.
+
+    Args:
+        envs: their indices.
+        others: `(num_envs,)` int64, the player of the second seat of each, an index of `OTHERS`.
+        lead_scale, win_reward: as for `AzulSelfPlay`.
+    """
+
+    def __init__(
+        self, envs: range, others: NDArray[np.int64], lead_scale: float, win_reward: float
+    ) -> None:
+        num_envs, num_rows = len(envs), 2 * len(envs)
+        super().__init__(num_envs, 2, (azul.obs_space(), azul.action_space()), envs.start)
+        self.others = others
+        self._rewards = lead_scale, win_reward
         self._games = SelfPlayGames(
-            words=np.zeros((self.num_envs, NUM_WORDS), np.int64),
-            streams=np.zeros(self.num_envs, np.uint64),
-            others=self.others,
-            starts=np.arange(self.num_envs) % 2,
-            leads=np.zeros((self.num_envs, 2)),
-            has_lead=np.zeros((self.num_envs, 2), np.bool_),
+            words=np.zeros((num_envs, NUM_WORDS), np.int64),
+            streams=np.zeros(num_envs, np.uint64),
+            others=others,
+            starts=np.asarray(envs) % 2,
+            leads=np.zeros((num_envs, 2)),
+            has_lead=np.zeros((num_envs, 2), np.bool_),
         )
         self._steps = SelfPlaySteps(
-            reward=np.zeros(self.num_rows, np.float32),
-            terminated=np.zeros(self.num_rows, np.bool_),
-            lengths=np.zeros((len(_MAX_ENTITIES), self.num_rows), np.int64),
-            scores=np.zeros((self.num_envs, 2), np.int64),
-            shares=np.zeros(self.num_envs),
+            reward=np.zeros(num_rows, np.float32),
+            terminated=np.zeros(num_rows, np.bool_),
+            lengths=np.zeros((len(_MAX_ENTITIES), num_rows), np.int64),
+            scores=np.zeros((num_envs, 2), np.int64),
+            shares=np.zeros(num_envs),
         )
         scratch: Any = (np.zeros(size, np.int64) for size in SCRATCH_SIZES)
         self._scratch = Scratch(*scratch)
         self._names: Final = tuple(azul.obs_space().entities)
         # Two sets in turn: the last observation is still read while the next is written.
         self._shown = [self._new_shown() for _ in range(2)]
-        self._never = np.zeros(self.num_rows, np.bool_)
-        self._stats = EpisodeStats(self.num_rows, 2, object)  # a seed of 64 bits
+        self._never = np.zeros(num_rows, np.bool_)
+        self._stats = EpisodeStats(num_rows, 2)
 
     def _new_shown(self) -> EntityRows:
         entities = azul.obs_space().entities
@@ -132,50 +159,36 @@ class AzulTables(SyncVecEnv):
         )
 
     def state(self, env_id: int) -> GameState:
-        """A copy of the position of a game, with the same later draws.
-
-        Raises:
-            ClosedError: after `close`.
-            ProtocolError: before `reset`.
-            UsageError: no such game.
-        """
-        self._require_reset()
-        env_id = checked_index("env_id", env_id, self.num_envs)
+        """A copy of the position of a game, with the same later draws."""
         stream = SplitMix(int(self._games.streams[env_id]))
         return GameState(self._games.words[env_id].tolist(), stream)
 
-    def obs_space(self) -> ObsSpace:
-        """The observation space of the game `azul`."""
-        return azul.obs_space()
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """The action space of the game `azul`."""
-        return azul.action_space()
-
-    def _checked_seed(self, seed: int) -> int:
-        return checked_seed(seed, bits=64)
-
-    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
-        env_ids = np.arange(self.num_envs) if chosen is None else np.flatnonzero(chosen)
-        rows = np.flatnonzero(np.isin(self._env_id, env_ids))
-        if seed is not None or self._obs is None:
-            self.seed = self.seed if seed is None else seed
-            seeds = env_seeds(self.seed, np.arange(self.num_envs))
-            self._games.streams[env_ids] = splitmix64(seeds[env_ids])
-            self._games.starts[env_ids] = env_ids % 2
-            self._stats.seed[rows] = seeds[self._env_id[rows]]
-            self._stats.number[rows] = -1
-        machine_code(begin_games)(env_ids, self._games)
-        self._forget()
+    def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
+        chosen = np.asarray(env_ids, np.int64)
+        rows = np.add.outer(2 * chosen, [0, 1]).reshape(-1)
         self._stats.begin(rows)
+        for i, (seeds, number) in runs.items():
+            mine = slice(2 * i, 2 * i + 2)
+            self._stats.seed[mine], self._stats.number[mine] = seeds[number], number
+            self._games.starts[i] = (self.first_env + i + number) % 2
+        new = np.array(list(runs), np.int64)
+        self._games.streams[new] = splitmix64(self._stats.seed[2 * new].astype(np.uint64))
+        machine_code(begin_games)(chosen, self._games)
+        self._forget()
         return self._show()
 
-    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
-        self._stats.length += self._steps.lengths[0]  # one where a table waits for a pick
+    def advance(self, values: ActionValues) -> VecObs:
+        self._stats.length += self._steps.lengths[0]  # one where a game waits for a pick
         self._forget()
-        picks = np.array(actions[PICK.name], np.int64)
+        picks = np.array(values[PICK.name], np.int64)
         machine_code(step_games)(picks, *self._rewards, self._games, self._steps)
         return self._show()
+
+    def numbers(self, env_id: int) -> Sequence[int]:
+        return (int(self._stats.number[2 * env_id]),) * 2
+
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return int(self._stats.seed[2 * env_id])
 
     def _forget(self) -> None:
         self._steps.reward[:] = 0
@@ -204,13 +217,12 @@ class AzulTables(SyncVecEnv):
             reward=steps.reward.copy(),
             terminated=ends,
             truncated=self._never,
-            env_id=self._env_id,
-            agent_id=self._agent_id,
+            env_id=self.env_id,
+            agent_id=self.agent_id,
         )
         self._stats.reward += steps.reward
         if ends.any():
             self._count_ended(obs)
-        self._obs = obs
         return obs
 
     def _count_ended(self, obs: VecObs) -> None:
@@ -243,7 +255,7 @@ def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
     )
 
 
-def _assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
+def assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
     """`(num_envs,)`, the player of the second seat of each game."""
     wrong = [name for name in others if name not in OTHERS]
     if wrong or not others or min(others.values()) < 0 or not sum(others.values()) > 0:

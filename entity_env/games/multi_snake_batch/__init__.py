@@ -7,7 +7,8 @@ them, not `random.Random`. With `Draws` the plain game plays the same episodes, 
 Example:
     >>> import numpy as np
     >>> from entity_env.games.multi_snake_batch import MultiSnakeBatch
-    >>> with MultiSnakeBatch(num_envs=3, num_snakes=2) as vec:
+    >>> from entity_env.vec import VecEnv
+    >>> with VecEnv(MultiSnakeBatch(num_snakes=2), num_envs=3) as vec:
     ...     obs = vec.reset(seed=1)
     ...     obs = vec.act({"Move": np.zeros(6, dtype=np.int64)})
     >>> obs.features["Head"]
@@ -16,4 +17,4 @@ Example:
 
 from entity_env.core.seeding import Draws as Draws
 from entity_env.core.vec_env_base import Autoreset as Autoreset
-from entity_env.games.multi_snake_batch.vec_env import MultiSnakeBatch as MultiSnakeBatch
+from entity_env.games.multi_snake_batch.boards import MultiSnakeBatch as MultiSnakeBatch

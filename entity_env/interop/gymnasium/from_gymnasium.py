@@ -1,26 +1,26 @@
-"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnvironment`, its spaces converted."""
+"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnv`, its spaces converted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.episode import EpisodeStats
 from entity_env.core.ragged import RaggedArray
+from entity_env.core.seeding import Run
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
-    ActionSpace,
     ContinuousActionSpace,
     EntityName,
-    ObsSpace,
     has_global_entity,
 )
-from entity_env.core.vec_env_base import SyncVecEnv
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import (
     Metric,
     VecActionMask,
@@ -39,6 +39,15 @@ from entity_env.interop.gymnasium.spaces import (
     ObsConverter,
     batched,
 )
+from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
+from entity_env.vec.batch_env.source import (
+    BatchSource,
+    made_or_factory,
+    require_made,
+    sequence_runs,
+)
+from entity_env.vec.options import OnError
+from entity_env.vec.vec_env import VecEnv
 
 
 class AllowedActions:
@@ -101,8 +110,8 @@ AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
 
 
-class GymnasiumVecEnv(SyncVecEnv):
-    """Wraps a `gymnasium.vector.VectorEnv` as a `VecEnvironment`.
+class GymnasiumVecEnv(VecEnv):
+    """Steps a `gymnasium.vector.VectorEnv` as a `VecEnv`.
 
     **Observations.** Each environment is one entity, `Env`: its features are the observation,
     flattened, with choices one-hot. Parts of a `Dict` or `Tuple` that `entities` names are entities
@@ -129,95 +138,162 @@ class GymnasiumVecEnv(SyncVecEnv):
     observation, no actors, and reward 0. With DISABLED this object resets by
     `options["reset_mask"]`.
 
-    Seeds are Gymnasium's: environment i gets `seed + i`. Seeds of later episodes are known only to
-    `env`, so `Episode.seed` is that of the first. Arrays of a `VecObs` are valid until the next
-    call that returns one.
+    Seeds are Gymnasium's: environment i gets `seed + i`, or in `reset_envs` with `starts`
+    `seed + starts[i]`. Seeds of later episodes are known only to `env`, so `Episode.seed` is that
+    of the first.
+
+        GymnasiumVecEnv(lambda num: gymnasium.make_vec("CartPole-v1", num), 64, num_workers=2)
 
     Args:
-        env: the vector environment; this object closes it.
+        env: the vector environment, which is closed with this; or a function that takes a number of
+            environments and returns a vector environment of that size.
+        num_envs: how many environments; not needed for a vector environment.
+        num_workers: processes that share the work, each with a vector environment for its part;
+            0 = in this process.
+        seed: seed of the run.
         autoreset: "disabled" leaves resets to `reset_envs`. This mode, and `reset_envs` in any
             mode, need an `env` whose own mode is DISABLED.
         entity: name of the entity of the parts that `entities` does not name.
         action: name of the action.
         entities: entity types, each with its part of the observation, or its part and its mask.
         features: names of the features of some entities; default: `position.0` and the like.
+        on_error, step_timeout_s, start_method: as for `VecEnv`.
 
     Raises:
-        UsageError: an observation or action space that cannot be converted, no autoreset mode in
+        SchemaError: `env` is no vector environment and makes none of the right size.
+        UsageError: a number or mode that is not valid; an object rather than a function, for
+            workers; an observation or action space that cannot be converted, no autoreset mode in
             `env.metadata`, or "disabled" for an `env` with another mode.
+        WorkerError: a worker could not be started.
     """
 
     def __init__(
         self,
-        env: AnyVectorEnv,
+        env: AnyVectorEnv | Callable[[int], AnyVectorEnv],
+        num_envs: int | None = None,
+        num_workers: int = 0,
         *,
+        seed: int = 0,
         autoreset: Literal["same_step", "disabled"] = "same_step",
         entity: EntityName = "Env",
         action: ActionName = "Action",
         entities: EntityParts | None = None,
         features: FeatureNames | None = None,
+        on_error: OnError = "raise",
+        step_timeout_s: float | None = None,
+        start_method: str | None = None,
     ) -> None:
+        make, num_envs = made_or_factory(env, num_envs, num_workers, VectorEnv, "GymnasiumVecEnv")
+        super().__init__(
+            GymnasiumSource(make, entity, action, entities, features),
+            num_envs,
+            num_workers,
+            seed=seed,
+            autoreset=autoreset,
+            on_error=on_error,
+            step_timeout_s=step_timeout_s,
+            start_method=start_method,
+        )
+
+
+@dataclass(frozen=True)
+class GymnasiumSource(BatchSource):
+    """Source of vector environments of Gymnasium; arguments as for `GymnasiumVecEnv`."""
+
+    autoresets: ClassVar[tuple[Autoreset, ...]] = ("same_step", "disabled")
+
+    factory: Callable[[int], AnyVectorEnv]
+    entity: EntityName
+    action: ActionName
+    entities: EntityParts | None
+    features: FeatureNames | None
+
+    def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> GymnasiumBatch:
+        env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
+        actions = ActionConverter(env.single_action_space, self.action)
+        shown = ObsConverter(
+            env.single_observation_space,
+            self.entity,
+            self.entities,
+            self.features,
+            has_actor=actions.has_numbers,
+        )
+        return GymnasiumBatch(env, autoreset, actions, shown, envs.start)
+
+    def new_runs(
+        self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
+    ) -> dict[int, Run]:
+        return sequence_runs(env_ids, num_envs, seed, starts, _gymnasium_seeds)
+
+
+class GymnasiumBatch(ArrayBatch):
+    """Steps a vector environment of Gymnasium.
+
+    Args:
+        env: the vector environment, which is closed with this.
+        autoreset: "same_step" or "disabled".
+        actions, shown: its spaces, converted.
+        first_env: as for `ArrayBatch`.
+    """
+
+    def __init__(
+        self,
+        env: AnyVectorEnv,
+        autoreset: Autoreset,
+        actions: ActionConverter,
+        shown: ObsConverter,
+        first_env: int,
+    ) -> None:
+        super().__init__(env.num_envs, 1, (shown.obs_space, actions.spaces), first_env)
         self._env = env
         self._mode = _mode_of(env, autoreset)
-        self._actions = ActionConverter(env.single_action_space, action)
-        self._shown = ObsConverter(
-            env.single_observation_space,
-            entity,
-            entities,
-            features,
-            has_actor=self._actions.has_numbers,
-        )
-        super().__init__(env.num_envs, 1, autoreset)
+        self._actions = actions
+        self._shown = shown
+        self._is_disabled = autoreset == "disabled"
         # By another mode `env` need not know `options["reset_mask"]`: it may reset all of them.
         self.can_reset_envs = self._mode == AutoresetMode.DISABLED
-        self._stats = EpisodeStats(env.num_envs, seed_dtype=object)  # seeds of any size
-        self._allowed = AllowedActions(env.num_envs, self._actions.num_choices, str(env))
+        self._stats = EpisodeStats(env.num_envs)
+        self._allowed = AllowedActions(env.num_envs, actions.num_choices, str(env))
+        self._obs: VecObs | None = None
+        """The last step; None before the first reset."""
         self._is_waiting = np.zeros(env.num_envs, dtype=np.bool_)
         """Environments whose episode has ended and that the source has not reset yet."""
 
-    def obs_space(self) -> ObsSpace:
-        """The observation space."""
-        return self._shown.obs_space
-
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """The action space."""
-        return self._actions.spaces
-
-    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
-        before = self._obs
+    def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
+        before, chosen = self._obs, np.zeros(self.num_envs, dtype=np.bool_)
+        chosen[list(env_ids)] = True
         terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_) for _ in range(2))
-        if before is None or chosen is None:
-            chosen = np.ones(self.num_envs, dtype=np.bool_)
+        seeds = {i: run[number] for i, (run, number) in runs.items()}
+        seed: Any = _reset_seed(seeds, len(env_ids), self.num_envs)
+        if before is None or chosen.all():
             features = self._read_reset(*self._env.reset(seed=seed))
         else:
-            if self.autoreset == "disabled":
+            if self._is_disabled:
                 terminated, truncated = before.terminated & ~chosen, before.truncated & ~chosen
-            features = {name: before.features[name] for name in self.obs_space().entities}
+            features = {name: before.features[name] for name in self.spaces[0].entities}
             if chosen.any():
                 options = {"reset_mask": chosen.copy()}
                 features = self._read_reset(*self._env.reset(seed=seed, options=options))
-        self._begin(chosen, seed)
+        self._stats.begin(chosen)
+        for i, (_, number) in runs.items():
+            self._stats.seed[i], self._stats.number[i] = seeds[i], number
         self._is_waiting = self._is_waiting & ~chosen
         self._require_finite("observation", features)
         reward = np.zeros(self.num_envs, dtype=np.float32)
         return self._make_obs(features, reward, terminated, truncated)
 
-    def _begin(self, chosen: NDArray[np.bool_], seed: int | None) -> None:
-        """Counts new episodes, of a new run if there is a seed."""
-        self._stats.begin(chosen)
-        if seed is not None:
-            self._stats.number[chosen] = 0
-            self._stats.seed[chosen] = (seed + np.arange(self.num_envs, dtype=object))[chosen]
+    def numbers(self, env_id: int) -> Sequence[int]:
+        return (int(self._stats.number[env_id]) + bool(self._is_waiting[env_id]),)
+
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return int(self._stats.seed[env_id])
 
     def _read_reset(self, obs: object, info: Mapping[str, Any]) -> Entities:
         self._allowed.read(info)
         return self._shown.rows(obs, self.num_envs)
 
-    def _ended_envs(self) -> list[int]:
-        return np.flatnonzero(self._is_waiting).tolist()
-
-    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
-        batch = self._actions.batch(actions, ~self._is_waiting)
+    def advance(self, values: ActionValues) -> VecObs:
+        batch = self._actions.batch(values, ~self._is_waiting)
         obs, rewards, terminations, truncations, info = self._env.step(batch)
         self._allowed.read(info)
         waited = self._is_waiting
@@ -231,7 +307,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         self._require_finite_rewards(reward)
         self._stats.reward += reward
         self._stats.length += ~waited
-        self._begin(waited, None)
+        self._stats.begin(waited)
         self._is_waiting = np.zeros_like(done)
         if not done.any():
             self._require_finite("observation", features)
@@ -252,7 +328,7 @@ class GymnasiumVecEnv(SyncVecEnv):
             self._stats.episode(i, terminated[i], truncated[i], of_episodes.get(i))
             for i in env_ids.tolist()
         ]
-        self._begin(done & ~self._is_waiting, None)
+        self._stats.begin(done & ~self._is_waiting)
         self._require_finite("observation", features)
         masks = self._masks(last, is_cut[env_ids], allowed)
         flags = reward[env_ids], terminated[env_ids], truncated[env_ids]
@@ -261,8 +337,6 @@ class GymnasiumVecEnv(SyncVecEnv):
         return shown
 
     def close(self) -> None:
-        """Closes `env`; may be called twice."""
-        self._is_closed = True
         self._env.close()
 
     def _metrics(
@@ -294,7 +368,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         if self._mode == AutoresetMode.SAME_STEP:
             return self._final_obs(done, info), features
         last = {name: rows[done] for name, rows in features.items()}
-        if self._mode == AutoresetMode.NEXT_STEP or self.autoreset == "disabled":
+        if self._mode == AutoresetMode.NEXT_STEP or self._is_disabled:
             self._is_waiting = done
             return last, features
         return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
@@ -325,14 +399,12 @@ class GymnasiumVecEnv(SyncVecEnv):
         if found is None:
             return
         name, row, column, value = found
-        part = f"{self.obs_space().entities[name].features[column]!r} of the {what}"
+        part = f"{self.spaces[0].entities[name].features[column]!r} of the {what}"
         raise self._not_finite(part, row if env_ids is None else int(env_ids[row]), 0, value)
 
     def _not_finite(self, what: str, env_id: int, num_steps: int, value: float) -> SchemaError:
-        return SchemaError(
-            f"{self._env}: env {env_id}, {self._stats.place(env_id, num_steps)}: {what} must be "
-            f"finite, got {value}"
-        )
+        where = f"env {self.first_env + env_id}, {self._stats.place(env_id, num_steps)}"
+        return SchemaError(f"{self._env}: {where}: {what} must be finite, got {value}")
 
     def _make_obs(
         self,
@@ -342,8 +414,9 @@ class GymnasiumVecEnv(SyncVecEnv):
         truncated: NDArray[np.bool_],
     ) -> VecObs:
         ready = ~self._is_waiting
+        self.over = self._is_waiting if self._is_waiting.any() else None
         masks = self._masks(features, ready, self._allowed.of(ready))
-        self._obs = self._batch(features, masks, reward, terminated, truncated, self._env_id)
+        self._obs = self._batch(features, masks, reward, terminated, truncated, self.env_id)
         return self._obs
 
     def _batch(
@@ -356,7 +429,7 @@ class GymnasiumVecEnv(SyncVecEnv):
         env_ids: NDArray[np.int64],
     ) -> VecObs:
         entities = dict(features)
-        if has_global_entity(self.obs_space(), self._actions.spaces):
+        if has_global_entity(self.spaces[0], self._actions.spaces):
             nothing = np.zeros((len(env_ids), 0), dtype=np.float32)
             one_each = np.ones(len(env_ids), dtype=np.int64)
             entities[GLOBAL_ENTITY] = RaggedArray.unchecked(nothing, one_each)
@@ -395,7 +468,25 @@ def _numbers(
                 yield f"{INFO}{name}", values, chosen
 
 
-def _mode_of(env: AnyVectorEnv, autoreset: str) -> AutoresetMode:
+def _gymnasium_seeds(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """As of a vector environment of Gymnasium: environments count up from the seed."""
+    return (numbers.astype(np.uint64) + np.uint64(seed)) & np.uint64(2**63 - 1)
+
+
+def _reset_seed(
+    seeds: Mapping[int, int], num_resets: int, num_envs: int
+) -> int | list[int | None] | None:
+    """Seed of `VectorEnv.reset`: one that environments count up from, which all classes accept, or
+    else one per environment; None if there are no seeds."""
+    if not seeds:
+        return None
+    first, *others = {seed - i for i, seed in seeds.items()}
+    if len(seeds) == num_resets and not others and first >= 0:
+        return first
+    return [seeds.get(i) for i in range(num_envs)]
+
+
+def _mode_of(env: AnyVectorEnv, autoreset: Autoreset) -> AutoresetMode:
     """The mode of `env`, with which `autoreset` is possible."""
     mode = env.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
@@ -403,8 +494,6 @@ def _mode_of(env: AnyVectorEnv, autoreset: str) -> AutoresetMode:
             f"{env} does not say what happens to ended episodes: set "
             "env.metadata['autoreset_mode'] to its AutoresetMode"
         )
-    if autoreset not in ("same_step", "disabled"):
-        raise UsageError(f'autoreset must be "same_step" or "disabled", got {autoreset!r}')
     if autoreset == "disabled" and mode != AutoresetMode.DISABLED:
         raise UsageError(
             f'{env} resets environments itself, with {mode}: autoreset="disabled" needs one with '

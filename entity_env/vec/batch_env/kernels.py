@@ -1,4 +1,4 @@
-"""Numba kernel of `BatchEpisodeStats`; `count_step_numpy` in stepper.py is its reference."""
+"""Numba kernel of `BatchEpisodeStats`; `count_step_numpy` in statistics.py is its reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import STATS_LENGTH, STATS_NUMBER, STATS_REWARD
 from entity_env.core.numba_utils import array_of, compiled, loaded, trailing_zeros
-from entity_env.vec.batch_env.stepper import CountStep
+from entity_env.vec.batch_env.statistics import CountStep
 
 _ONE: Final = np.uint64(1)
 

@@ -1,131 +1,42 @@
-"""BatchSource: factory of batch environments, and checks of their spaces, masks and seeds."""
+"""BatchSource: what a `VecEnv` steps as arrays, and the seeds of its sequences of episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.seeding import EpisodeSeeds, Run, env_seeds
-from entity_env.core.spaces import (
-    ActionName,
-    CategoricalActionSpace,
-    ContinuousActionSpace,
-    EntityName,
-    GlobalCategoricalActionSpace,
-    SelectEntityActionSpace,
-)
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.core.vec_env_base import reset_runs
-from entity_env.errors import SchemaError
-from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.core.vec_env_base import Autoreset, reset_runs
+from entity_env.errors import SchemaError, UsageError
+from entity_env.vec.process_batch import ProcessBatch
 
 
-@dataclass(frozen=True, slots=True)
-class RowParts:
-    """Splits rows of observations into the features of entities, and the global ones after them."""
+class BatchSource(ABC):
+    """Source of a `VecEnv` that steps its environments as arrays; pickled for workers.
 
-    num_entities: int
-    num_features: int
-    num_globals: int
+    Attributes:
+        autoresets: the modes that its environments have.
+        has_episode_seeds: every episode has its own seed, as those of a `Game` have; else that of a
+            sequence of episodes, which its environment plays.
+    """
 
-    @property
-    def obs_size(self) -> int:
-        """Numbers in a row."""
-        return self.num_entities * self.num_features + self.num_globals
+    autoresets: ClassVar[tuple[Autoreset, ...]] = get_args(Autoreset)
+    has_episode_seeds: ClassVar[bool] = False
 
-    @property
-    def are_views(self) -> bool:
-        """Whether the parts of rows that follow each other are views; else some are copies."""
-        return not self.num_globals
+    @abstractmethod
+    def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> ProcessBatch:
+        """Makes some of the `num_envs` environments of a `VecEnv`."""
 
-    def entities(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """`(num_rows * num_entities, num_features)` float32."""
-        own = rows[:, : self.num_entities * self.num_features]
-        return own.reshape(len(rows) * self.num_entities, self.num_features)
-
-    def globals(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """`(num_rows, num_globals)` float32."""
-        return np.ascontiguousarray(rows[:, self.obs_size - self.num_globals :])
-
-
-BatchActionSpace: TypeAlias = (
-    CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
-)
-"""Action spaces that a batch environment can have."""
-
-
-@dataclass(frozen=True)
-class BatchSource:
-    """Factory of batch environments: a class, or a function of the number of environments."""
-
-    factory: Callable[[int], BatchEnv]
-
-    def make(self, num_envs: int) -> BatchEnv:
-        """Makes a batch; a `SchemaError` if it is no batch environment, or of another size."""
-        env: object = self.factory(num_envs)
-        if not isinstance(env, BatchEnv) or env.num_envs != num_envs:
-            got = f"one of {env.num_envs}" if isinstance(env, BatchEnv) else type(env).__name__
-            raise SchemaError(
-                f"a BatchVecEnv needs a BatchEnv, or a function that takes a number of "
-                f"environments and returns one: {self.factory!r} was called with {num_envs} "
-                f"and returned {got}"
-            )
-        return env
-
-
-def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
-    """Entity type, parts of the observations, action and action space of a batch environment."""
-    name = type(env).__name__
-    observed, done = env.obs_space(), env.action_space()
-    if len(observed.entities) != 1 or len(done) != 1:
-        raise SchemaError(
-            f"{name}: a batch environment shows one entity type and asks for one action: got the "
-            f"entities {list(observed.entities)} and the actions {list(done)}"
-        )
-    [(entity, features)], [(action, space)] = observed.entities.items(), done.items()
-    num_entities = checked_count("num_entities", env.num_entities)
-    parts = RowParts(num_entities, len(features.features), len(observed.global_features))
-    if parts.obs_size != env.obs_size:
-        many = f" times {num_entities} entities" if num_entities > 1 else ""
-        shared = f" and {parts.num_globals} global ones" if parts.num_globals else ""
-        raise SchemaError(
-            f"{name}: {entity} has {parts.num_features} features{many}{shared}, but obs_size is "
-            f"{env.obs_size}"
-        )
-    if num_entities > 1 and not isinstance(space, GlobalCategoricalActionSpace):
-        raise SchemaError(
-            f"{name}: action {action!r} must be global, a GlobalCategoricalActionSpace: nothing "
-            f"says which of {num_entities} entities acts"
-        )
-    if isinstance(space, SelectEntityActionSpace):
-        raise SchemaError(f"{name}: action {action!r} selects entities, and there is but one")
-    if isinstance(space, ContinuousActionSpace) and len(space) != 1:
-        raise SchemaError(
-            f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "
-            "environment takes one number"
-        )
-    return entity, parts, action, space
-
-
-def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
-    """Raises a `SchemaError` for `legal_masks` of another shape or dtype, or of numbers."""
-    masks: object = env.legal_masks
-    if masks is None:
-        return
-    name = type(env).__name__
-    if isinstance(space, ContinuousActionSpace):
-        raise SchemaError(f"{name}: legal_masks must be None for an action of numbers")
-    wanted = env.num_envs, len(space)
-    got = f"a {type(masks).__name__}"
-    if isinstance(masks, np.ndarray):
-        if masks.shape == wanted and masks.dtype == np.bool_:
-            return
-        got = f"{masks.shape} {masks.dtype}"
-    raise SchemaError(f"{name}: legal_masks must be {wanted} bool, got {got}")
+    def new_runs(
+        self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
+    ) -> dict[int, Run]:
+        """New runs of environments that are reset; see `sequence_runs`."""
+        return sequence_runs(env_ids, num_envs, seed, starts)
 
 
 _LARGEST_START: Final = 2**62 - 1
@@ -135,10 +46,6 @@ SEED_BITS: Final = 63
 
 class SequenceSeeds(EpisodeSeeds):
     """Seeds of one environment of a batch, which has one seed for a whole sequence of episodes."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.seed = int(seed)
 
     def __getitem__(self, episode: int) -> int:
         """Seed of the sequence that begins with an episode: another one for every number.
@@ -153,9 +60,13 @@ class SequenceSeeds(EpisodeSeeds):
 
 
 def sequence_runs(
-    env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
+    env_ids: Iterable[int],
+    num_envs: int,
+    seed: int | None,
+    starts: ArrayLike | None,
+    seeds_of: Callable[[int, NDArray[np.int64]], NDArray[np.uint64]] = env_seeds,
 ) -> dict[int, Run]:
-    """As `reset_runs`, but every environment begins a sequence, and has its seed of `env_seeds`.
+    """As `reset_runs`, but every environment begins a sequence, and has its seed of `seeds_of`.
 
     With `starts` environment i has the seed of environment `starts[i]`.
     """
@@ -166,5 +77,71 @@ def sequence_runs(
     numbers = np.arange(num_envs)
     if starts is not None:
         numbers = np.asarray(starts).astype(np.int64) & _LARGEST_START
-    seeds = env_seeds(checked_seed(seed, bits=SEED_BITS), numbers).tolist()
+    seeds = seeds_of(checked_seed(seed, bits=SEED_BITS), numbers).tolist()
     return {i: (SequenceSeeds(seeds[i]), 0) for i in env_ids}
+
+
+class HasEnvs(Protocol):
+    """Object with some environments."""
+
+    @property
+    def num_envs(self) -> int:
+        """How many."""
+
+
+Made = TypeVar("Made", bound=HasEnvs)
+
+
+def made_or_factory(
+    source: Made | Callable[[int], Made],
+    num_envs: int | None,
+    num_workers: int,
+    kind: type[Made],
+    user: str,
+) -> tuple[Callable[[int], Made], int]:
+    """A factory of environments, and their number.
+
+    Args:
+        source: an object of `kind`, or a function that takes a number of environments.
+        num_envs: how many environments; None = those of the object.
+        num_workers: processes that share them.
+        kind: class of the environments.
+        user: the class that steps them, for messages.
+
+    Raises:
+        SchemaError: `source` is neither.
+        UsageError: an object for workers, or another number than that of the object; no number.
+    """
+    if isinstance(source, kind):
+        made: Made = source
+        if num_workers:
+            raise UsageError(
+                f"a {kind.__name__} that was made already cannot be split over workers: pass a "
+                f"function that makes it, as {user}(make, {made.num_envs}, "
+                f"num_workers={num_workers})"
+            )
+        if num_envs not in (None, made.num_envs):
+            raise UsageError(f"the {kind.__name__} has {made.num_envs} copies, not {num_envs}")
+        return lambda _: made, made.num_envs
+    if not callable(source):
+        raise SchemaError(
+            f"a {user} needs a {kind.__name__}, or a function that takes a number of environments "
+            f"and returns one: got {source!r}"
+        )
+    if num_envs is None:
+        raise UsageError("num_envs is missing: how many environments are to be made?")
+    return source, checked_count("num_envs", num_envs)
+
+
+def require_made(
+    factory: Callable[[int], Made], num_envs: int, kind: type[Made], user: str
+) -> Made:
+    """Calls a factory of environments; a `SchemaError` if it makes others, or another number."""
+    made: object = factory(num_envs)
+    if not isinstance(made, kind) or made.num_envs != num_envs:
+        got = f"one of {made.num_envs}" if isinstance(made, kind) else type(made).__name__
+        raise SchemaError(
+            f"a {user} needs a {kind.__name__}, or a function that takes a number of environments "
+            f"and returns one: {factory!r} was called with {num_envs} and returned {got}"
+        )
+    return made

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
-from entity_env.core.seeding import EpisodeSeeds, env_seeds
 from entity_env.core.vec_obs import VecActions, VecObs
-from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.vec_env import VecEnv
 
 Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
@@ -95,6 +93,5 @@ def _cut_episodes(
 
 
 def _episode_seed(vec: VecEnv, seed: int, start: int) -> int:
-    if isinstance(vec, BatchVecEnv):
-        return int(env_seeds(seed, np.array([start]))[0])
-    return EpisodeSeeds(seed)[start]
+    seeds, number = vec.runs_of([0], seed, np.full(vec.num_envs, start))[0]
+    return seeds[number]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -32,7 +32,6 @@ from entity_env.core.episode import (
     EpisodeCollector,
     FinishedEpisodes,
 )
-from entity_env.core.seeding import Run
 from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number
@@ -41,6 +40,7 @@ from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
 from entity_env.vec.in_process.game_output import GameOutput
 from entity_env.vec.options import VecOptions
+from entity_env.vec.process_batch import ActionValues, ProcessBatch
 from entity_env.vec.step import BatchStep, StepMemory
 
 _logger: Final = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ _MAX_RESTARTS: Final = 10
 """Failures in a row, without a step in between, after which an environment is not restarted."""
 
 
-class LocalBatch(ABC):
+class LocalBatch(ProcessBatch):
     """Steps environments one after another; base class of games and of `Environment`s.
 
     Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`. The
@@ -74,18 +74,9 @@ class LocalBatch(ABC):
         options: VecOptions,
         envs: range,
     ) -> None:
-        self.num_envs = len(envs)
-        self.spaces = spaces
-        self.num_agents = num_agents
+        super().__init__(len(envs), num_agents, spaces)
         self.autoreset = options.autoreset
         self.first_env = envs.start
-        self.games_s = 0.0
-        self.packing_s = 0.0
-        self.num_restarts = 0
-        self.failures: dict[int, str] = {}
-        """By environment, the reason why it was last restarted."""
-        self.current: MutableSequence[int] | memoryview = [0]
-        """Its first element is the index of the environment that is being stepped."""
         self._output = GameOutput(options.num_envs, says_so=envs.start == 0)
         self._on_error = options.on_error
         self._writer = writer
@@ -97,8 +88,6 @@ class LocalBatch(ABC):
         """Episodes that a failure ended; their last observation is the previous one."""
         self._process = LocalBatch.process
         """The process that began the last step."""
-        self._is_whole = True
-        """The last step was completed, so that `_begin` finds what a step leaves."""
         self._named = (0, "")
         """The environment that an error named last, and its place."""
 
@@ -108,24 +97,8 @@ class LocalBatch(ABC):
         return self._writer.layout
 
     @abstractmethod
-    def seed_env(self, env_id: int, run: Run) -> None:
-        """Begins a run of episodes in one environment, at its next reset."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends all environments; may be called twice."""
-
-    @abstractmethod
     def is_over(self, env_id: int) -> bool:
         """Whether the environment shows the last observation of an episode."""
-
-    @abstractmethod
-    def numbers(self, env_id: int) -> Sequence[int]:
-        """Number of the current episode of each agent, or of the next one if it has ended."""
-
-    @abstractmethod
-    def seed_of(self, env_id: int, *, is_over: bool) -> int:
-        """See `Backend`."""
 
     @abstractmethod
     def _reset_env(self, env_id: int) -> None:
@@ -164,13 +137,12 @@ class LocalBatch(ABC):
         """Truncated episodes of an environment that failed."""
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
-        """Begins a new episode in some environments; all others keep their observations."""
         with self._output(self.current):
             return self._reset(env_ids, memory)
 
     def _reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         chosen = set(env_ids)
-        if not self._is_whole:
+        if not self.is_whole:
             self._settle()
         self._begin()
         begin = perf_counter()
@@ -193,14 +165,13 @@ class LocalBatch(ABC):
             step.truncated[row] = truncated
         return step
 
-    def act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
-        """Steps all environments by one action per actor of the last batch."""
+    def act(self, values: ActionValues, memory: StepMemory) -> BatchStep:
         with self._output(self.current):
             return self._act(values, memory)
 
-    def _act(self, values: Mapping[ActionName, list[Any]], memory: StepMemory) -> BatchStep:
+    def _act(self, values: ActionValues, memory: StepMemory) -> BatchStep:
         begin = perf_counter()
-        self._set_actions(values)
+        self._set_actions({name: array.tolist() for name, array in values.items()})
         self._begin()
         env_id = 0
         while env_id < self.num_envs:
@@ -268,7 +239,7 @@ class LocalBatch(ABC):
     def _begin(self) -> None:
         """Clears the previous step, also if that one was cut off anywhere."""
         self._process = LocalBatch.process
-        was_whole, self._is_whole = self._is_whole, False
+        was_whole, self.is_whole = self.is_whole, False
         self._writer.clear()
         if len(self._finished) or not was_whole:
             self._final_writer.clear()
@@ -287,7 +258,7 @@ class LocalBatch(ABC):
         step.is_over[:] = self._are_over()
         self.games_s += middle - begin
         self.packing_s += perf_counter() - middle
-        self._is_whole = True
+        self.is_whole = True
         return step
 
     def _written(self, memory: StepMemory) -> BatchStep:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from entity_env.batching.adapter import OURS, unwrap_all
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import Asked
@@ -85,9 +88,8 @@ class EnvironmentBatch(LocalBatch):
     def close(self) -> None:
         self._close_all(env.close for env in self._envs)
 
-    def environment(self, env_id: int) -> Environment:
-        """One of the environments."""
-        return self._envs[env_id]
+    def render(self, env_id: int) -> NDArray[np.uint8]:
+        return self._envs[env_id].render()
 
     def _reset_env(self, env_id: int) -> None:
         for _ in range(MAX_IDLE_EPISODES):

@@ -25,9 +25,9 @@ from entity_env.errors import (
     ProtocolError,
     WorkerError,
 )
-from entity_env.vec.backend import ActionValues
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import VecOptions
+from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep, StepArrays
 from entity_env.vec.workers.handle import WorkerHandle, split_evenly
@@ -229,6 +229,7 @@ class WorkerPool:
         ready = [worker.wait_until_ready(self._start_timeout_s) for worker in self._workers]
         self.spaces = ready[0].spaces
         self.num_agents = ready[0].num_agents
+        self.can_reset_envs = ready[0].can_reset_envs
         for index, one in enumerate(ready):
             if one.spaces != self.spaces:
                 raise WorkerError(

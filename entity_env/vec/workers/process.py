@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.connection import wait
 from time import perf_counter_ns
 from types import FrameType
@@ -23,9 +24,10 @@ from entity_env.authoring.game_traceback import is_a
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
-from entity_env.vec.backend import ProcessBatch, act_on, make_process_batch, render_env
+from entity_env.vec.in_process.make_batch import make_process_batch
 from entity_env.vec.options import VecOptions
-from entity_env.vec.step import BatchStep
+from entity_env.vec.process_batch import ProcessBatch
+from entity_env.vec.step import CollectedStep, StepMemory
 from entity_env.vec.workers.protocol import (
     NO_ENV,
     SAFE_PATH,
@@ -186,7 +188,7 @@ class _Worker:
     def _start(self, num_envs: int) -> StepWriter:
         """Sends the spaces to the parent, and receives the block of all rows."""
         batch, num_agents = self._batch, self._batch.num_agents
-        self._sender.send_message(Ready(batch.spaces, num_agents))
+        self._sender.send_message(Ready(batch.spaces, num_agents, batch.can_reset_envs))
         layout = FrameLayout(*batch.spaces)
         block = SharedBlock.receive(self._setup.connection, timeout_s=None)
         rows = SharedRows(block, layout, num_envs, num_agents)
@@ -197,26 +199,27 @@ class _Worker:
         words = self._words
         if command == Command.ACT:
             values = self._read_actions()
-            self._step(lambda memory: act_on(self._batch, values, memory))
+            self._step(partial(self._batch.act, values))
         elif command == Command.RESET:
             reset: Reset = self._read_message()
             for env_id, run in reset.runs.items():
                 self._batch.seed_env(env_id, run)
-            self._step(lambda memory: self._batch.reset(reset.env_ids, memory))
+            self._step(partial(self._batch.reset, reset.env_ids))
             self._note_numbers(reset.env_ids)
         elif command == Command.RENDER:
             rendered: int = self._read_message()
             words[Word.CURRENT] = rendered
             try:
-                self._send_result(render_env(self._batch, rendered))
+                self._send_result(self._batch.render(rendered))
             except NotImplementedError as error:
                 self._send_result(error)
 
-    def _step(self, take: Callable[[Any], BatchStep]) -> None:
+    def _step(self, take: Callable[[StepMemory], CollectedStep]) -> None:
         words, batch = self._words, self._batch
         parity = words[Word.PARITY]
         self._writer.begin(parity)
-        step = take(self._writer.memory[parity])
+        memory = self._writer.memory[parity]
+        step = take(memory).written(memory)
         self._writer.end(parity, step, words[Word.KNOWN_NAMES])
         for name, where in step.frame.layout.actions.items():
             self._num_actors[name] = int(step.frame.lengths[where.row].sum())

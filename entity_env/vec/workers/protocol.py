@@ -122,6 +122,7 @@ class Ready:
 
     spaces: Spaces
     num_agents: int
+    can_reset_envs: bool
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from click.testing import CliRunner, Result
 
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
-from entity_env.cli import load_game as games_by_name, main
+from entity_env.cli import main
 from entity_env.cli.load_game import has_self_play, make_training_env
 from entity_env.cli.training import preset_of
 from entity_env.games import snake, tic_tac_toe
-from entity_env.games.azul import AzulTables, azul, azul_by_id
-from entity_env.vec import VecEnv
+from entity_env.games.azul import AzulSelfPlay, azul, azul_by_id, self_play
 
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
@@ -34,19 +33,20 @@ def test_azul_for_two_is_learnt_at_tables() -> None:
     assert not has_self_play(azul_by_id)
     assert not has_self_play(snake)
     with make_training_env(azul, 3) as tables:
-        assert isinstance(tables, AzulTables)
+        assert isinstance(tables._source, AzulSelfPlay)
         assert tables.num_envs == 3
 
 
-def test_other_games_and_workers_are_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_games_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     with make_training_env(snake, 2) as vec:
-        assert isinstance(vec, VecEnv)
+        assert vec.game is snake
     with make_training_env(azul, 2, num_workers=1) as vec:
-        assert isinstance(vec, VecEnv)
-    monkeypatch.setattr(games_by_name, "has_numba", lambda: False)
+        assert isinstance(vec._source, AzulSelfPlay)
+        assert vec.num_workers == 1
+    monkeypatch.setattr(self_play, "has_numba", lambda: False)
     assert not has_self_play(azul)
     with make_training_env(azul, 2) as vec:
-        assert isinstance(vec, VecEnv)
+        assert vec.game is azul
         assert vec.num_rows == 4
 
 

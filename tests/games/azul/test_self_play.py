@@ -1,4 +1,4 @@
-"""AzulTables: it plays and shows what the game does, pays what it says, and refuses in words."""
+"""AzulSelfPlay: it plays and shows what the game does, pays what it says, and refuses in words."""
 
 import doctest
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,8 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from entity_env import (
-    ClosedError,
     MissingExtraError,
-    ProtocolError,
     UsageError,
-    VecEnvironment,
     VecObs,
 )
 from entity_env.agents import PolicyAgent, RandomAgent
@@ -25,7 +22,7 @@ from entity_env.core.seeding import env_seeds
 from entity_env.core.spaces import ActionName
 from entity_env.games.azul import (
     ACTIONS,
-    AzulTables,
+    AzulSelfPlay,
     GameState,
     GreedyAgent,
     RushAgent,
@@ -40,13 +37,27 @@ from entity_env.games.azul.entities import options_of
 from entity_env.games.azul.game import PICK, observe
 from entity_env.games.azul.kernels.heuristics import GREEDY, potential_packed
 from entity_env.games.azul.players.agents import AgentInput
-from entity_env.games.azul.self_play import OTHERS
+from entity_env.games.azul.self_play import OTHERS, SelfPlayBatch
+from entity_env.vec import VecEnv
+from entity_env.vec.backend import InProcess
 from tests.games.azul.recorded_games import SEEDS, board, move_values, position, states
+from tests.helpers.batches import assert_same
 
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
 
 FEATURES = azul.obs_space().entities
+
+
+class Tables(VecEnv):
+    """`AzulSelfPlay` in this process, with a view of its games."""
+
+    def __init__(self, num_envs: int, *, seed: int = 0, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(AzulSelfPlay(**settings), num_envs, seed=seed)
+        assert isinstance(self._backend, InProcess)
+        games = self._backend.batch
+        assert isinstance(games, SelfPlayBatch)
+        self.state, self.others = games.state, games.others
 
 
 class Witness(PolicyAgent):
@@ -65,9 +76,7 @@ def shown_by_the_game(state: GameState) -> Observation:
     return witness.seen
 
 
-def picks_of(
-    tables: AzulTables, rng: np.random.Generator, greedy: float = 0.5
-) -> NDArray[np.int64]:
+def picks_of(tables: Tables, rng: np.random.Generator, greedy: float = 0.5) -> NDArray[np.int64]:
     """A place among the options of every table: now and then that of the greatest value."""
     picks = []
     for i in range(tables.num_envs):
@@ -78,11 +87,11 @@ def picks_of(
     return np.array(picks)
 
 
-def acted(tables: AzulTables, rng: np.random.Generator, **how: float) -> VecObs:
+def acted(tables: Tables, rng: np.random.Generator, **how: float) -> VecObs:
     return tables.act({"SelectOption": picks_of(tables, rng, **how)})
 
 
-def row_of(tables: AzulTables, env_id: int) -> int:
+def row_of(tables: Tables, env_id: int) -> int:
     return 2 * env_id + tables.state(env_id).current_player
 
 
@@ -90,7 +99,7 @@ def row_of(tables: AzulTables, env_id: int) -> int:
 @given(seed=SEEDS, greedy=st.sampled_from([0.0, 0.5, 1.0]))
 def test_it_shows_what_the_game_shows(seed: int, greedy: float) -> None:
     """Of every third position of some games, bit for bit."""
-    tables, rng = AzulTables(8, seed=seed), np.random.default_rng(seed)
+    tables, rng = Tables(8, seed=seed), np.random.default_rng(seed)
     obs = tables.reset()
     for step in range(45):
         if step % 3 == 0:
@@ -105,7 +114,7 @@ def test_it_shows_what_the_game_shows(seed: int, greedy: float) -> None:
 @settings(max_examples=5, deadline=None)
 @given(seed=SEEDS)
 def test_who_is_asked_is_whose_turn_it_is(seed: int) -> None:
-    tables, rng = AzulTables(10, seed=seed), np.random.default_rng(seed)
+    tables, rng = Tables(10, seed=seed), np.random.default_rng(seed)
     obs = tables.reset()
     for _ in range(40):
         rows = [row_of(tables, i) for i in range(10)]
@@ -128,7 +137,7 @@ def test_who_is_asked_is_whose_turn_it_is(seed: int) -> None:
 @pytest.mark.parametrize("other", ["self", "greedy", "rush"])
 def test_it_plays_by_the_rules(other: str) -> None:
     """The rules, and the agents, come to the same positions, deals included."""
-    tables, rng = AzulTables(3, seed=5, others={other: 1}), np.random.default_rng(5)
+    tables, rng = Tables(3, seed=5, others={other: 1}), np.random.default_rng(5)
     plain = {"greedy": GreedyAgent, "rush": RushAgent}
     obs, num_ends = tables.reset(), 0
     for _ in range(120):
@@ -213,7 +222,7 @@ def test_the_potential_of_boards_made_by_hand() -> None:
 def test_seats_are_shared_out(
     shares: Mapping[str, float], num_envs: int, counts: list[int]
 ) -> None:
-    others = AzulTables(num_envs, others=shares).others
+    others = Tables(num_envs, others=shares).others
     assert others.shape == (num_envs,)
     assert np.bincount(others, minlength=4).tolist() == counts
 
@@ -221,7 +230,7 @@ def test_seats_are_shared_out(
 @pytest.mark.parametrize(("scale", "win"), [(0.1, 1.0), (1.0, 0.0), (0.0, 2.0)])
 def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> None:
     """From the first position that a seat was shown to the end of its game."""
-    tables = AzulTables(6, seed=2, lead_scale=scale, win_reward=win)
+    tables = Tables(6, seed=2, lead_scale=scale, win_reward=win)
     rng, obs = np.random.default_rng(2), tables.reset()
     earned, first = np.zeros(12), np.full(12, np.nan)
     num_ends = 0
@@ -255,7 +264,7 @@ def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> Non
 
 
 def test_episodes_are_told_with_who_won() -> None:
-    tables, rng = AzulTables(40, seed=3), np.random.default_rng(3)
+    tables, rng = Tables(40, seed=3), np.random.default_rng(3)
     obs, names = tables.reset(), [OTHERS[i] for i in tables.others]
     assert {name: names.count(name) for name in OTHERS} == {
         "self": 20,
@@ -286,7 +295,7 @@ def test_episodes_are_told_with_who_won() -> None:
 
 
 def test_greedy_picks_hold_their_own_against_the_greedy_agent() -> None:
-    tables, rng = AzulTables(60, seed=4, others={"greedy": 1}), np.random.default_rng(4)
+    tables, rng = Tables(60, seed=4, others={"greedy": 1}), np.random.default_rng(4)
     obs, shares = tables.reset(), []
     for _ in range(60):
         obs = acted(tables, rng, greedy=1.0)
@@ -298,7 +307,7 @@ def test_greedy_picks_hold_their_own_against_the_greedy_agent() -> None:
 
 
 def test_seats_begin_in_turn() -> None:
-    tables, rng = AzulTables(4, seed=1, others={"self": 1}), np.random.default_rng(1)
+    tables, rng = Tables(4, seed=1, others={"self": 1}), np.random.default_rng(1)
     obs = tables.reset()
     begun: list[list[int]] = [[tables.state(i).starting_player] for i in range(4)]
     while min(map(len, begun)) < 3:
@@ -310,57 +319,53 @@ def test_seats_begin_in_turn() -> None:
 
 
 def test_a_seed_plays_the_same_games() -> None:
-    again, other = AzulTables(5, seed=9), AzulTables(5, seed=10)
-    first = AzulTables(5, seed=9)
+    again, other = Tables(5, seed=9), Tables(5, seed=10)
+    first = Tables(5, seed=9)
     first.reset()
-    own = AzulTables(1, seed=int(env_seeds(9, np.arange(5))[1]))
+    own = Tables(1, seed=int(env_seeds(9, np.arange(5))[1]))
     own.reset()
     assert first.state(1).factories == own.state(0).factories
     state = other.reset(seed=9), other.state(2)
     again.reset(seed=9)
     assert again.state(2) == state[1]
-    assert other.seed == 9
     other.reset()
     assert other.state(2) != state[1]
 
 
-def test_it_is_a_vec_environment() -> None:
-    vec: VecEnvironment = AzulTables(3)
-    assert vec.num_rows == 6
-    assert vec.obs_space() == azul.obs_space()
-    assert vec.action_space() == azul.action_space()
-    obs = vec.reset(seed=1)
-    assert obs.env_id.tolist() == [0, 0, 1, 1, 2, 2]
-    assert obs.agent_id.tolist() == [0, 1] * 3
-    chooser = RandomAgent(seed=1)
-    for _ in range(10):
-        obs = vec.act(chooser.decide_batch(obs, azul.schema))
-        assert obs.reward.dtype == np.float32
-        assert len(obs) == 6
+def test_other_modes_are_refused() -> None:
+    with pytest.raises(UsageError, match="autoreset must be one of same_step, got 'disabled'"):
+        VecEnv(AzulSelfPlay(), 2, autoreset="disabled")
 
 
-def test_it_refuses_in_words() -> None:
+def test_shares_that_cannot_be() -> None:
     wrong: list[Mapping[str, float]] = [{}, {"nobody": 1}, {"self": -1, "rush": 2}, {"self": 0}]
     for others in wrong:
         with pytest.raises(UsageError, match="others must give shares"):
-            AzulTables(2, others=others)
-    tables = AzulTables(2)
-    with pytest.raises(ProtocolError, match="call reset first"):
-        tables.state(0)
-    with pytest.raises(UsageError, match="seed must be an integer"):
-        tables.reset(seed=2**64)
-    tables.reset()
-    with pytest.raises(UsageError, match="env_id must be an integer from 0 to 1"):
-        tables.state(2)
-    tables.close()
-    with pytest.raises(ClosedError, match="make a new one"):
-        tables.state(0)
+            AzulSelfPlay(others=others)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_play_the_same_games(num_workers: int) -> None:
+    """Also which player sits where."""
+    here, there = (VecEnv(AzulSelfPlay(), 5, num_workers=n, seed=3) for n in (0, num_workers))
+    with here, there:
+        obs, other = here.reset(), there.reset()
+        chooser, num_ended = RandomAgent(seed=1), 0
+        for _ in range(80):
+            assert_same(obs, other)
+            assert_array_equal(obs.reward, other.reward)
+            assert list(obs.episodes) == list(other.episodes)
+            assert obs.metrics == other.metrics
+            num_ended += len(obs.episodes)
+            actions = chooser.decide_batch(obs, azul.schema)
+            obs, other = here.act(actions), there.act(actions)
+    assert num_ended > 2
 
 
 def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "has_numba", lambda: False)
     with pytest.raises(MissingExtraError, match="numba"):
-        AzulTables(2)
+        Tables(2)
 
 
 def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
@@ -380,7 +385,7 @@ def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
         clip_vloss=False,
     )
     means: list[float] = []
-    with AzulTables(24, seed=1) as tables:
+    with Tables(24, seed=1) as tables:
         result = train(
             tables,
             config,

@@ -22,7 +22,6 @@ from entity_env import (
     UsageError,
 )
 from entity_env.core.seeding import Draws
-from entity_env.errors import ClosedError
 from entity_env.vec import ArrayEnv, ResetMask
 
 
@@ -160,16 +159,6 @@ def test_actions_that_do_not_fit_change_nothing(actions: list[object], message: 
         env.step(actions if message == "must be" else np.array(actions))  # type: ignore[arg-type]
     assert (env.place == before).all()
     assert env.num_steps.tolist() == [0, 0]
-
-
-def test_calls_in_the_wrong_order() -> None:
-    env = Walk(1)
-    with pytest.raises(ProtocolError, match=r"Walk.step: call reset first"):
-        env.step(np.array([0]))
-    env.reset()
-    env.close()
-    with pytest.raises(ClosedError, match=r"Walk\.reset: the environments are closed"):
-        env.reset()
 
 
 def test_arguments_and_spaces_that_it_cannot_have() -> None:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from entity_env.core.episode import LAST_REWARD, Episode
 from entity_env.core.seeding import env_seeds
 from entity_env.vec.batch_env.batch_env import StepResult
-from entity_env.vec.batch_env.source import RowParts, sequence_runs
-from entity_env.vec.batch_env.stepper import BatchEpisodeStats, FinishedRows
+from entity_env.vec.batch_env.batch_spaces import RowParts
+from entity_env.vec.batch_env.source import sequence_runs
+from entity_env.vec.batch_env.statistics import BatchEpisodeStats, FinishedRows
 from tests.helpers.strategies import FEW, FLOATS, float_rows
 
 HAS_NUMBA = find_spec("numba") is not None

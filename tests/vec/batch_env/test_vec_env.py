@@ -555,7 +555,7 @@ class TestSources:
         [
             ((Corridor,), "num_envs is missing"),
             ((Corridor(2), 3), "has 2 copies, not 3"),
-            ((Corridor(2), 2, 1), r"BatchVecEnv\(Corridor, 2, num_workers=1\)"),
+            ((Corridor(2), 2, 1), r"BatchVecEnv\(make, 2, num_workers=1\)"),
         ],
     )
     def test_with_numbers_that_make_no_sense(self, arguments: Any, message: str) -> None:  # noqa: ANN401
@@ -564,7 +564,7 @@ class TestSources:
 
     def test_that_are_none(self) -> None:
         source: Any = 3
-        with pytest.raises(SchemaError, match="needs a BatchEnv, its class, or a function"):
+        with pytest.raises(SchemaError, match="needs a BatchEnv, or a function"):
             BatchVecEnv(source, 2)
 
     def test_attributes(self) -> None:
@@ -594,7 +594,7 @@ def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autor
         env = Pendulum(num_envs, max_episode_steps=4, backend="numpy")
         made = BatchEnvStepper(env, mode, is_compiled)
         env.reset(seed)
-        made.begin(range(num_envs))
+        made.begin(range(num_envs), {})
         return made
 
     compiled, plain = steps(True), steps(False)
@@ -602,8 +602,8 @@ def test_compiled_books_are_the_plain_ones(num_envs: int, seed: int, mode: Autor
         torques = rng.uniform(-2, 2, num_envs).astype(np.float32)
         for each in (compiled, plain):
             if mode == "disabled" and each.over is not None:
-                each.begin(np.flatnonzero(each.over).tolist())
-            each.advance(torques)
+                each.begin(np.flatnonzero(each.over).tolist(), {})
+            each.step(torques)
         assert state_of(compiled) == state_of(plain)
 
 

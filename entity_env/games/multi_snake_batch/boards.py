@@ -1,19 +1,22 @@
-"""MultiSnakeBatch: many boards as a `VecEnvironment`."""
+"""MultiSnakeBatch: many boards as a source of a `VecEnv`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from entity_env.authoring.game import Game
 from entity_env.core.episode import Episode, LazyEpisodes
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.validation import checked_count, checked_seed, has_numba, require_choice
-from entity_env.core.vec_env_base import Autoreset, SyncVecEnv
+from entity_env.core.seeding import Run
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
+from entity_env.core.validation import has_numba
+from entity_env.core.vec_env_base import Autoreset, reset_runs
 from entity_env.core.vec_obs import VecCategoricalActionMask, VecObs
 from entity_env.errors import MissingExtraError
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
@@ -27,6 +30,7 @@ from entity_env.games.multi_snake_batch.state import (
     OVER,
     PLAYS,
     RUN,
+    SEED,
     SHOW,
     TERMINATED,
     TRUNCATED,
@@ -36,100 +40,114 @@ from entity_env.games.multi_snake_batch.state import (
     make_layout,
     make_obs_arrays,
 )
+from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
+from entity_env.vec.batch_env.source import BatchSource
 
 _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
 
 
-class MultiSnakeBatch(SyncVecEnv):
-    """Steps many boards of multi-snake together: a `VecEnvironment`. Needs the extra `fast`.
+@dataclass(frozen=True)
+class MultiSnakeBatch(BatchSource):
+    """Source of a `VecEnv` that steps many boards of multi-snake together, compiled.
+
+    Needs the extra `fast`. The first call that steps boards compiles, once per installation: it
+    takes seconds. Seeds of episodes are those of a `VecEnv` of `multi_snake` with the same seed.
+
+        with VecEnv(MultiSnakeBatch(num_snakes=2), 1024, seed=1) as vec: ...
 
     Args:
-        num_envs: how many boards.
-        seed: seed of the run; the seeds of the episodes are those of a `VecEnv` with this one.
-        autoreset: "same_step" begins the next episode at once; "next_step" shows the final
-            observation first; "disabled" repeats it until `reset_envs`.
         board_size, num_snakes, max_snake_length, max_step: as for `multi_snake`.
 
     Raises:
-        UsageError: a number or mode that makes no sense.
+        UsageError: a setting that makes no sense.
         MissingExtraError: numba is not installed.
-
-    Arrays of a `VecObs` are views that stay valid until the next call that returns one; `episodes`
-    never change. The first call that steps boards compiles, once per installation: it takes
-    seconds.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        *,
-        seed: int = 0,
-        autoreset: Autoreset = "same_step",
-        board_size: int = 10,
-        num_snakes: int = 2,
-        max_snake_length: int = 11,
-        max_step: int = 180,
-    ) -> None:
-        num_envs = checked_count("num_envs", num_envs)
-        require_choice("autoreset", autoreset, get_args(Autoreset))
-        seed = checked_seed(seed)
-        game = multi_snake.with_settings(
-            board_size=board_size,
-            num_snakes=num_snakes,
-            max_snake_length=max_snake_length,
-            max_step=max_step,
-        )
-        require_playable(**game.settings)
-        super().__init__(num_envs, 1, autoreset)
-        self._step_boards = _load_kernel()
+    has_episode_seeds: ClassVar[bool] = True
+
+    board_size: int = 10
+    num_snakes: int = 2
+    max_snake_length: int = 11
+    max_step: int = 180
+
+    def __post_init__(self) -> None:
+        require_playable(**self._game().settings)
+        if not has_numba():
+            raise MissingExtraError("numba", "fast", "MultiSnakeBatch")
+
+    def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> Boards:
+        return Boards(self._game(), envs, autoreset)
+
+    def new_runs(
+        self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
+    ) -> dict[int, Run]:
+        return reset_runs(env_ids, num_envs, seed, starts)
+
+    def _game(self) -> Game:
+        return multi_snake.with_settings(**asdict(self))
+
+
+class Boards(ArrayBatch):
+    """Boards of one process.
+
+    Args:
+        game: `multi_snake` with its settings.
+        envs: their indices.
+        autoreset: "same_step" begins the next episode at once; "next_step" shows the final
+            observation first; "disabled" repeats it until a reset.
+    """
+
+    def __init__(self, game: Game, envs: range, autoreset: Autoreset) -> None:
+        from entity_env.games.multi_snake_batch.kernels import step_boards
+
+        num_envs = len(envs)
+        super().__init__(num_envs, 1, (game.obs_space(), game.action_space()), envs.start)
+        self._step_boards: Callable[..., FilledCounts] = step_boards
+        self._is_same_step = autoreset == "same_step"
         layout = self._layout = make_layout(**game.settings)
         self._boards = make_boards(layout, num_envs)
         self._shown = make_obs_arrays(layout, num_envs)
-        self._final = make_obs_arrays(layout, num_envs if autoreset == "same_step" else 0)
+        self._final = make_obs_arrays(layout, num_envs if self._is_same_step else 0)
         self._ended = np.zeros((num_envs, 6), dtype=np.int64)
         self._all_move = np.full(num_envs, TO_MOVE, dtype=np.uint8)
         self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
-        self._seed: int | None = seed
-        self._num_actors = 0
+        self._heads = np.tile(np.arange(layout.num_snakes), num_envs)
+        """The actors of every row: the first entities."""
 
-    def obs_space(self) -> ObsSpace:
-        return multi_snake.obs_space()
+    def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
+        seeds, by_seed = self._boards.seeds, dict[int, list[int]]()
+        for i, (run, number) in runs.items():
+            by_seed.setdefault(run.seed, []).append(i)
+            seeds[i, NEXT] = number
+        for seed, ids in by_seed.items():
+            env_id = np.array([runs[i][0].env_id for i in ids], np.int64)
+            seeds[ids, : RUN + 1] = seed_pools(seed, env_id)
+        todo = np.full(self.num_envs, SHOW, np.uint8)
+        todo[list(env_ids)] = BEGIN
+        return self._show(np.zeros(0, np.int64), todo)
 
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return multi_snake.action_space()
-
-    def _reset(self, chosen: NDArray[np.bool_] | None, seed: int | None) -> VecObs:
-        if chosen is None:
-            chosen = np.ones(self.num_envs, dtype=np.bool_)
-        seed = self._seed if seed is None else seed
-        self._seed = None
-        if seed is not None:
-            seeds, envs = self._boards.seeds, np.flatnonzero(chosen)
-            seeds[envs, : RUN + 1] = seed_pools(seed, envs)
-            seeds[envs, NEXT] = 0
-        return self._show(np.zeros(0, np.int64), np.where(chosen, BEGIN, SHOW).astype(np.uint8))
-
-    def _ended_envs(self) -> list[int]:
-        if self._num_actors == len(self._shown.actors):
-            return []
-        return np.flatnonzero(self._boards.snakes[:, OVER] != PLAYS).tolist()
-
-    def _step(self, actions: Mapping[ActionName, NDArray[Any]]) -> VecObs:
+    def advance(self, values: ActionValues) -> VecObs:
         todo = self._all_move
-        if self._num_actors < len(self._shown.actors):
-            is_over = self._boards.snakes[:, OVER] != PLAYS
-            todo = np.where(is_over, BEGIN, TO_MOVE).astype(np.uint8)
-        return self._show(np.ascontiguousarray(actions[MOVE.name], dtype=np.int64), todo)
+        if self.over is not None:
+            todo = np.where(self.over, BEGIN, TO_MOVE).astype(np.uint8)
+        return self._show(np.ascontiguousarray(values[MOVE.name], dtype=np.int64), todo)
+
+    def numbers(self, env_id: int) -> Sequence[int]:
+        is_over = self.over is not None and bool(self.over[env_id])
+        return (int(self._boards.seeds[env_id, NEXT]) - (not is_over),)
+
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return int(self._boards.seeds[env_id, SEED])
 
     def _show(self, moves: NDArray[np.int64], todo: NDArray[np.uint8]) -> VecObs:
-        same_step = self.autoreset == "same_step"
         filled = self._step_boards(
             *(self._layout, self._boards, self._shown, self._final, self._ended),
-            *(moves, todo, same_step),
+            *(moves, todo, self._is_same_step),
         )
-        self._num_actors = filled.actors
         shown = self._shown
+        is_any_over = filled.actors < len(shown.actors)
+        self.over = self._boards.snakes[:, OVER] != PLAYS if is_any_over else None
         actors = RaggedArray.unchecked(shown.actors[: filled.actors], shown.counts[1])
         obs = VecObs(
             features=self._features(shown, self.num_envs, filled.entities),
@@ -138,10 +156,9 @@ class MultiSnakeBatch(SyncVecEnv):
             reward=shown.numbers[1],
             terminated=shown.flags[0],
             truncated=shown.flags[1],
-            env_id=self._env_id,
-            agent_id=self._agent_id,
+            env_id=self.env_id,
+            agent_id=self.agent_id,
         )
-        self._obs = obs
         if filled.ended:
             ended = self._ended[: filled.ended].copy()
             max_grown = self._layout.num_snakes * self._layout.max_segments
@@ -151,13 +168,13 @@ class MultiSnakeBatch(SyncVecEnv):
 
     def _last_obs(self, obs: VecObs, ended: NDArray[np.int64], end: int) -> VecObs:
         env_id, num_rows = ended[:, ENDED_ENV].copy(), len(ended)
-        if self.autoreset == "same_step":
+        if self._is_same_step:
             features = self._features(self._final, num_rows, end)
         else:
             features = {name: rows[env_id] for name, rows in obs.features.items()}
         num_snakes = self._layout.num_snakes
         is_truncated = ended[:, ENDED_OVER] == TRUNCATED
-        heads = np.tile(np.arange(num_snakes), int(is_truncated.sum()))  # the first entities
+        heads = self._heads[: int(is_truncated.sum()) * num_snakes]
         actors = RaggedArray.unchecked(heads, is_truncated * num_snakes)
         return VecObs(
             features=features,
@@ -167,7 +184,7 @@ class MultiSnakeBatch(SyncVecEnv):
             terminated=obs.terminated[env_id],
             truncated=obs.truncated[env_id],
             env_id=env_id,
-            agent_id=self._agent_id[:num_rows],
+            agent_id=self.agent_id[:num_rows],
             episodes=obs.episodes,
         )
 
@@ -202,11 +219,3 @@ def _episodes(ended: NDArray[np.int64], max_grown: int) -> list[Episode]:
         )
         for env_id, grown, step, over, seed, number in ended.tolist()
     ]
-
-
-def _load_kernel() -> Callable[..., FilledCounts]:
-    if not has_numba():
-        raise MissingExtraError("numba", "fast", "MultiSnakeBatch")
-    from entity_env.games.multi_snake_batch import kernels
-
-    return kernels.step_boards

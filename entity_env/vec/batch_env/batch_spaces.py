@@ -1,0 +1,106 @@
+"""Checks of the spaces and masks of a batch environment, and the parts of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import (
+    ActionName,
+    CategoricalActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.validation import checked_count
+from entity_env.errors import SchemaError
+from entity_env.vec.batch_env.batch_env import BatchEnv
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """Splits rows of observations into the features of entities, and the global ones after them."""
+
+    num_entities: int
+    num_features: int
+    num_globals: int
+
+    @property
+    def obs_size(self) -> int:
+        """Numbers in a row."""
+        return self.num_entities * self.num_features + self.num_globals
+
+    @property
+    def are_views(self) -> bool:
+        """Whether the parts of rows that follow each other are views; else some are copies."""
+        return not self.num_globals
+
+    def entities(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`(num_rows * num_entities, num_features)` float32."""
+        own = rows[:, : self.num_entities * self.num_features]
+        return own.reshape(len(rows) * self.num_entities, self.num_features)
+
+    def globals(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`(num_rows, num_globals)` float32."""
+        return np.ascontiguousarray(rows[:, self.obs_size - self.num_globals :])
+
+
+BatchActionSpace: TypeAlias = (
+    CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
+)
+"""Action spaces that a batch environment can have."""
+
+
+def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
+    """Entity type, parts of the observations, action and action space of a batch environment."""
+    name = type(env).__name__
+    observed, done = env.obs_space(), env.action_space()
+    if len(observed.entities) != 1 or len(done) != 1:
+        raise SchemaError(
+            f"{name}: a batch environment shows one entity type and asks for one action: got the "
+            f"entities {list(observed.entities)} and the actions {list(done)}"
+        )
+    [(entity, features)], [(action, space)] = observed.entities.items(), done.items()
+    num_entities = checked_count("num_entities", env.num_entities)
+    parts = RowParts(num_entities, len(features.features), len(observed.global_features))
+    if parts.obs_size != env.obs_size:
+        many = f" times {num_entities} entities" if num_entities > 1 else ""
+        shared = f" and {parts.num_globals} global ones" if parts.num_globals else ""
+        raise SchemaError(
+            f"{name}: {entity} has {parts.num_features} features{many}{shared}, but obs_size is "
+            f"{env.obs_size}"
+        )
+    if num_entities > 1 and not isinstance(space, GlobalCategoricalActionSpace):
+        raise SchemaError(
+            f"{name}: action {action!r} must be global, a GlobalCategoricalActionSpace: nothing "
+            f"says which of {num_entities} entities acts"
+        )
+    if isinstance(space, SelectEntityActionSpace):
+        raise SchemaError(f"{name}: action {action!r} selects entities, and there is but one")
+    if isinstance(space, ContinuousActionSpace) and len(space) != 1:
+        raise SchemaError(
+            f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "
+            "environment takes one number"
+        )
+    return entity, parts, action, space
+
+
+def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
+    """Raises a `SchemaError` for `legal_masks` of another shape or dtype, or of numbers."""
+    masks: object = env.legal_masks
+    if masks is None:
+        return
+    name = type(env).__name__
+    if isinstance(space, ContinuousActionSpace):
+        raise SchemaError(f"{name}: legal_masks must be None for an action of numbers")
+    wanted = env.num_envs, len(space)
+    got = f"a {type(masks).__name__}"
+    if isinstance(masks, np.ndarray):
+        if masks.shape == wanted and masks.dtype == np.bool_:
+            return
+        got = f"{masks.shape} {masks.dtype}"
+    raise SchemaError(f"{name}: legal_masks must be {wanted} bool, got {got}")

@@ -1,0 +1,18 @@
+"""Makes what steps the environments of one process, whatever their source."""
+
+from entity_env.authoring.game import Game
+from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.in_process.environments import EnvironmentBatch
+from entity_env.vec.in_process.games import GameBatch
+from entity_env.vec.options import VecOptions
+from entity_env.vec.process_batch import ProcessBatch
+
+
+def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
+    """Some of the environments of a `VecEnv`, all in this process; errors as there."""
+    source = options.source
+    if isinstance(source, BatchSource):
+        return source.make(envs, options.num_envs, options.autoreset)
+    if isinstance(source, Game):
+        return GameBatch(source, options, envs)
+    return EnvironmentBatch(source, options, envs)

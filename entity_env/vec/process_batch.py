@@ -1,0 +1,86 @@
+"""ProcessBatch: what steps some environments of a `VecEnv` in one process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.seeding import Run
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import VecActions, VecObs
+from entity_env.vec.step import CollectedStep, StepMemory
+
+ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
+"""Per action one value per actor, checked."""
+
+
+class ProcessBatch(ABC):
+    """Environments that always step together, all in this process.
+
+    Indices of environments begin at 0; only episodes that are objects, seeds and messages begin at
+    the first environment of this process.
+
+    Args:
+        num_envs: how many environments.
+        num_agents: rows of each.
+        spaces: spaces of the observations and of every action.
+
+    Attributes:
+        can_reset_envs: some environments can be reset while others play on.
+        num_steps: calls of `act`, where they are in this process.
+        games_s, packing_s, num_restarts: see `WorkerStatistics`.
+        failures: by environment, the reason why it was last restarted.
+        is_whole: the last call was completed or changed nothing, so that all is in a known state.
+        current: its first element is the index of the environment that is being stepped.
+    """
+
+    def __init__(self, num_envs: int, num_agents: int, spaces: Spaces) -> None:
+        self.num_envs = num_envs
+        self.num_agents = num_agents
+        self.spaces = spaces
+        self.can_reset_envs = True
+        self.num_steps = 0
+        self.games_s = 0.0
+        self.packing_s = 0.0
+        self.num_restarts = 0
+        self.is_whole = True
+        self.failures: dict[int, str] = {}
+        self.current: MutableSequence[int] | memoryview = [0]
+
+    @abstractmethod
+    def seed_env(self, env_id: int, run: Run) -> None:
+        """Begins a run of episodes in one environment, at its next reset."""
+
+    @abstractmethod
+    def reset(self, env_ids: Sequence[int], memory: StepMemory) -> CollectedStep:
+        """Begins a new episode in some environments; all others keep their observations."""
+
+    @abstractmethod
+    def act(self, values: ActionValues, memory: StepMemory) -> CollectedStep:
+        """Steps all environments by one action per actor of the last step."""
+
+    def self_checked(self, actions: VecActions, obs: VecObs) -> ActionValues | None:
+        """Actions for the last step, `obs`, that `act` can take without a check, since the
+        environments check them; None = they must be checked first."""
+        return None
+
+    @abstractmethod
+    def numbers(self, env_id: int) -> Sequence[int]:
+        """Number of the current episode of each agent, or of the next one if it has ended."""
+
+    @abstractmethod
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        """See `Backend`."""
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        """Image that an `Environment` renders; None for other sources."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all environments; may be called twice."""
