@@ -20,7 +20,7 @@ the entities of their default settings (see `game_ids`)::
     env = gymnasium.make("entity_env/Snake-v0")
     env = gymnasium.make("entity_env.interop.gymnasium:entity_env/Snake-v0")  # without the import
 
-From Gymnasium to us: `GymnasiumVecEnv` is a vector environment of Gymnasium as a `VecEnvironment`,
+From Gymnasium to us: `GymnasiumVecEnv` is a vector environment of Gymnasium as a `VecEnv`,
 for our trainer, and `from_gymnasium` an environment as a `Game`, which can be played as well, or
 trained in a `VecEnv` with workers::
 
