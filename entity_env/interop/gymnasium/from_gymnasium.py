@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.core.episode import EpisodeStats
@@ -39,6 +39,7 @@ from entity_env.interop.gymnasium.spaces import (
     ObsConverter,
     batched,
 )
+from entity_env.interop.gymnasium.vector_env import VectorEnvBase
 from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import (
     BatchSource,
@@ -106,6 +107,9 @@ class AllowedActions:
         return allowed[truncated]
 
 
+_WITH_SEEDS: Final = (SyncVectorEnv, AsyncVectorEnv, VectorEnvBase)
+"""Classes of vector environments whose `reset` takes a list of seeds."""
+
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
 
@@ -139,7 +143,7 @@ class GymnasiumVecEnv(VecEnv):
     `options["reset_mask"]`.
 
     Seeds are Gymnasium's: environment i gets `seed + i`, or in `reset_envs` with `starts`
-    `seed + starts[i]`. Seeds of later episodes are known only to `env`, so `Episode.seed` is that
+    `seed + starts[i]`, if `env` has a generator per environment. Seeds of later episodes are known only to `env`, so `Episode.seed` is that
     of the first.
 
         GymnasiumVecEnv(lambda num: gymnasium.make_vec("CartPole-v1", num), 64, num_workers=2)
@@ -264,7 +268,7 @@ class GymnasiumBatch(ArrayBatch):
         chosen[list(env_ids)] = True
         terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_) for _ in range(2))
         seeds = {i: run[number] for i, (run, number) in runs.items()}
-        seed: Any = _reset_seed(seeds, len(env_ids), self.num_envs)
+        seed: Any = self._reset_seed(seeds, len(env_ids))
         if before is None or chosen.all():
             features = self._read_reset(*self._env.reset(seed=seed))
         else:
@@ -287,6 +291,20 @@ class GymnasiumBatch(ArrayBatch):
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
         return int(self._stats.seed[env_id])
+
+    def _reset_seed(
+        self, seeds: Mapping[int, int], num_resets: int
+    ) -> int | list[int | None] | None:
+        """Seed of `VectorEnv.reset`: one that environments count up from where that is right, else
+        one per environment; None if there are no seeds."""
+        if not seeds:
+            return None
+        first, *others = {seed - i for i, seed in seeds.items()}
+        if len(seeds) == num_resets and not others and first >= 0:
+            return first
+        # Environments that share one generator have one seed.
+        has_one = not isinstance(self._env.unwrapped, _WITH_SEEDS)
+        return min(seeds.values()) if has_one else [seeds.get(i) for i in range(self.num_envs)]
 
     def _read_reset(self, obs: object, info: Mapping[str, Any]) -> Entities:
         self._allowed.read(info)
@@ -471,19 +489,6 @@ def _numbers(
 def _gymnasium_seeds(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """As of a vector environment of Gymnasium: environments count up from the seed."""
     return (numbers.astype(np.uint64) + np.uint64(seed)) & np.uint64(2**63 - 1)
-
-
-def _reset_seed(
-    seeds: Mapping[int, int], num_resets: int, num_envs: int
-) -> int | list[int | None] | None:
-    """Seed of `VectorEnv.reset`: one that environments count up from, which all classes accept, or
-    else one per environment; None if there are no seeds."""
-    if not seeds:
-        return None
-    first, *others = {seed - i for i, seed in seeds.items()}
-    if len(seeds) == num_resets and not others and first >= 0:
-        return first
-    return [seeds.get(i) for i in range(num_envs)]
 
 
 def _mode_of(env: AnyVectorEnv, autoreset: Autoreset) -> AutoresetMode:

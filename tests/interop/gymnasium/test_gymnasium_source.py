@@ -471,6 +471,56 @@ def test_modes_that_cannot_be() -> None:
         GymnasiumVecEnv(source)
 
 
+def make_poles(num_envs: int) -> Any:  # noqa: ANN401 - any vector environment
+    return gymnasium.make_vec("CartPole-v1", num_envs, "sync")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_step_the_same_environments(num_workers: int) -> None:
+    here = GymnasiumVecEnv(make_poles, 3, seed=4)
+    with here, GymnasiumVecEnv(make_poles, 3, num_workers, seed=4) as there:
+        obs, other = here.reset(), there.reset()
+        for _ in range(40):
+            assert shown(obs) == shown(other)
+            assert list(obs.episodes) == list(other.episodes)
+            assert (obs.final is None) == (other.final is None)
+            actions = {"Action": np.ones(int(obs.is_ready.sum()), np.int64)}
+            obs, other = here.act(actions), there.act(actions)
+        assert here.statistics().num_episodes == there.statistics().num_episodes > 2
+
+
+def test_starts_are_seeds_further_on() -> None:
+    with GymnasiumVecEnv(make_poles, 3) as vec:
+        counted, chosen = shown(vec.reset(seed=6)), shown(vec.reset(seed=4, starts=[3, 2, 4]))
+    poles = [counted[4 * i : 4 * i + 4] for i in range(3)]
+    assert chosen == [*poles[1], *poles[0], *poles[2]]
+
+
+def test_environments_with_one_generator_have_one_seed() -> None:
+    with GymnasiumVecEnv(gymnasium.make_vec("CartPole-v1", 3)) as vec:
+        assert shown(vec.reset(seed=6)) == shown(vec.reset(seed=4, starts=[2, 2, 2]))
+
+
+@pytest.mark.parametrize(
+    ("source", "how", "kind", "message"),
+    [
+        (counting(SAME), {"num_workers": 2}, UsageError, "made already cannot be split"),
+        (counting(SAME), {"num_envs": 5}, UsageError, "the VectorEnv has 2 copies, not 5"),
+        (make_poles, {}, UsageError, "num_envs is missing"),
+        (lambda _: make_poles(2), {"num_envs": 3}, SchemaError, "with 3 and returned one of 2"),
+        ("CartPole-v1", {}, SchemaError, "a GymnasiumVecEnv needs a VectorEnv, or a function"),
+    ],
+)
+def test_sources_that_cannot_be(
+    source: Any,  # noqa: ANN401
+    how: Any,  # noqa: ANN401
+    kind: type[Exception],
+    message: str,
+) -> None:
+    with pytest.raises(kind, match=message):
+        GymnasiumVecEnv(source, **how)
+
+
 def cart_poles(mode: AutoresetMode) -> Any:  # noqa: ANN401 - any vector environment
     if mode == NEXT:
         return gymnasium.make_vec("CartPole-v1", 64)  # its own, as arrays

@@ -60,8 +60,9 @@ def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numb
     """
     if function not in _COMPILED:
         with _LOCK:  # another thread must not see half of the globals
-            if function not in _COMPILED:  # nor compile what this one has compiled meanwhile
-                _COMPILED[function] = _compile(function)
+            # Nor another copy of this one, which the globals of its module may have compiled, too.
+            if function not in _COMPILED:
+                _COMPILED.setdefault(function, _compile(function))
     return _COMPILED[function]
 
 
