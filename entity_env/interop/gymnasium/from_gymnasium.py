@@ -281,10 +281,15 @@ class GymnasiumBatch(ArrayBatch):
         self._stats.begin(chosen)
         for i, (_, number) in runs.items():
             self._stats.seed[i], self._stats.number[i] = seeds[i], number
-        self._is_waiting = self._is_waiting & ~chosen
+        waiting = self._is_waiting & ~chosen
+        self._set_waiting(waiting if waiting.any() else None)
         self._require_finite("observation", features)
         reward = np.zeros(self.num_envs, dtype=np.float32)
         return self._make_obs(features, reward, terminated, truncated)
+
+    def _set_waiting(self, waiting: NDArray[np.bool_] | None) -> None:
+        self.over = waiting
+        self._is_waiting = np.zeros(self.num_envs, np.bool_) if waiting is None else waiting
 
     def numbers(self, env_id: int) -> Sequence[int]:
         return (int(self._stats.number[env_id]) + bool(self._is_waiting[env_id]),)
@@ -325,8 +330,9 @@ class GymnasiumBatch(ArrayBatch):
         self._require_finite_rewards(reward)
         self._stats.reward += reward
         self._stats.length += ~waited
-        self._stats.begin(waited)
-        self._is_waiting = np.zeros_like(done)
+        if self.over is not None:
+            self._stats.begin(waited)
+        self._set_waiting(None)
         if not done.any():
             self._require_finite("observation", features)
             shown = self._make_obs(features, reward, terminated, truncated)
@@ -387,7 +393,7 @@ class GymnasiumBatch(ArrayBatch):
             return self._final_obs(done, info), features
         last = {name: rows[done] for name, rows in features.items()}
         if self._mode == AutoresetMode.NEXT_STEP or self._is_disabled:
-            self._is_waiting = done
+            self._set_waiting(done)
             return last, features
         return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
 
@@ -432,7 +438,6 @@ class GymnasiumBatch(ArrayBatch):
         truncated: NDArray[np.bool_],
     ) -> VecObs:
         ready = ~self._is_waiting
-        self.over = self._is_waiting if self._is_waiting.any() else None
         masks = self._masks(features, ready, self._allowed.of(ready))
         self._obs = self._batch(features, masks, reward, terminated, truncated, self.env_id)
         return self._obs
