@@ -1,5 +1,6 @@
-"""Environments that keep all copies as arrays: `BatchEnv`, `ResetMask`, `BatchVecEnv`; `BatchSource`
-and `ArrayBatch`, by which others are stepped in a `VecEnv`.
+"""Environments that keep all copies as arrays: `BatchEnv`, `ResetMask`, `BatchVecEnv`.
+
+`BatchSource` and `ArrayBatch` step those of other kinds in a `VecEnv`.
 
 Rules of particular games belong to `games`.
 """
