@@ -1,16 +1,15 @@
-"""VecEnvBase: lifecycle, argument checks and error messages of all vector environments."""
+"""VecEnvBase: rows and lifecycle of a `VecEnv`; checks and messages that others share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from entity_env.core.seeding import EpisodeSeeds, Run
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError, shown
 
@@ -29,7 +28,7 @@ while the others still play."""
 
 
 class VecEnvBase(ABC):
-    """Base class of environments that are stepped as one batch; a `VecEnvironment`.
+    """Rows and lifecycle of a `VecEnv`.
 
     Row `env_id * num_agents + agent_id` of a batch belongs to an agent of an environment.
 
@@ -48,14 +47,6 @@ class VecEnvBase(ABC):
         """Whether `reset_envs` can reset some environments while others play on."""
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), num_agents)
         self._is_closed = False
-
-    @abstractmethod
-    def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
-
-    @abstractmethod
-    def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
 
     @abstractmethod
     def close(self) -> None:
@@ -77,9 +68,6 @@ class VecEnvBase(ABC):
 
     def _raise_not_reset(self) -> NoReturn:
         raise ProtocolError("nothing is being played: call reset first")
-
-    def _name_row(self, row: int) -> str:
-        return row_name(row, self.num_agents)
 
 
 VEC_ENV_MAKERS: Final = (

@@ -143,8 +143,8 @@ class GymnasiumVecEnv(VecEnv):
     `options["reset_mask"]`.
 
     Seeds are Gymnasium's: environment i gets `seed + i`, or in `reset_envs` with `starts`
-    `seed + starts[i]`, if `env` has a generator per environment. Seeds of later episodes are known
-    only to `env`, so `Episode.seed` is that of the first.
+    `seed + starts[i]`; an `env` with one generator for all gets the smallest of these. Seeds of
+    later episodes are known only to `env`, so `Episode.seed` is that of the first.
 
         GymnasiumVecEnv(lambda num: gymnasium.make_vec("CartPole-v1", num), 64, num_workers=2)
 
