@@ -257,8 +257,9 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in new rele
         number = _number(value) if isinstance(value, str) else value
         if not self._setting.allows(number):
             self.fail(f"must be {self._setting.words}, got {shown(value)}", param, ctx)
-        is_real = isinstance(number, int) and int not in self._setting.kinds
-        return float(number) if is_real and isinstance(number, int) else number
+        if isinstance(number, int) and int not in self._setting.kinds:
+            return float(number)
+        return number
 
 
 def _number(text: str) -> int | float | str:
