@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import STATS_LENGTH, STATS_NUMBER, STATS_REWARD
 from entity_env.core.numba_utils import array_of, compiled, loaded, trailing_zeros
-from entity_env.vec.batch_env.statistics import CountStep
 
 _ONE: Final = np.uint64(1)
 
@@ -30,7 +30,7 @@ def count_step(
     last_flags: NDArray[np.bool_],
     last_counts: NDArray[np.float64],
 ) -> None:
-    """See `CountStep`."""
+    """See `CountStep` in statistics.py."""
     total, length, number = counts[STATS_REWARD], counts[STATS_LENGTH], counts[STATS_NUMBER]
     terminated, truncated = flags[0], flags[1]
     for i in range(total.shape[0]):
@@ -55,7 +55,7 @@ def count_step(
             k += 1
 
 
-def load_count_step() -> CountStep:
+def load_count_step() -> Callable[..., None]:
     """`count_step`, compiled or read from the cache."""
     floats, longs, flags = array_of("float32"), array_of("int64"), array_of("uint8")
     bools, doubles = (types.Array(kind, 2, "C") for kind in (types.boolean, types.float64))
