@@ -35,8 +35,9 @@ class BatchSource(ABC):
     def new_runs(
         self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
     ) -> dict[int, Run]:
-        """New runs of environments that are reset; see `sequence_runs`."""
-        return sequence_runs(env_ids, num_envs, seed, starts)
+        """New runs of environments that are reset; see `reset_runs` and `sequence_runs`."""
+        make = reset_runs if self.has_episode_seeds else sequence_runs
+        return make(env_ids, num_envs, seed, starts)
 
 
 _LARGEST_START: Final = 2**62 - 1
