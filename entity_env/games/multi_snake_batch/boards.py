@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from entity_env.authoring.game import Game
 from entity_env.core.episode import Episode, LazyEpisodes
@@ -16,7 +16,7 @@ from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.core.validation import has_numba
-from entity_env.core.vec_env_base import Autoreset, reset_runs
+from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecCategoricalActionMask, VecObs
 from entity_env.errors import MissingExtraError
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
@@ -78,11 +78,6 @@ class MultiSnakeBatch(BatchSource):
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> Boards:
         return Boards(self._game(), envs, autoreset)
 
-    def new_runs(
-        self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
-    ) -> dict[int, Run]:
-        return reset_runs(env_ids, num_envs, seed, starts)
-
     def _game(self) -> Game:
         return multi_snake.with_settings(**asdict(self))
 
@@ -134,8 +129,7 @@ class Boards(ArrayBatch):
         return self._show(np.ascontiguousarray(values[MOVE.name], dtype=np.int64), todo)
 
     def numbers(self, env_id: int) -> Sequence[int]:
-        is_over = self.over is not None and bool(self.over[env_id])
-        return (int(self._boards.seeds[env_id, NEXT]) - (not is_over),)
+        return (int(self._boards.seeds[env_id, NEXT]) - (not self.is_env_over(env_id)),)
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
         return int(self._boards.seeds[env_id, SEED])

@@ -260,8 +260,7 @@ class GymnasiumBatch(ArrayBatch):
         self._allowed = AllowedActions(env.num_envs, actions.num_choices, str(env))
         self._obs: VecObs | None = None
         """The last step; None before the first reset."""
-        self._is_waiting = np.zeros(env.num_envs, dtype=np.bool_)
-        """Environments whose episode has ended and that the source has not reset yet."""
+        self._nobody = np.zeros(env.num_envs, dtype=np.bool_)
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
         before, chosen = self._obs, np.zeros(self.num_envs, dtype=np.bool_)
@@ -282,17 +281,18 @@ class GymnasiumBatch(ArrayBatch):
         for i, (_, number) in runs.items():
             self._stats.seed[i], self._stats.number[i] = seeds[i], number
         waiting = self._is_waiting & ~chosen
-        self._set_waiting(waiting if waiting.any() else None)
+        self.over = waiting if waiting.any() else None
         self._require_finite("observation", features)
         reward = np.zeros(self.num_envs, dtype=np.float32)
         return self._make_obs(features, reward, terminated, truncated)
 
-    def _set_waiting(self, waiting: NDArray[np.bool_] | None) -> None:
-        self.over = waiting
-        self._is_waiting = np.zeros(self.num_envs, np.bool_) if waiting is None else waiting
+    @property
+    def _is_waiting(self) -> NDArray[np.bool_]:
+        """Environments whose episode has ended and that the source has not reset yet: `over`."""
+        return self._nobody if self.over is None else self.over
 
     def numbers(self, env_id: int) -> Sequence[int]:
-        return (int(self._stats.number[env_id]) + bool(self._is_waiting[env_id]),)
+        return (int(self._stats.number[env_id]) + self.is_env_over(env_id),)
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
         return int(self._stats.seed[env_id])
@@ -332,7 +332,7 @@ class GymnasiumBatch(ArrayBatch):
         self._stats.length += ~waited
         if self.over is not None:
             self._stats.begin(waited)
-        self._set_waiting(None)
+        self.over = None
         if not done.any():
             self._require_finite("observation", features)
             shown = self._make_obs(features, reward, terminated, truncated)
@@ -393,7 +393,7 @@ class GymnasiumBatch(ArrayBatch):
             return self._final_obs(done, info), features
         last = {name: rows[done] for name, rows in features.items()}
         if self._mode == AutoresetMode.NEXT_STEP or self._is_disabled:
-            self._set_waiting(done)
+            self.over = done
             return last, features
         return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
 

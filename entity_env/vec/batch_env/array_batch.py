@@ -84,6 +84,10 @@ class ArrayBatch(ProcessBatch):
             collector.add_episode(row, float(obs.reward[row]), episode)
         return collector.finished()
 
+    def is_env_over(self, env_id: int) -> bool:
+        """Whether an environment shows the last observation of an episode."""
+        return self.over is not None and bool(self.over[env_id])
+
     def close(self) -> None:
         """Does nothing: arrays need no end."""
 

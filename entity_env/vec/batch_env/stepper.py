@@ -107,8 +107,7 @@ class BatchEnvStepper(ArrayBatch):
         self._env.close()
 
     def numbers(self, env_id: int) -> Sequence[int]:
-        is_over = self.over is not None and bool(self.over[env_id])
-        return (int(self._stats.number[env_id]) + is_over * self._per_reset,)
+        return (int(self._stats.number[env_id]) + self.is_env_over(env_id) * self._per_reset,)
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
         return int(self._stats.seed[env_id])
