@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -14,14 +14,14 @@ from entity_env.core.validation import checked_count, is_integer
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium.padded import IllegalActions
 from entity_env.interop.gymnasium.room import Room
-from entity_env.interop.gymnasium.vector_env import Uncopyable, gymnasium_seed, require_settings
-from entity_env.interop.pettingzoo.parallel_env import PaddedGame
+from entity_env.interop.gymnasium.vector_env import gymnasium_seed, require_settings
+from entity_env.interop.pettingzoo.parallel_env import PaddedEnv, PaddedGame
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
 RENDER_FPS = 4
 
 
-class GameAECEnv(Uncopyable, AECEnv[str, Observation, "int | None"]):  # type: ignore[misc]  # it has no types
+class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ignore[misc]  # it has no types
     """Wraps a game as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
 
     An observation is the dict described in `entity_env.interop.gymnasium`, flattened by
@@ -73,7 +73,7 @@ class GameAECEnv(Uncopyable, AECEnv[str, Observation, "int | None"]):  # type: i
         self._num_turns = 0
         self._given: dict[int, int] = {}
         """Actions of the agents that are asked at once, until those of all are known."""
-        self._padded = padded = PaddedGame(game.with_settings(**settings), max_entities)
+        padded = PaddedGame(game.with_settings(**settings), max_entities)
         action_space = padded.actions.space()
         if not isinstance(action_space, spaces.Discrete):
             padded.vec.close()
@@ -81,21 +81,7 @@ class GameAECEnv(Uncopyable, AECEnv[str, Observation, "int | None"]):  # type: i
                 f"{game.name}: its actions are a {action_space}: an AEC environment is for one "
                 "choice at a time; take a GameParallelEnv"
             )
-        self.entities: Final = padded.entities.space()
-        self.possible_agents = [f"player_{i}" for i in range(padded.vec.num_agents)]
-        self.agents: list[str] = []
-        self.action_spaces = {agent: padded.actions.space() for agent in self.possible_agents}
-        self.observation_spaces = {
-            agent: padded.masked_space(space) for agent, space in self.action_spaces.items()
-        }
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The observation space of an agent, always the same object."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The action space of an agent, always the same object."""
-        return self.action_spaces[agent]
+        self._add_agents(padded)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begins a new episode.
@@ -171,10 +157,6 @@ class GameAECEnv(Uncopyable, AECEnv[str, Observation, "int | None"]):  # type: i
             return None
         self._require_episode()
         return self._padded.render(self._turn() or 0)
-
-    def close(self) -> None:
-        """Ends the game; may be called twice."""
-        self._padded.vec.close()
 
     def _require_episode(self) -> None:
         if not hasattr(self, "agent_selection"):

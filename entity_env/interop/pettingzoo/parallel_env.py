@@ -121,7 +121,34 @@ class PaddedGame:
         )
 
 
-class GameParallelEnv(Uncopyable, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
+class PaddedEnv(Uncopyable):
+    """Environment of PettingZoo that plays a padded game: its agents, their spaces, its end."""
+
+    def _add_agents(self, padded: PaddedGame) -> None:
+        """Makes agents and spaces for a game, which `close` ends."""
+        self._padded = padded
+        self.entities = padded.entities.space()
+        self.possible_agents = [f"player_{i}" for i in range(padded.vec.num_agents)]
+        self.agents: list[str] = []
+        self.action_spaces = {agent: padded.actions.space() for agent in self.possible_agents}
+        self.observation_spaces = {
+            agent: padded.masked_space(space) for agent, space in self.action_spaces.items()
+        }
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """The observation space of an agent, always the same object."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """The action space of an agent, always the same object."""
+        return self.action_spaces[agent]
+
+    def close(self) -> None:
+        """Ends the game; may be called twice."""
+        self._padded.vec.close()
+
+
+class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
     """Wraps a game as a `pettingzoo.ParallelEnv`; see `entity_env.interop.pettingzoo`.
 
     The game may ask all agents at once, some or one; the actions of agents that it does not ask are
@@ -164,24 +191,10 @@ class GameParallelEnv(Uncopyable, ParallelEnv[str, Any, Any]):  # type: ignore[m
         }
         self.render_mode = render_mode
         self._seed = None if seed is None else gymnasium_seed(seed)
-        self._padded = padded = PaddedGame(
+        padded = PaddedGame(
             game.with_settings(**settings), max_entities, max_actors, illegal_actions
         )
-        self.entities: Final = padded.entities.space()
-        self.possible_agents = [f"player_{i}" for i in range(padded.vec.num_agents)]
-        self.agents: list[str] = []
-        self.action_spaces = {agent: padded.actions.space() for agent in self.possible_agents}
-        self.observation_spaces = {
-            agent: padded.masked_space(space) for agent, space in self.action_spaces.items()
-        }
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The observation space of an agent, always the same object."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The action space of an agent, always the same object."""
-        return self.action_spaces[agent]
+        self._add_agents(padded)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -227,10 +240,6 @@ class GameParallelEnv(Uncopyable, ParallelEnv[str, Any, Any]):  # type: ignore[m
         if self.render_mode is None:
             return None
         return self._padded.render(int(self._padded.obs.is_ready.argmax()))
-
-    def close(self) -> None:
-        """Ends the game; may be called twice."""
-        self._padded.vec.close()
 
     def _observations(self, names: Sequence[str]) -> ByAgent:
         infos = self._infos(names)
