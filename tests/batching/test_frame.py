@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,14 @@ from entity_env import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, LocalMemory, concat_frames
+from entity_env.batching.frame import (
+    ActionSlots,
+    Frame,
+    FrameLayout,
+    LocalMemory,
+    Slot,
+    concat_frames,
+)
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_obs import (
     VecActionMask,
@@ -202,8 +210,42 @@ def test_the_actor_of_a_global_action_follows_the_last_entity() -> None:
 # ---------------------------------------------------------------------------- several frames
 
 
+def part_of(frame: Frame, first: int, last: int) -> Frame:
+    """The rows from one to another as a frame of their own."""
+    lengths, slots = frame.lengths, list(frame.slots)
+
+    def cut(slot: Slot, numbers: NDArray[np.int64]) -> None:
+        array = frame.slots[slot.index]
+        if array is not None:
+            slots[slot.index] = array[numbers[:first].sum() : numbers[:last].sum()]
+
+    for entity in frame.layout.entities.values():
+        cut(entity.values, lengths[entity.row] * entity.values.width)
+        cut(entity.visible, lengths[entity.row])
+    for action in frame.layout.actions.values():
+        counts, widths = lengths[action.row], np.array(action.mask.width)
+        if isinstance(action.space, SelectEntityActionSpace):
+            widths = lengths[action.actee_row]
+            cut(action.actees, widths)
+        cut(action.actors, counts)
+        cut(action.mask, counts * widths)
+    return Frame(frame.layout, lengths[:, first:last], slots)
+
+
 def side_by_side(parts: list[Frame]) -> NDArray[np.int64]:
     return np.concatenate([part.lengths for part in parts], axis=1)
+
+
+@given(frame=(st.just(LAYOUT) | layouts()).flatmap(frames), cuts=st.lists(st.integers(0, 4)))
+def test_a_frame_is_its_parts_side_by_side(frame: Frame, cuts: list[int]) -> None:
+    num_rows = frame.lengths.shape[1]
+    places = [0, *sorted(min(cut, num_rows) for cut in cuts), num_rows]
+    parts = [part_of(frame, *each) for each in pairwise(places)]
+    joined = concat_frames(frame.layout, parts, side_by_side(parts))
+    assert joined.lengths.tolist() == frame.lengths.tolist()
+    for array, whole in zip(joined.slots, frame.slots, strict=True):
+        mine, theirs = ([] if each is None else each.tolist() for each in (array, whole))
+        assert mine == theirs
 
 
 @given(data=st.data())

@@ -217,3 +217,27 @@ def test_every_option_of_every_command_has_a_help() -> None:
                 record = param.get_help_record(context)
                 assert record is not None
                 assert record[1].strip(), f"{name} {param.opts}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_default_that_is_typed_changes_nothing(name: str) -> None:
+    command = command_of(name)
+    needed = [
+        "x" if isinstance(each, click.Argument) else f"{each.opts[0]}=x"
+        for each in command.params
+        if each.required
+    ]
+    drawn = {each.name for each in command.params if callable(each.default)}
+
+    def read(*words: str) -> dict[str, object]:
+        found = command.make_context(name, [*words, *needed]).params
+        return {key: value for key, value in found.items() if key not in drawn}
+
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.name in {*drawn, "help"}:
+            continue
+        if option.is_flag and (option.default or option.secondary_opts):
+            word = option.opts[0] if option.default else option.secondary_opts[0]
+            assert read(word) == read()
+        elif isinstance(option.default, str | int | float | Path) and not option.is_flag:
+            assert read(f"{option.opts[0]}={option.default}") == read()

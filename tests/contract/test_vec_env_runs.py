@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from entity_env import (
+    Episode,
     ProtocolError,
     RaggedArray,
     SchemaError,
@@ -23,7 +26,9 @@ from tests.contract.vec_envs import (
     LENGTH,
     MODES,
     NUM_ENVS,
+    WORKERS,
     Make,
+    by_row,
     each_kind,
     each_mode,
     legal,
@@ -34,6 +39,7 @@ from tests.contract.vec_envs import (
     steps,
 )
 from tests.helpers.strategies import untyped
+from tests.helpers.worker_helpers import pid_of
 
 # The first steps of compiled games compile them, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
@@ -306,3 +312,22 @@ def test_workers_change_nothing(name: str, num_workers: int) -> None:
                     obs = spread.act(legal(spread, obs))
                 with pytest.raises(ProtocolError, match="have ended: call reset_envs"):
                     spread.act(legal(spread, obs))
+
+
+@each_kind({name: kind for name, kind in WORKERS.items() if name != "games-workers"})
+def test_a_killed_worker_of_a_batch_is_replaced(make: Make) -> None:
+    """Its episodes are cut, and the environments of the other worker do not notice."""
+    with make(NUM_ENVS, on_error="restart") as vec, make(NUM_ENVS, num_workers=0) as two:
+        obs, other = vec.reset(5), two.reset(5)
+        lost: list[Episode] = []
+        for step in range(2 * LENGTH):
+            if step == LENGTH - 1:
+                os.kill(pid_of(1), signal.SIGKILL)
+            obs, other = (one.act(by_row(one, x, step)) for one, x in ((vec, obs), (two, other)))
+            lost += [each for each in obs.episodes if each.metrics.get("error") == 1]
+            rows, expected = plain(vec, obs).rows, plain(two, other).rows
+            kept = np.flatnonzero(obs.env_id == 0)
+            assert [rows[i] for i in kept] == [expected[i] for i in kept]
+        assert {episode.env_id for episode in lost} == {1, 2}
+        assert all(episode.truncated for episode in lost)
+        assert vec.statistics().num_restarts == 2

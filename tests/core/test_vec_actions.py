@@ -1,7 +1,6 @@
 """Actions of a batch: all are checked before any is performed, and env and action are named."""
 
 from collections.abc import Iterator, Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env import Game, Obs, RaggedArray, SchemaError, VecObs
+from entity_env import ContinuousActionSpace, Game, Obs, RaggedArray, SchemaError
 from entity_env.agents import Agent
 from entity_env.agents.random import random_actions
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.vec import VecEnv
+from tests.helpers.executors import Row, plain_batch
 from tests.helpers.tiny_games import (
     EACH,
     PICK,
@@ -223,39 +223,36 @@ class TestAccepted:
                 vec.act({"Move": np.zeros(1, int), "Turn": np.zeros(1, int)})
 
 
-def _name(row: int) -> str:
-    return f"row {row}"
-
-
-def changed(
-    actions: dict[str, NDArray[Any]], rng: Random
-) -> tuple[dict[str, NDArray[Any]], str] | None:
-    """One value of some action put out of range, and the name of the action."""
-    names = [name for name, values in actions.items() if len(values)]
-    if not names:
-        return None
-    name = rng.choice(names)
-    values = actions[name].copy()
-    values[rng.randrange(len(values))] += rng.choice([-1000, 1000])
-    return {**actions, name: values}, name
+def illegal(rows: Sequence[Row], name: str, values: NDArray[Any]) -> list[tuple[int, int]]:
+    """Row and choice of the illegal ones, actor by actor, those out of range first."""
+    asked = [(i, may) for i, row in enumerate(rows) for may in row.asked[name].allowed]
+    chosen = [(i, may, int(value)) for (i, may), value in zip(asked, values, strict=True)]
+    beyond = [(i, value) for i, may, value in chosen if not 0 <= value < len(may)]
+    return beyond or [(i, value) for i, may, value in chosen if not may[value]]
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([chaos, together]))
-def test_what_is_legal_passes_and_what_is_not_is_named(
-    seed: int, num_envs: int, game: Game
-) -> None:
-    rng = Random(seed)
+def test_the_first_illegal_choice_is_named(seed: int, num_envs: int, game: Game) -> None:
+    rng, spaces = np.random.default_rng(seed), (game.obs_space(), game.action_space())
     with VecEnv(game, num_envs, seed=seed) as vec:
-        batch: VecObs = vec.reset()
+        obs = vec.reset()
         for _ in range(4):
-            spaces = game.action_space()
-            actions = random_actions(batch, spaces, np.random.default_rng(seed))
-            checked = checked_vec_actions(actions, batch.action_masks, spaces, _name)
-            assert {name: len(values) for name, values in checked.items()} == {
-                name: len(mask.actors.values) for name, mask in batch.action_masks.items()
-            }
-            if (bad := changed(actions, rng)) is not None:
-                with pytest.raises(SchemaError, match=rf"'{bad[1]}'"):
-                    checked_vec_actions(bad[0], batch.action_masks, spaces, _name)
-            batch = vec.act(actions)
+            actions = random_actions(obs, spaces[1], rng)
+            for name, values in actions.items():
+                other = values + rng.integers(-1, 2, values.shape)
+                rows = [row for row in plain_batch(obs, spaces).rows if name in row.asked]
+                where = np.flatnonzero(obs.action_masks[name].actors.lengths)
+                changed = {**actions, name: other}
+                if isinstance(spaces[1][name], ContinuousActionSpace):
+                    continue
+                if wrong := illegal(rows, name, other):
+                    words = f"'{name}': .*row {where[wrong[0][0]]} chose {wrong[0][1]},"
+                    with pytest.raises(SchemaError, match=words):
+                        checked_vec_actions(changed, obs.action_masks, spaces[1], "row {}".format)
+                else:
+                    found = checked_vec_actions(
+                        changed, obs.action_masks, spaces[1], "row {}".format
+                    )
+                    assert found[name].tolist() == other.tolist()
+            obs = vec.act(actions)
