@@ -93,15 +93,15 @@ def test_python_blocks_run(page: Path, empty_folder: Path, monkeypatch: pytest.M
             exec(code, vars(script))  # noqa: S102 - our own
 
 
-GAME_FILES = [
-    pytest.param(page, block.file, id=f"{page.stem}: {block.file}")
+GAME_FILES = {
+    block.text: pytest.param(page, block.file, id=f"{page.stem}: {block.file}")
     for page in PAGES
     for block in blocks(page)
     if block.language == "python" and block.file and "= Game(" in block.text
-]
+}
 
 
-@pytest.mark.parametrize(("page", "file"), GAME_FILES)
+@pytest.mark.parametrize(("page", "file"), GAME_FILES.values())
 def test_games_of_the_pages_have_no_likely_mistake(
     page: Path, file: str, empty_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

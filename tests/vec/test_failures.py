@@ -73,12 +73,19 @@ FAILURES = {
 """By fault, what the error says, and the replay."""
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_agents", [1, 2])
+CASES = [
+    (*where, num_agents, on_error)
+    for where in (*product(("raise", "waits"), (0, 2)), ("killed", 2))
+    for num_agents in (1, 2)
+    for on_error in ("raise", "restart")
+]
+
+
+# Each with one of the modes, in turn.
 @pytest.mark.parametrize(
-    ("fault", "num_workers"), [*product(("raise", "waits"), (0, 2)), ("killed", 2)]
+    ("fault", "num_workers", "num_agents", "on_error", "mode"),
+    [(*case, MODES[i % 3]) for i, case in enumerate(CASES)],
 )
-@pytest.mark.parametrize("on_error", ["raise", "restart"])
 def test_a_failure_leaves_a_replay(
     tmp_path: Path,
     fault: str,

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -231,23 +232,20 @@ class TestInterrupts:
 
     @pytest.mark.parametrize("before", [True, False])
     @pytest.mark.parametrize("call", ["reset", "act"])
-    @pytest.mark.parametrize("moment", MOMENTS)
-    @pytest.mark.parametrize("skip", [0, 1])
-    def test_a_reset_after_one_shows_the_right_things(
-        self, moment: str, call: str, before: bool, skip: int
-    ) -> None:
+    def test_a_reset_after_one_shows_the_right_things(self, call: str, before: bool) -> None:
         with VecEnv(growing, 2, 2, step_timeout_s=30) as vec:
-            if call == "act":
-                vec.reset()
-            with pytest.MonkeyPatch.context() as monkeypatch:
-                interrupt_once(monkeypatch, *MOMENTS[moment], before=before, skip=skip)
-                try:
-                    vec.reset() if call == "reset" else vec.act(stay(2))
-                except KeyboardInterrupt:
-                    with pytest.raises(ProtocolError):
-                        vec.act(stay(2))
             pids = pid_of(0), pid_of(1)
-            assert_plays_right(vec)
+            for moment, skip in product(MOMENTS.values(), (0, 1)):
+                if call == "act":
+                    vec.reset()
+                with pytest.MonkeyPatch.context() as monkeypatch:
+                    interrupt_once(monkeypatch, *moment, before=before, skip=skip)
+                    try:
+                        vec.reset() if call == "reset" else vec.act(stay(2))
+                    except KeyboardInterrupt:
+                        with pytest.raises(ProtocolError):
+                            vec.act(stay(2))
+                assert_plays_right(vec)
             assert (pid_of(0), pid_of(1)) == pids
 
     @pytest.mark.parametrize("before", [True, False])
@@ -289,7 +287,7 @@ class TestInterrupts:
             with pytest.raises(WorkerError, match="ValueError"):
                 vec.act(stay(2))
 
-    @pytest.mark.parametrize("num_workers", [0, 1, 2])
+    @pytest.mark.parametrize("num_workers", [0, 2])
     @pytest.mark.parametrize("moment", ["start_reset", "wait", "collect"])
     def test_the_run_of_an_interrupted_reset_is_begun_once_more(
         self, num_workers: int, moment: str
@@ -335,19 +333,18 @@ def test_a_lost_episode_is_the_one_that_was_shown() -> None:
     assert told == [(0, 3, False), (2, 2, True), (3, 3, False)]
 
 
-FORKS = {
-    "exit": "sys.exit(0)",
-    "exception": "raise ValueError('the child fails')",
-    "collected": "del vec; gc.collect(); os._exit(0)",
-    "closed": "vec.close(); os._exit(0)",
-}
+ENDS = [
+    "sys.exit(0)",
+    "raise ValueError('the child fails')",
+    "del vec; gc.collect(); os._exit(0)",
+    "vec.close(); os._exit(0)",
+]
 
 
 class TestForks:
     """A fork of the parent leaves the parent's workers alone."""
 
-    @pytest.mark.parametrize("end", FORKS)
-    def test_one_that_ends_changes_nothing(self, tmp_path: Path, end: str) -> None:
+    def test_one_that_ends_changes_nothing(self, tmp_path: Path) -> None:
         text = f"""
             import gc, os, sys
             import numpy as np
@@ -356,48 +353,47 @@ class TestForks:
             if __name__ == "__main__":
                 vec = VecEnv(count, 2, 1)
                 vec.reset()
-                pid = os.fork()
-                if pid == 0:
-                    {FORKS[end]}
-                os.waitpid(pid, 0)
-                obs = vec.act({{"Move": np.ones(2, np.int64)}})
-                print("played on", obs.reward.tolist())
+                for end in {ENDS!r}:
+                    pid = os.fork()
+                    if pid == 0:
+                        exec(end)
+                    os.waitpid(pid, 0)
+                    obs = vec.act({{"Move": np.ones(2, np.int64)}})
+                    print("played on", obs.reward.tolist(), flush=True)
                 vec.close()
         """
         with script(tmp_path, text) as process:
             out, error = process.communicate(timeout=50)
-        assert out == "played on [1.0, 1.0]\n", error
-        assert ("the child fails" in error) == (end == "exception")
+        assert out == "played on [1.0, 1.0]\n" * len(ENDS), error
+        assert error.count("the child fails") == 1
         assert "multiprocessing" not in error
 
-    @pytest.mark.parametrize(
-        "call", ["vec.act(stay)", "vec.reset()", "vec.render()", "vec.send(stay)"]
-    )
-    def test_it_may_not_step(self, tmp_path: Path, call: str) -> None:
-        text = f"""
+    def test_it_may_not_step(self, tmp_path: Path) -> None:
+        text = """
             import os
             import numpy as np
             from entity_env import ProtocolError
             from entity_env.vec import VecEnv
             from tests.helpers.worker_games import Lamp
-            stay = {{"Move": np.zeros(2, np.int64)}}
+            stay = {"Move": np.zeros(2, np.int64)}
             if __name__ == "__main__":
                 vec = VecEnv(Lamp, 2, 1)
                 vec.reset()
-                pid = os.fork()
-                if pid == 0:
-                    try:
-                        {call}
-                    except ProtocolError as error:
-                        print(error, flush=True)
-                    os._exit(0)
-                os.waitpid(pid, 0)
+                for call in (lambda: vec.act(stay), vec.reset, vec.render, lambda: vec.send(stay)):
+                    pid = os.fork()
+                    if pid == 0:
+                        try:
+                            call()
+                        except ProtocolError as error:
+                            print(error, flush=True)
+                        os._exit(0)
+                    os.waitpid(pid, 0)
                 vec.reset()
                 vec.close()
         """
         with script(tmp_path, text) as process:
             out, error = process.communicate(timeout=50)
-        assert "was forked from it" in out, error
+        assert out.count("was forked from it") == 4, error
         assert not error
 
     def test_workers_of_a_killed_parent_leave_while_its_fork_lives(self, tmp_path: Path) -> None:

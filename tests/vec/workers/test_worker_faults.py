@@ -577,8 +577,8 @@ class TestStart:
         while (error := self.error_with_files(number)) is not None:
             assert "ulimit -n" in error
             assert num_files() == before
-            number += 3
-        assert 3 <= number < 60
+            number += 4
+        assert 4 <= number < 60
 
     def error_with_files(self, number: int) -> str | None:
         """What a VecEnv says that can open so many files."""
