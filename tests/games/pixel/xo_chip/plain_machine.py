@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -41,104 +41,81 @@ from entity_env.games.pixel.xo_chip.quirks import (
     WIDTH,
     XOCHIP,
     Quirks,
-    double,
     font,
 )
-
-_ROW = (1 << WIDTH) - 1
 
 
 @dataclass
 class PlainScreen:
-    """Two planes of pixels; drawing, clearing and scrolling change the selected ones.
+    """Two planes of pixels, changed one pixel at a time; a pixel of low resolution is 2 x 2.
 
     Attributes:
         wrap: sprites wrap at the edges.
         half_pixels: scrolls in low resolution move by pixels of the high one.
         high: the resolution is 128 x 64 rather than 64 x 32.
         selected: a bit for each selected plane, 0b00 to 0b11.
-        planes: two lists of 64 rows, 128 bits each.
+        lit: (2, 64, 128) bool.
     """
 
     wrap: bool
     half_pixels: bool
     high: bool = False
     selected: int = 0b01
-    planes: list[list[int]] = field(default_factory=lambda: [[0] * HEIGHT, [0] * HEIGHT])
+    lit: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((2, HEIGHT, WIDTH), np.bool_))
 
     def draw(self, x: int, y: int, sprite: bytes, num_bytes: int) -> bool:
-        """Flip a sprite's pixels; whether any that was lit became dark.
+        """Flip a sprite's pixels; whether any that was lit became dark. The corner always wraps.
 
         A pixel of the low resolution counts as lit if any of its four is; they differ only after
-        scrolling by half pixels. The corner always wraps.
+        scrolling by half pixels.
         """
-        left, top = x * self._scale % WIDTH, y * self._scale % HEIGHT
-        lines = [
-            self._line(int.from_bytes(sprite[at : at + num_bytes]), 8 * num_bytes, left)
-            for at in range(0, len(sprite), num_bytes)
-        ]
-        planes = list(self._selected_planes())
-        rows = len(lines) // max(len(planes), 1)
-        collisions = [
-            self._flip(plane, top + self._scale * row, lines[number * rows + row])
-            for number, plane in enumerate(planes)
-            for row in range(rows)
-        ]
-        return any(collisions)
+        width, height = (WIDTH, HEIGHT) if self.high else (WIDTH // 2, HEIGHT // 2)
+        rows = np.unpackbits(np.frombuffer(sprite, np.uint8)).reshape(-1, 8 * num_bytes)
+        planes = self._selected_planes()
+        collided = False
+        for place, plane in enumerate(planes):
+            part = rows[place * len(rows) // len(planes) : (place + 1) * len(rows) // len(planes)]
+            for down, right in np.argwhere(part).tolist():
+                column, row = x % width + right, y % height + down
+                if self.wrap or (column < width and row < height):
+                    collided |= self._flip(plane, column % width, row % height)
+        return collided
 
     def clear(self) -> None:
         """Clear the selected planes."""
         for plane in self._selected_planes():
-            plane[:] = [0] * HEIGHT
+            plane[:] = False
 
     def resize(self, *, high: bool) -> None:
         """Set the resolution, and clear both planes."""
         self.high = high
-        self.planes = [[0] * HEIGHT, [0] * HEIGHT]
+        self.lit[:] = False
 
     def scroll(self, right: int, down: int) -> None:
         """Move the selected planes by pixels, negative left and up; new pixels are dark."""
-        scale = 1 if self.half_pixels else self._scale
-        right, down = right * scale, down * scale
-        dark = [0] * abs(down)
+        scale = 1 if self.high or self.half_pixels else 2
         for plane in self._selected_planes():
-            rows = [line >> right if right >= 0 else line << -right & _ROW for line in plane]
-            plane[:] = (dark + rows)[:HEIGHT] if down >= 0 else (rows + dark)[-HEIGHT:]
+            places = np.argwhere(plane) + np.array([down, right]) * scale
+            plane[:] = False
+            for row, column in places.tolist():
+                if 0 <= row < HEIGHT and 0 <= column < WIDTH:
+                    plane[row, column] = True
 
     def pixels(self) -> NDArray[np.uint8]:
         """The shades, (64, 128) uint8 in 0..3; a new array."""
-        first, second = (_unpack(plane) for plane in self.planes)
-        return first + 2 * second
+        first, second = self.lit.astype(np.uint8)
+        shades: NDArray[np.uint8] = first + 2 * second
+        return shades
 
-    @property
-    def _scale(self) -> int:
-        return 1 if self.high else 2
+    def _selected_planes(self) -> list[NDArray[np.bool_]]:
+        return [plane for number, plane in enumerate(self.lit) if self.selected >> number & 1]
 
-    def _selected_planes(self) -> Iterator[list[int]]:
-        return (plane for number, plane in enumerate(self.planes) if self.selected >> number & 1)
-
-    def _line(self, bits: int, size: int, left: int) -> int:
-        """A whole row with `size` bits of a sprite, doubled in low resolution."""
-        if not self.high:
-            bits, size = double(bits, size), 2 * size
-        line = bits << 2 * WIDTH - size - left
-        beyond = line & _ROW if self.wrap else 0
-        return line >> WIDTH | beyond
-
-    def _flip(self, plane: list[int], row: int, line: int) -> bool:
-        """Flip pixels of a row, or of two in low resolution; whether any was lit."""
-        if row >= HEIGHT and not self.wrap:
-            return False
-        covered = range(row % HEIGHT, row % HEIGHT + self._scale)
-        collided = any(plane[number] & line for number in covered)
-        for number in covered:
-            plane[number] ^= line
-        return collided
-
-
-def _unpack(plane: list[int]) -> NDArray[np.uint8]:
-    packed = b"".join(line.to_bytes(WIDTH // 8) for line in plane)
-    return np.unpackbits(np.frombuffer(packed, np.uint8)).reshape(HEIGHT, WIDTH)
+    def _flip(self, plane: NDArray[np.bool_], x: int, y: int) -> bool:
+        size = 1 if self.high else 2
+        block = plane[y * size : (y + 1) * size, x * size : (x + 1) * size]
+        was_lit = bool(block.any())
+        block[:] = ~block
+        return was_lit
 
 
 class PlainMachine:
@@ -199,8 +176,9 @@ class PlainMachine:
         return deepcopy(self)
 
     def state(self) -> dict[str, object]:
-        """The whole state by name, copied."""
-        return deepcopy({**vars(self), "memory": bytes(self.memory)})
+        """The whole state, for comparisons; a copy."""
+        screen = self.screen.high, self.screen.selected, self.screen.lit.tobytes()
+        return {**deepcopy(vars(self)), "screen": screen}
 
     def _frame(self, keys: int, instructions: int) -> None:
         for _ in range(instructions):
@@ -441,12 +419,9 @@ def machine_row(machine: PlainMachine) -> NDArray[np.int32]:
     registers[PATTERN:AWAITED] = np.frombuffer(machine.pattern, "<u4")
     registers[STACK : STACK + len(machine.stack)] = machine.stack
     registers[SAVED:] = machine.saved
-    planes = b"".join(
-        line.to_bytes(WIDTH // 8) for plane in machine.screen.planes for line in plane
-    )
     words = (
         registers.astype(np.uint32),
-        np.frombuffer(planes, ">u4").astype(np.uint32),
+        np.packbits(machine.screen.lit).view(">u4").astype(np.uint32),
         np.frombuffer(bytes(machine.memory), np.uint32),
     )
     return np.concatenate(words).view(np.int32)

@@ -95,15 +95,8 @@ def scramble(machine: PlainMachine, rng: np.random.Generator) -> None:
     machine.awaited = int(rng.integers(16)) if rng.random() < 0.5 else None
     machine.screen.high = bool(rng.integers(2))
     machine.screen.selected = int(rng.integers(4))
-    machine.screen.planes = [_plane(rng), _plane(rng)]
-
-
-def _plane(rng: np.random.Generator) -> list[int]:
-    """Return picture rows: half of them dark, so that drawing does not always collide."""
-    size = WIDTH // 8
-    pixels, is_lit = rng.bytes(HEIGHT * size), rng.random(HEIGHT) < 0.5
-    lines = [int.from_bytes(pixels[row * size : (row + 1) * size]) for row in range(HEIGHT)]
-    return [line if lit else 0 for line, lit in zip(lines, is_lit, strict=True)]
+    # Half of the rows are dark, so that drawing does not always collide.
+    machine.screen.lit = rng.random((2, HEIGHT, WIDTH)) < rng.choice([0, 0.5], (2, HEIGHT, 1))
 
 
 def random_machines(rng: np.random.Generator, num: int, quirks: Quirks) -> list[PlainMachine]:

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from entity_env.errors import SchemaError
 from entity_env.games.pixel.worlds.world import Button
@@ -17,10 +16,8 @@ from entity_env.games.pixel.xo_chip.quirks import (
     font,
 )
 from tests.games.pixel.xo_chip.plain_machine import PlainMachine
-from tests.games.pixel.xo_chip.reference_machines import DIALECTS, after, programs, quirks
+from tests.games.pixel.xo_chip.reference_machines import after
 from tools.assemble import FORMS
-
-KEY_BITS = st.integers(0, 0xFFFF)
 
 
 def machine_of(code: bytes, quirks: Quirks = XOCHIP) -> PlainMachine:
@@ -120,75 +117,3 @@ def test_the_seventeenth_call_halts() -> None:
 
 
 # ---------------------------------------------------------------------------- any program
-
-
-def in_range(machine: PlainMachine) -> bool:
-    numbers = [*machine.v, *machine.saved, machine.delay, machine.sound, machine.pitch]
-    rows = [row for plane in machine.screen.planes for row in plane]
-    return (
-        all(0 <= number <= 255 for number in numbers)
-        and all(0 <= row < 2**128 for row in rows)
-        and all(len(plane) == 64 for plane in machine.screen.planes)
-        and 0 <= machine.index <= 0xFFFF
-        and 0 <= machine.pc < machine.quirks.memory_size
-        and len(machine.memory) == machine.quirks.memory_size
-        and len(machine.stack) <= 16
-        and 0 <= machine.screen.selected <= 3
-        and 1 <= machine.random < 2**32
-    )
-
-
-@settings(max_examples=60)
-@given(programs(), quirks(), st.lists(KEY_BITS, min_size=1, max_size=4))
-def test_any_program_keeps_everything_in_range(
-    code: bytes, quirks: Quirks, keys: list[int]
-) -> None:
-    machine = machine_of(code, quirks)
-    for held in keys:
-        machine.step(held, frames=3, instructions=11)
-        assert in_range(machine)
-
-
-@settings(max_examples=40)
-@given(programs(), quirks(), KEY_BITS, KEY_BITS)
-def test_copies_share_nothing_and_go_the_same_way(
-    code: bytes, quirks: Quirks, first: int, second: int
-) -> None:
-    machine = machine_of(code, quirks)
-    machine.step(first, frames=2, instructions=11)
-    copy, before = machine.copy(), machine.state()
-    assert copy.state() == before
-    machine.step(second, frames=2, instructions=11)
-    assert copy.state() == before
-    copy.step(second, frames=2, instructions=11)
-    assert copy.state() == machine.state()
-
-
-@settings(max_examples=40)
-@given(programs(), quirks(), KEY_BITS)
-def test_a_halted_machine_never_changes(code: bytes, quirks: Quirks, keys: int) -> None:
-    machine = machine_of(code, quirks)
-    machine.step(keys, frames=4, instructions=30)
-    if machine.halt:
-        before = machine.state()
-        machine.step(keys ^ 0xFFFF, frames=2, instructions=30)
-        assert machine.state() == before
-
-
-@settings(max_examples=40)
-@given(programs(), st.sampled_from(DIALECTS), KEY_BITS)
-def test_frames_may_be_cut_anywhere(code: bytes, quirks: Quirks, keys: int) -> None:
-    whole, cut = machine_of(code, quirks), machine_of(code, quirks)
-    whole.step(keys, frames=5, instructions=7)
-    for frames in (2, 0, 3):
-        cut.step(keys, frames=frames, instructions=7)
-    assert whole.state() == cut.state()
-
-
-def test_the_state_is_a_copy_of_all_attributes() -> None:
-    machine = machine_of(b"\x61\x05")
-    state = machine.state()
-    assert set(state) == set(vars(machine))
-    machine.step(0, frames=1, instructions=1)
-    assert machine.state() != state
-    assert state["v"] == [0] * 16
