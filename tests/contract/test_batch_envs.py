@@ -164,7 +164,9 @@ class TestArguments:
         [space] = env.action_space().values()
         good = actions_of(env, np.random.default_rng(0))
         has_numbers = isinstance(space, ContinuousActionSpace)
-        wrong_values: list[float] = [np.nan, 99] if has_numbers else [-1, len(untyped(space))]
+        wrong_values: list[float] = [np.nan, -np.inf, 99, -99]
+        if not has_numbers:
+            wrong_values = [-1, len(untyped(space)), 2**40, -(2**63)]
         wrong: list[Any] = [good[:2], np.append(good, good[:1]), good.reshape(-1, 1), good[:0]]
         wrong += [good.astype(np.int64 if has_numbers else np.float32), good > 0, ["1"] * 3, None]
         for value in wrong_values:
@@ -228,6 +230,7 @@ class TestArrays:
         rng = np.random.default_rng(0)
         for shown in (env.view(), env.step_no_reset_with_result(actions_of(env, rng))):
             assert shown.observations.shape == (NUM_ENVS, env.obs_size)
+            assert shown.observations.flags.c_contiguous
             assert shown.observations.dtype == shown.rewards.dtype == np.float32
             assert shown.terminals.dtype == shown.truncations.dtype == np.uint8
             for array in (shown.rewards, shown.terminals, shown.truncations):

@@ -69,44 +69,6 @@ def test_no_copies_that_would_share_memory(make: Make) -> None:
 # ------------------------------------------------------------------ bad input
 
 
-def bad_actions(game: Game) -> list[tuple[Any, str]]:
-    if game is Pendulum:
-        good = np.zeros(4, np.float32)
-        values = [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf"), (2.5, "2.5"), (-3, "-3")]
-        dtypes: list[object] = [np.zeros(4, np.int64), np.zeros(4, np.bool_), ["1"] * 4]
-    else:
-        good = np.zeros(4, np.int64)
-        values = [(-1, "-1"), (3, "3"), (2**40, str(2**40)), (-(2**63), str(-(2**63)))]
-        dtypes = [np.zeros(4, np.float32), np.zeros(4, np.bool_), ["1"] * 4]
-    wrong = []
-    for value, shown in values:
-        actions = good.copy()
-        actions[2] = value
-        wrong.append((actions, f"got {shown}.* for environment 2"))
-    shapes = [good[:3], np.concatenate([good, good]), good.reshape(4, 1), good.reshape(2, 2)]
-    shapes += [good[0], good[:0]]
-    return wrong + [
-        (actions, r"must be \(4,\) .* got \(")
-        for actions in [*shapes, *dtypes, None, [[1], [1, 2], 1, 1]]
-    ]
-
-
-def test_bad_actions_change_nothing(game: Game, make: Make) -> None:
-    env, twin = make(4), make(4)
-    good = actions_of(game, 4, 5)
-    for one in (env, twin):
-        one.reset(seed=6)
-    for action in good:
-        for bad, message in bad_actions(game):
-            for step in (env.step, env.step_no_reset, env.step_no_reset_with_result):
-                with pytest.raises(SchemaError, match=message):
-                    step(bad)
-        assert np.array_equal(env.state, twin.state)
-        env.step(action)
-        twin.step(action)
-        assert np.array_equal(env.view().observations, twin.view().observations)
-
-
 def test_the_first_of_several_bad_actions_is_named(make: Make, game: Game) -> None:
     env = make(300)
     env.reset(seed=1)
@@ -139,18 +101,6 @@ def test_every_dtype_and_layout_gives_the_same_bits(game: Game, make: Make) -> N
         histories.append(play(env, [form(action) for action in actions]))
     for history in histories[1:]:
         assert same_bits(histories[0], history)
-
-
-def test_dtypes_may_alternate(game: Game, make: Make) -> None:
-    env, twin = make(5), make(5)
-    env.reset(seed=1)
-    twin.reset(seed=1)
-    kinds = (np.float32, np.float64) if game is Pendulum else (np.uint8, np.int64, np.int32)
-    for k, action in enumerate(actions_of(game, 5, 12)):
-        narrow: Any = action.astype(kinds[k % len(kinds)])
-        env.step(narrow)
-        twin.step(action)
-        assert np.array_equal(env.view().observations, twin.view().observations)
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, None])
