@@ -46,7 +46,6 @@ from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
     POLICIES,
     SEEDS,
-    WHOLE,
     Policy,
     count_tiles,
     interpreted,
@@ -147,29 +146,6 @@ def test_recorded_games_are_replayed_by_the_environment(tag: str) -> None:
     assert total[: game["players"]].tolist() == env.state.scores == game["final"]
     assert env.state.end == game["end"]
     assert winners(env.state) == game["winners"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not WHOLE.exists(), reason="the whole set is not beside the repository")
-def test_the_whole_set_is_replayed_by_the_environment() -> None:
-    """With every mask, and the scores of every round."""
-    for game in recorded_games(WHOLE):
-        num_players = game["players"]
-        config = EnvConfig(num_players, starting_player=game["start"])
-        env = AzulEnv(config)
-        step = env.reset(draw=recorded_draw(game))
-        ends = {end["moves"]: end["scores"] for end in game["rounds"]}
-        total = np.zeros(4)
-        for i, move in enumerate(game["moves"]):
-            ids = np.flatnonzero(step.legal_action_mask).tolist()
-            assert sum(1 << action_id for action_id in ids) == int(game["legal"][i], 16)
-            step = env.step(ActionEncoder.encode(Action(*move)))
-            assert not step.rewards.any() or i + 1 in ends, "scores change when a round ends"
-            total += step.rewards
-            if i + 1 in ends and not step.done:
-                assert total[:num_players].tolist() == ends[i + 1]
-        assert step.terminated
-        assert total[:num_players].tolist() == game["final"]
 
 
 @pytest.mark.parametrize("max_rounds", [1, 2, 3])

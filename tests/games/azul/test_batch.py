@@ -31,7 +31,6 @@ from entity_env.games.azul import (
 from entity_env.games.azul.engine.tile_draws import SplitMix
 from entity_env.games.azul.features import FEATURE_NAMES
 from entity_env.games.azul.kernels.observation import OBS_SIZE
-from entity_env.vec.batch_env.batch_env import ResetMask
 from tests.games.azul.recorded_games import NUM_PLAYERS, SEEDS, interpreted
 
 
@@ -163,37 +162,6 @@ def test_without_numba_it_plays_the_same_with_automatic_resets(
                 azul.step(actions)
             assert everything(both[0]) == everything(both[1])
             assert not both[0].view().terminals.any()
-
-
-def test_environment_i_plays_what_a_batch_of_one_with_its_seed_plays() -> None:
-    many = AzulBatch(3)
-    many.reset(10)
-    for i in range(3):
-        one = AzulBatch(1)
-        one.reset(int(many.env_seeds(10)[i]))
-        np.testing.assert_array_equal(one.view().obs(0), many.view().obs(i))
-    mask = ResetMask(3)
-    mask.set(1)
-    before = many.view().observations.copy()
-    many.reset_envs(mask, seed=20)
-    one.reset(int(many.env_seeds(20)[1]))
-    np.testing.assert_array_equal(many.view().obs(1), one.view().obs(0))
-    np.testing.assert_array_equal(many.view().obs(0), before[0])
-
-
-def test_the_state_of_a_game_goes_on_as_the_game_does() -> None:
-    azul = AzulBatch(2)
-    azul.reset(3)
-    state = azul.state(1)
-    rng = random.Random(3)
-    while not state.is_over:
-        actions = choices(azul, rng)
-        apply_in_place(state, ACTIONS[actions[1]])
-        result = azul.step_no_reset_with_result(actions)
-        assert azul.state(1) == state
-        if result.is_terminal(0) and not state.is_over:
-            azul.reset_envs(result.to_reset_mask())
-    assert result.is_terminal(1)
 
 
 def everything(azul: AzulBatch) -> list[Any]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from entity_env import ProtocolError, SchemaError, UsageError
 from entity_env.games.azul import (
-    ACTIONS,
     Action,
     ActionEncoder,
     AzulEnv,
@@ -37,10 +36,7 @@ from entity_env.games.azul import (
 from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
     SEEDS,
-    interpreted,
 )
-
-SCHEMES = st.sampled_from(list(RewardScheme))
 
 
 def play(env: AzulEnv, seed: int, limit: int = 10_000) -> Iterator[EnvStep]:
@@ -189,25 +185,6 @@ def test_no_id_is_refused_before_anything_else_but_an_end(action_id: int) -> Non
     assert env.state == before
 
 
-@settings(max_examples=40)
-@given(
-    seed=SEEDS,
-    num_moves=st.integers(0, 60),
-    action_id=st.integers(0, 299),
-)
-def test_an_illegal_action_is_refused(seed: int, num_moves: int, action_id: int) -> None:
-    env = AzulEnv(EnvConfig(2 + seed % 3))
-    *_, step = play(env, seed, num_moves)
-    if step.legal_action_mask[action_id] or step.done:
-        return
-    before = env.state
-    with pytest.raises(IllegalAction, match=f"may not take {ACTIONS[action_id]}: "):
-        env.step(action_id)
-    assert env.state == before
-    assert not env.done
-    env.step(np.flatnonzero(step.legal_action_mask)[0])
-
-
 def test_after_the_end_every_step_is_refused() -> None:
     env = AzulEnv(seed=1)
     *_, last = play(env, 1)
@@ -252,16 +229,6 @@ def test_a_refusal_gives_a_reason() -> None:
 
 
 # --------------------------------------------------------------------------- determinism
-
-
-@settings(max_examples=10)
-@given(seed=SEEDS, num_players=NUM_PLAYERS, scheme=SCHEMES)
-def test_the_same_seed_and_actions_give_the_same_steps(
-    seed: int, num_players: int, scheme: RewardScheme
-) -> None:
-    config = EnvConfig(num_players, scheme, True, "random", max_rounds=7)
-    for one, again in zip(play(AzulEnv(config), seed), play(AzulEnv(config), seed), strict=True):
-        check_same(one, again)
 
 
 def test_episodes_follow_from_the_seed_of_the_environment() -> None:
@@ -520,13 +487,6 @@ def test_features_that_become_wrong_change_nothing(draws: bool) -> None:
     assert (env.state, env.done) == (before, False)
     extractor.num_right = 10**9
     check_same(env.reset(), twin.reset())
-
-
-def test_without_numba_it_plays_the_same() -> None:
-    with_numba = list(play(AzulEnv(), 1))
-    with interpreted():
-        for one, other in zip(with_numba, play(AzulEnv(), 1), strict=True):
-            check_same(one, other)
 
 
 @pytest.mark.parametrize("module", [env_module, features, transitions])
