@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 import pytest
 
-from entity_env import ClosedError, GameExit, ProtocolError, UsageError
+from entity_env import ClosedError, GameExit, ProtocolError
 from entity_env.agents.channels.channel import (
     MAX_SWALLOWED_EXITS,
     Channel,
@@ -149,13 +149,6 @@ class TestResume:
         finally:
             gc.enable()
 
-    def test_many_games_in_turn(self, start: Start) -> None:
-        games = [start(play_twice) for _ in range(50)]
-        for _ in range(3):
-            for game in games:
-                game.channel.resume()
-        assert all(game.notes == ["one", "two", "end"] for game in games)
-
 
 class TestThrow:
     def test_unwinds_the_game(self, start: Start) -> None:
@@ -225,13 +218,6 @@ class TestThrow:
 
 
 class TestClose:
-    def test_unwinds_the_game(self, start: Start) -> None:
-        game = start(play_and_clean_up)
-        game.channel.resume()
-        game.channel.close()
-        assert game.notes == ["waiting", "finally"]
-        assert game.channel.is_finished
-
     def test_twice(self, start: Start) -> None:
         game = start(play_and_clean_up)
         game.channel.resume()
@@ -244,11 +230,6 @@ class TestClose:
         game.channel.close()
         assert game.notes == []
         assert game.channel.is_finished
-
-    def test_of_a_finished_game(self, start: Start) -> None:
-        game = start(lambda game: None)
-        game.channel.resume()
-        game.channel.close()
 
     def test_of_a_game_that_leaves_without_a_word(self, start: Start) -> None:
         def play(game: Game) -> None:
@@ -373,17 +354,3 @@ def test_a_game_may_be_driven_by_one_game_after_another(start: Start) -> None:
         assert outer.channel.is_finished
     inner.channel.resume()
     assert inner.notes == ["one", "two", "end"]
-
-
-def test_the_finally_blocks_of_many(start: Start) -> None:
-    games = [start(play_and_clean_up) for _ in range(200)]
-    for game in games:
-        game.channel.resume()
-    for game in games:
-        game.channel.close()
-    assert all(game.notes == ["waiting", "finally"] for game in games)
-
-
-def test_an_unknown_transport() -> None:
-    with pytest.raises(UsageError, match="greenlet, thread, got 'fiber'"):
-        make_channel(cast(Transport, "fiber"), print, "the game")

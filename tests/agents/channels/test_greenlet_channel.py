@@ -61,15 +61,6 @@ def test_only_its_own_thread_drives_a_game(call: str, started: bool) -> None:
     assert game.notes[-1] == "finally in MainThread"
 
 
-def test_only_its_own_thread_closes_a_game() -> None:
-    game = Game()
-    game.channel.resume()
-    assert isinstance(in_thread(game.channel.close), ProtocolError)
-    assert game.notes == ["one"]
-    game.channel.close()
-    assert game.notes == ["one", "finally in MainThread"]
-
-
 def test_any_thread_closes_a_game_that_never_started() -> None:
     game = Game()
     assert in_thread(game.channel.close) is None

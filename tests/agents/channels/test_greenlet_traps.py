@@ -1,10 +1,8 @@
 """The known traps of games that are suspended on a stack of their own, one test each."""
 
 import asyncio
-import contextvars
 import gc
 import threading
-import traceback
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -41,6 +39,14 @@ class Note:
     """Something that a game holds as long as it lives."""
 
 
+class Held(list[weakref.ref[Note]]):
+    """What the games hold."""
+
+
+class Ends(list[str]):
+    """What their `finally` blocks tell."""
+
+
 def play_forever(agent: Agent, *, seed: int) -> None:
     while ask(agent) is not None:
         pass
@@ -48,14 +54,6 @@ def play_forever(agent: Agent, *, seed: int) -> None:
 
 def env_of(play: Play, transport: Transport = "greenlet") -> TrainAgentEnv:
     return TrainAgentEnv(dots_game(play), transport=transport)
-
-
-class Held(list[weakref.ref[Note]]):
-    """What the games hold."""
-
-
-class Ends(list[str]):
-    """What their `finally` blocks tell."""
 
 
 def play_holding(held: Held, ends: Ends) -> Play:
@@ -214,17 +212,6 @@ class TestCycle:
     """On CPython 3.11 a suspended game is never collected: its owner must throw it out."""
 
     @each_transport
-    def test_close_throws_the_game_out(self, transport: Transport) -> None:
-        held, ends = Held(), Ends()
-        env = env_of(play_holding(held, ends), transport)
-        env.reset()
-        assert held[0]() is not None
-        env.close()
-        assert ends == ["finally"]
-        gc.collect()
-        assert held[0]() is None
-
-    @each_transport
     def test_dropping_the_environment_throws_the_game_out(self, transport: Transport) -> None:
         held, ends = Held(), Ends()
         env = env_of(play_holding(held, ends), transport)
@@ -258,23 +245,6 @@ class TestCycle:
 
 class TestOtherThread:
     """A greenlet can only be switched to in its own thread."""
-
-    @pytest.mark.parametrize("call", ["act", "reset", "close"])
-    def test_is_refused_with_the_remedy(self, call: str) -> None:
-        calls: dict[str, Callable[[TrainAgentEnv], object]] = {
-            "act": lambda env: env.act(STAY),
-            "reset": TrainAgentEnv.reset,
-            "close": TrainAgentEnv.close,
-        }
-        env = env_of(play_forever)
-        env.reset()
-        error = in_thread(lambda: calls[call](env))
-        assert isinstance(error, ProtocolError)
-        assert 'transport="thread"' in str(error)
-        if call != "close":
-            env.reset()
-            env.act(STAY)
-        env.close()
 
     @pytest.mark.parametrize("call", ["act", "reset", "close"])
     def test_of_a_vec_env_is_refused_with_the_remedy(self, call: str) -> None:
@@ -338,13 +308,6 @@ class TestOtherThread:
         vec.reset()
         vec.close()
 
-    def test_close_when_the_thread_that_played_has_ended(self) -> None:
-        env = env_of(play_forever)
-        assert in_thread(env.reset, "trainer") is None
-        with pytest.raises(ProtocolError, match=r"\(trainer\) has ended"):
-            env.close()
-        env.close()
-
     @each_transport
     def test_a_game_that_asks_from_a_thread_of_its_own(self, transport: Transport) -> None:
         errors = []
@@ -361,33 +324,6 @@ class TestOtherThread:
         assert "call act and game_over in the thread that runs play" in message
         assert "transport" not in message  # none of them allows it
         env.close()
-
-
-VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="default")
-
-
-@each_transport
-def test_context_variables_are_copied_in(transport: Transport) -> None:
-    seen = []
-
-    def play(agent: Agent, *, seed: int) -> None:
-        seen.append(VARIABLE.get())
-        VARIABLE.set("the game's")
-        ask(agent)
-        seen.append(VARIABLE.get())
-        ask(agent)
-
-    token = VARIABLE.set("the driver's")
-    try:
-        env = env_of(play, transport)
-        env.reset()
-        assert VARIABLE.get() == "the driver's"
-        env.act(STAY)
-        assert VARIABLE.get() == "the driver's"
-        env.close()
-    finally:
-        VARIABLE.reset(token)
-    assert seen == ["the driver's", "the game's"]
 
 
 def test_numpy_error_state_of_a_suspended_game_does_not_leak() -> None:
@@ -437,28 +373,6 @@ class TestSwallowedExit:
         let_go(channel)
 
     @each_transport
-    def test_by_several_agents(self, transport: Transport) -> None:
-        stop = threading.Event()
-
-        def play(agents: list[Agent], *, seed: int) -> None:
-            while not stop.is_set():
-                try:
-                    obs = [Obs().entities([Dot(0)]) for _ in agents]
-                    pending = [a.act_async(o, Move) for a, o in zip(agents, obs, strict=True)]
-                    for answer in pending:
-                        answer.get()
-                except BaseException:
-                    continue
-
-        env = TrainAgentEnv(dots_game(play, num_agents=2), transport=transport)
-        env.reset_all()
-        channel = channel_of(env._host.agents[0])
-        with pytest.raises(ProtocolError, match="swallows GameExit"):
-            env.close()
-        stop.set()
-        let_go(channel)
-
-    @each_transport
     def test_by_a_game_that_only_ends(self, transport: Transport) -> None:
         stop = threading.Event()
 
@@ -504,20 +418,6 @@ class TestSwallowedExit:
         stop.set()
         let_go(channels[1])
 
-    @each_transport
-    def test_but_leaving_is_fine(self, transport: Transport) -> None:
-        def play(agent: Agent, *, seed: int) -> None:
-            try:
-                play_forever(agent, seed=seed)
-            except BaseException:
-                return
-
-        env = env_of(play, transport)
-        env.reset()
-        env.reset()
-        env.act(STAY)
-        env.close()
-
 
 def channel_of(agent: Agent) -> object:
     """What an agent waits by."""
@@ -537,21 +437,6 @@ def let_go(channel: object) -> None:
 
 
 class TestErrors:
-    @each_transport
-    def test_surface_with_the_frames_of_the_game(self, transport: Transport) -> None:
-        def play(agent: Agent, *, seed: int) -> None:
-            ask(agent)
-            deep_in_the_game()
-
-        env = env_of(play, transport)
-        env.reset()
-        with pytest.raises(ZeroDivisionError) as caught:
-            env.act(STAY)
-        frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-        assert frames[-2:] == ["play", "deep_in_the_game"]
-        assert frames[0] == "test_surface_with_the_frames_of_the_game"
-        env.close()
-
     @each_transport
     def test_of_a_vec_env_carry_the_traceback_of_the_game(self, transport: Transport) -> None:
         def play(agent: Agent, *, seed: int) -> None:
@@ -742,22 +627,6 @@ def test_a_thousand_games_open_and_close_without_a_leak(transport: Transport) ->
     assert len(ends) == num_games
     gc.collect()
     assert not any(ref() is not None for ref in held)
-
-
-def test_a_game_within_a_game() -> None:
-    """A driver may itself be a game: control returns to the caller of `resume`."""
-
-    def play(agent: Agent, *, seed: int) -> None:
-        inner = env_of(play_forever)
-        inner.reset()
-        while ask(agent, score=inner.act(STAY).reward) is not None:
-            pass
-
-    env = env_of(play)
-    env.reset()
-    env.act(STAY)
-    env.reset()
-    env.close()
 
 
 def test_an_unknown_transport_is_refused_at_once() -> None:
