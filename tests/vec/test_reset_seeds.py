@@ -30,36 +30,6 @@ def resets(draw: st.DrawFn) -> tuple[list[int], int, list[int]]:
     return [i for i in range(num_envs) if chosen[i]], num_envs, starts
 
 
-class TestCheckedResetMask:
-    @FEW
-    @given(st.lists(st.booleans(), min_size=1, max_size=9))
-    def test_are_those_that_are_true(self, mask: list[bool]) -> None:
-        wanted = [i for i, is_chosen in enumerate(mask) if is_chosen]
-        for form in (mask, tuple(mask), np.array(mask), np.repeat(mask, 2)[::2]):
-            got = checked_mask(form, len(mask))
-            assert got.dtype == np.bool_
-            assert np.flatnonzero(got).tolist() == wanted
-
-    @pytest.mark.parametrize(
-        ("mask", "told"),
-        [
-            ([True, False], r"\(2,\) bool"),
-            ([True] * 4, r"\(4,\) bool"),
-            ([[True, False, True]], r"\(1, 3\) bool"),
-            (True, r"\(\) bool"),
-            ([1, 0, 1], r"\(3,\) int64"),
-            (np.ones(3, np.uint8), r"\(3,\) uint8"),
-            ([True, None, False], r"\(3,\) object"),
-            (["True", "", ""], r"\(3,\) <U4"),
-            ([], r"\(0,\) float64"),
-            (None, r"\(\) object"),
-        ],
-    )
-    def test_another_shape_or_type(self, mask: Any, told: str) -> None:  # noqa: ANN401
-        with pytest.raises(SchemaError, match=rf"needs the shape \(3,\) and bools: got {told}$"):
-            checked_mask(mask, NUM_ENVS)
-
-
 class TestNewRuns:
     @FEW
     @given(resets(), SEEDS)

@@ -20,7 +20,6 @@ from entity_env import (
     ActionName,
     ActionSpace,
     Categorical,
-    ClosedError,
     Environment,
     Game,
     GlobalCategoricalActionMask,
@@ -42,11 +41,8 @@ from tests.helpers.executors import SteppedGame
 from tests.helpers.strategies import untyped
 from tests.helpers.tiny_games import (
     Dot,
-    Ghost,
     Move,
     Play,
-    Turn,
-    Weather,
     ask,
     chaos,
     count,
@@ -192,12 +188,6 @@ class TestSource:
         vec.close()
 
 
-def test_an_unknown_transport() -> None:
-    unknown: Any = "fiber"
-    with pytest.raises(UsageError, match="transport must be one of greenlet, thread"):
-        VecEnv(count, 1, transport=unknown)
-
-
 class TestErrorsOfTheGame:
     """Named with environment, seed, episode and step; and `reset` works again."""
 
@@ -245,18 +235,6 @@ class TestErrorsOfTheGame:
             vec.reset()  # goes on to the next episodes
             vec.act(stay(2))
 
-    def test_of_an_environment(self) -> None:
-        class Broken(Counter):
-            def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-                raise OSError("broken")
-
-        with VecEnv(Broken, 2) as vec:
-            vec.reset()
-            with pytest.raises(WorkerError, match="the game raised OSError: broken") as caught:
-                vec.act(stay(2))
-            assert (caught.value.env_id, caught.value.episode, caught.value.step) == (0, 0, 0)
-            vec.reset()
-
     def test_of_one_agent_among_several(self) -> None:
         """The episode is the one that is being played, though another agent's is over."""
 
@@ -289,39 +267,17 @@ class TestErrorsOfTheGame:
                 step(vec)
             assert "(env 0, seed " in str(caught.value)
 
-    def test_play_that_never_asks(self) -> None:
-        with (
-            VecEnv(dots_game(lambda agent, *, seed: agent.game_over()), 1) as vec,
-            pytest.raises(ProtocolError, match="without asking any agent"),
-        ):
-            vec.reset()
-
-    def test_questions_asked_twice(self) -> None:
-        def play(agent: Agent, *, seed: int) -> None:
-            _ = agent.act_async(Obs(), Move)
-            _ = agent.act_async(Obs(), Move)
-
-        with VecEnv(dots_game(play), 2) as vec:
-            with pytest.raises(ProtocolError, match="agent 0 was asked before") as caught:
-                vec.reset()
-            assert "(env 0, seed " in str(caught.value)
-
 
 BAD_OBSERVATIONS: dict[str, tuple[Callable[[], Obs], str]] = {
     "not a number": (
         lambda: Obs().entities([Dot(1), Dot(float("nan"))]),
         "env 2: entity Dot: feature 'x' of row 1 must be finite, got nan",
     ),
-    "infinite": (lambda: Obs().entities([Dot(1e300)]), "env 2: entity Dot: feature 'x' of row 0"),
     "none": (
         lambda: Obs().entities([Dot(None)]),  # type: ignore[arg-type]
         "env 2: entity Dot: feature 'x' of row 0 must be a number",
     ),
-    "undeclared": (lambda: Obs().entities([Ghost()]), "a Ghost, which was not declared"),
-    "globals": (lambda: Obs().globals(Weather(0)), "global features Weather"),
-    "mask": (lambda: Obs().entities([Dot(0)]).mask(Move, [True]), "mask of action 'Move'"),
     "no choice": (lambda: Obs().mask(Move, [False] * 3), "no legal choice"),
-    "mask of another": (lambda: Obs().mask(Turn, [True, False]), "Turn.* not declared"),
     "visible": (lambda: Obs().entities([Dot(0)]).visible(Dot, []), "env 2.* visible of Dot needs"),
     "score": (lambda: Obs(float("nan")), "env 2: the score, or reward, must be finite: got nan"),
 }
@@ -361,17 +317,6 @@ def test_a_bad_observation_is_named(show: Callable[[], Obs], message: str, when:
             assert re.search(rf"{Path(__file__).name}:\d+ in play\)", str(caught.value))
         vec.reset()
         vec.act(stay(4))
-
-
-@pytest.mark.parametrize("action", [Turn, Categorical(Move), [Move]])
-def test_an_undeclared_action_is_named(action: Any) -> None:  # noqa: ANN401 - also wrong ones
-    def play(agent: Agent, *, seed: int) -> None:
-        agent.act(Obs().entities([Dot(0)]), action)
-
-    with VecEnv(dots_game(play), 2) as vec:
-        with pytest.raises(SchemaError, match=r"not declared; declared are Move") as caught:
-            vec.reset()
-        assert re.search(rf"\(env 0, seed .*{Path(__file__).name}:\d+ in play\)", str(caught.value))
 
 
 def test_actors_that_are_missing_are_named() -> None:
@@ -436,29 +381,8 @@ class TestViews:
                 batch.final.features["Dot"].values, batch.features["Dot"].values
             )
 
-    def test_batches_that_grow(self) -> None:
-        def play(agent: Agent, *, seed: int) -> None:
-            count = 1
-            while True:
-                agent.act(Obs().entities([Dot(i) for i in range(count)]), Move)
-                count *= 4
-
-        with VecEnv(dots_game(play), 3) as vec:
-            vec.reset()
-            for power in range(1, 6):
-                features = vec.act(stay(3)).features["Dot"]
-                assert features.lengths.tolist() == [4**power] * 3
-                assert features[2].ravel().tolist() == list(range(4**power))
-
 
 class TestClose:
-    def test_at_the_end_of_a_block(self) -> None:
-        with VecEnv(Counter, 3) as vec:
-            vec.reset()
-        assert Counter.closed == 3
-        with pytest.raises(ClosedError):
-            vec.reset()
-
     @each_transport
     def test_after_an_error_of_a_game(self, transport: Transport) -> None:
         ends = []
@@ -687,40 +611,6 @@ def test_any_real_number_is_a_score(score: Any) -> None:  # noqa: ANN401
     with VecEnv(dots_game(partial(play_score, score=score, when=1)), 1) as vec:
         vec.reset(ODD_SEED)
         assert vec.act(stay(1)).reward.tolist() == [np.float32(float(score))]
-
-
-def test_metrics_of_games_and_of_last_observations() -> None:
-    def play(agent: Agent, *, seed: int) -> None:
-        agent.act(Obs().entities([Dot(0)]).metric("asked", 2), Move)
-        agent.game_over(Obs().metric("asked", 5).metric("over", 1))
-
-    with VecEnv(dots_game(play), 3) as vec:
-        first = vec.reset().metrics["asked"]
-        assert (first.count, first.sum, first.mean) == (3, 6, 2)
-        batch = vec.act(stay(3))
-        asked, over = batch.metrics["asked"], batch.metrics["over"]
-        assert (asked.count, asked.sum, asked.min, asked.max) == (6, 21, 2, 5)
-        assert (over.count, over.mean) == (3, 1)
-        assert [episode.metrics for episode in batch.episodes] == [{"asked": 5, "over": 1}] * 3
-
-
-def test_rows_of_agents() -> None:
-    def play(agents: Sequence[Agent], *, seed: int) -> None:
-        turn = 0
-        while True:
-            agents[turn % 3].act(Obs(turn).entities([Dot(turn)]), Move)
-            turn += 1
-
-    with VecEnv(dots_game(play, num_agents=3), 2) as vec:
-        assert (vec.num_envs, vec.num_agents, vec.num_rows) == (2, 3, 6)
-        batch = vec.reset()
-        assert batch.env_id.tolist() == [0, 0, 0, 1, 1, 1]
-        assert batch.agent_id.tolist() == [0, 1, 2, 0, 1, 2]
-        assert batch.is_ready.tolist() == [True, False, False] * 2
-        assert vec.act(stay(2)).is_ready.tolist() == [False, True, False] * 2
-        for _ in range(2):
-            batch = vec.act(stay(2))
-        assert batch.reward.tolist() == [3, 0, 0] * 2
 
 
 def test_an_agent_may_begin_its_next_episode_before_the_others_end_theirs() -> None:

@@ -109,27 +109,6 @@ def test_never_cut_without_a_number_of_steps() -> None:
     assert not env.view().is_done(0)
 
 
-def test_step_resets_at_once_with_the_next_draws() -> None:
-    env, twin = Walk(2, max_episode_steps=1), Walk(2, max_episode_steps=1)
-    env.reset(4)
-    twin.reset(4)
-    for _ in range(3):
-        env.step(np.array([1, 2]))
-        twin.reset_envs(twin.step_no_reset_with_result(np.array([1, 2])).to_reset_mask())
-        np.testing.assert_array_equal(env.view().observations, twin.view().observations)
-        assert not env.view().terminals.any()
-        assert not env.view().truncations.any()
-
-
-def test_chosen_environments_begin_new_sequences() -> None:
-    env, other = Walk(3), Walk(3)
-    env.reset(1)
-    other.reset(9)
-    env.reset_envs(ResetMask.from_bool(np.array([False, True, False])), seed=9)
-    assert env.draw(np.array([1]), 2**32) == other.draw(np.array([1]), 2**32)
-    assert env.draw(np.array([2]), 2**32) != other.draw(np.array([2]), 2**32)
-
-
 def test_real_numbers_are_actions_too() -> None:
     env = Driven(2)
     env.reset(1)

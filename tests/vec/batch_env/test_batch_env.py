@@ -84,12 +84,6 @@ def test_a_result_refuses_an_index_out_of_range(method: str, env_id: int) -> Non
         getattr(result_of([0, 0], [0, 0]), method)(env_id)
 
 
-@pytest.mark.parametrize("num_envs", [0, -3, 2.0, True, "4", None])
-def test_a_number_of_envs_that_makes_no_sense(num_envs: int) -> None:
-    with pytest.raises(UsageError, match="num_envs must be an integer, 1 or more: got"):
-        Counters(num_envs)
-
-
 def test_the_defaults_of_both_steps() -> None:
     env, other = Counters(3), Counters(3)
     for _ in range(3):
@@ -100,23 +94,6 @@ def test_the_defaults_of_both_steps() -> None:
     assert env.view().rewards.tolist() == [1, 0, 1]
     assert other.view().observations[:, 0].tolist() == [3, 0, 3]
     assert other.view().terminals.tolist() == [1, 0, 1]
-
-
-def test_writes_copy_what_is_shown() -> None:
-    env = Counters(3)
-    env.reset()
-    env.step(np.array([1, 0, 1]))
-    observations, rewards = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
-    flags = np.ones((2, 3), np.uint8)
-    env.write_observations(observations)
-    env.write_rewards(rewards)
-    env.write_terminals(flags[0])
-    env.write_truncations(flags[1])
-    assert observations.tolist() == [[1, 0], [0, 0], [1, 0]]
-    assert rewards.tolist() == [1, 0, 1]
-    assert not flags.any()
-    env.step(np.array([1, 1, 1]))
-    assert observations[:, 0].tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(

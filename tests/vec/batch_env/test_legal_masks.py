@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,18 +13,14 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from entity_env import SchemaError, VecObs
-from entity_env.agents import random_actions
 from entity_env.core.vec_obs import VecCategoricalActionMask
 from entity_env.games.azul import ACTION_SPACE_SIZE, AzulBatch
 from entity_env.games.classic import CartPole, MountainCar
 from entity_env.interop.gymnasium import AutoresetMode, BatchVectorEnv
-from entity_env.vec import Autoreset
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
-from tests.vec.batch_env.corridor import Corridor, Walled
+from tests.vec.batch_env.corridor import Corridor
 
-MODES: tuple[Autoreset, ...] = get_args(Autoreset)
-each_mode = pytest.mark.parametrize("autoreset", MODES)
 SHORT = partial(AzulBatch, max_rounds=1)
 
 
@@ -65,38 +61,6 @@ def test_the_masks_are_those_of_the_environments_without_a_copy() -> None:
             obs = vec.act({"Move": mask.values.argmax(axis=1)})
 
 
-@each_mode
-@pytest.mark.parametrize("num_players", [2, 3, 4])
-def test_random_agents_make_legal_moves_only(autoreset: Autoreset, num_players: int) -> None:
-    num_ended = 0
-    with BatchVecEnv(partial(SHORT, num_players=num_players), 6, autoreset=autoreset) as vec:
-        rng = np.random.default_rng(num_players)
-        obs = vec.reset(1)
-        for _ in range(120):
-            if autoreset == "disabled" and obs.done.any():
-                obs = vec.reset_envs(obs.done)
-            obs = vec.act(random_actions(obs, vec.action_space(), rng))
-            num_ended += len(obs.episodes)
-            mask = masks_of(obs).mask
-            assert mask is not None
-            asked = np.ones(6, np.bool_) if autoreset == "same_step" else ~obs.done
-            assert mask.lengths.tolist() == asked.tolist()
-            assert len(mask.values) == asked.sum()
-            assert mask.values.any(axis=1).all(), "whoever is asked has a choice"
-    assert num_ended >= 12
-
-
-def test_last_observations_show_what_is_legal_where_the_episode_was_truncated() -> None:
-    with BatchVecEnv(SHORT, 4) as vec:
-        rng = np.random.default_rng(0)
-        obs = vec.reset(1)
-        while obs.final is None:
-            obs = vec.act(random_actions(obs, vec.action_space(), rng))
-        is_truncated = obs.final.truncated & ~obs.final.terminated
-        assert masks_of(obs.final).actors.lengths.tolist() == is_truncated.astype(int).tolist()
-        assert obs.final.is_ready.tolist() == is_truncated.tolist()
-
-
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), way=st.sampled_from(["act", "send"]), data=st.data())
 def test_what_is_not_allowed_is_refused_and_nothing_has_happened(
@@ -117,24 +81,6 @@ def test_what_is_not_allowed_is_refused_and_nothing_has_happened(
         np.testing.assert_array_equal(mask.values, before[0])
         np.testing.assert_array_equal(obs.features["Azul"].values, before[1])
         vec.act({"Move": actions})
-
-
-@pytest.mark.parametrize("num_workers", [1, 3])
-@each_mode
-def test_workers_show_the_same_masks(autoreset: Autoreset, num_workers: int) -> None:
-    def played(num_workers: int) -> list[list[Any]]:
-        with BatchVecEnv(Walled, 5, num_workers, autoreset=autoreset, seed=2) as vec:
-            rng, obs, shown = np.random.default_rng(1), vec.reset(), []
-            for _ in range(25):
-                if autoreset == "disabled" and obs.done.any():
-                    obs = vec.reset_envs(obs.done)
-                mask = masks_of(obs, "Walk").mask
-                assert mask is not None
-                shown.append([mask.values.tolist(), mask.lengths.tolist(), obs.reward.tolist()])
-                obs = vec.act(random_actions(obs, vec.action_space(), rng))
-            return shown
-
-    assert played(num_workers) == played(0)
 
 
 @pytest.mark.parametrize(
@@ -158,22 +104,6 @@ def test_numbers_have_no_masks() -> None:
     env.told = np.ones((2, 1), np.bool_)
     with BatchVecEnv(env) as vec, pytest.raises(SchemaError, match="None for an action of numbers"):
         vec.reset()
-
-
-def test_a_trainer_learns_from_them() -> None:
-    ppo = pytest.importorskip("entity_env.agents.ppo")
-    config = ppo.PPOConfig(
-        total_steps=256, num_steps=16, minibatch_size=64, net=_small(), seed=1, update_epochs=1
-    )
-    with BatchVecEnv(AzulBatch(8)) as vec:
-        result = ppo.train(vec, config)
-    assert result.progress.step >= 256
-
-
-def _small() -> Any:  # noqa: ANN401 - torch is not there for every check of types
-    from entity_env.agents.rogue_net import RogueNetConfig
-
-    return RogueNetConfig(d_model=16, n_layer=1, n_head=1)
 
 
 # --------------------------------------------------------------------------- Gymnasium

@@ -31,7 +31,7 @@ from entity_env.core.spaces import ActionName, ActionSpace
 from entity_env.games.azul import AzulBatch
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.vec import Autoreset
-from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
+from entity_env.vec.batch_env.batch_env import BatchEnv, StepResult
 from entity_env.vec.batch_env.stepper import BatchEnvStepper
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import (
@@ -330,31 +330,6 @@ def test_what_episodes_report_repeats_them(autoreset: Autoreset) -> None:
 
 class TestSeeds:
     @each_way_of_seeds
-    def test_reset_without_a_seed_goes_on(self, way: Way) -> None:
-        run = executor(Corridor, 3, 1, "same_step", way)
-        by_hand = ByHand(Corridor, 3, 1, "same_step")
-        try:
-            for _ in range(3):
-                assert run.reset() == by_hand.reset()
-            spaces = spaces_of(Corridor)
-            assert played(run, spaces, "same_step") == played(by_hand, spaces, "same_step")
-        finally:
-            run.close()
-
-    @each_way_of_seeds
-    def test_reset_envs_with_a_seed(self, way: Way) -> None:
-        run = executor(Corridor, 3, 1, "disabled", way)
-        by_hand = ByHand(Corridor, 3, 1, "disabled")
-        try:
-            for each in (run, by_hand):
-                each.reset()
-            mask = [True, False, True]
-            assert run.reset_envs(mask, seed=50) == by_hand.reset_envs(mask, seed=50)
-            assert run.reset_envs([False, True, True]) == by_hand.reset_envs([False, True, True])
-        finally:
-            run.close()
-
-    @each_way_of_seeds
     def test_equal_starts_are_equal_episodes(self, way: Way) -> None:
         num_workers = 2 if way == "workers" else 0
         with BatchVecEnv(CartPole, 4, num_workers, autoreset="disabled") as vec:
@@ -375,14 +350,6 @@ class TestSeeds:
                 3: seeds_of(3, 2)[1],
             }.items()
 
-    def test_a_run_is_that_of_the_batch_environment(self) -> None:
-        env = CartPole(5)
-        env.reset(seed=12)
-        with BatchVecEnv(CartPole, 5, 2) as vec:
-            np.testing.assert_array_equal(
-                vec.reset(12).features["CartPole"].values, env.view().observations
-            )
-
     @pytest.mark.parametrize("seed", [2**63, 2**64 - 1])
     def test_that_are_too_large(self, seed: int) -> None:
         with pytest.raises(UsageError, match="seed must be"):
@@ -401,15 +368,6 @@ class TestSeeds:
             while not any(e.env_id == 0 for e in obs.episodes):
                 obs = vec.act({"Push": np.zeros(3, np.int64)})
             assert max(e.seed for e in obs.episodes) == 2**63 - 1
-
-    @pytest.mark.parametrize("starts", [[0, 1], [0, -1, 2], [0.5, 1, 2], [[0, 1, 2]]])
-    def test_starts_that_make_no_sense(self, starts: Any) -> None:  # noqa: ANN401
-        with BatchVecEnv(Corridor(3)) as vec:
-            with pytest.raises(SchemaError, match="starts needs the shape"):
-                vec.reset(1, starts=starts)
-            vec.reset()
-            with pytest.raises(UsageError, match="starts are those of a seed"):
-                vec.reset(starts=[0, 1, 2])
 
 
 def shown(obs: VecObs) -> list[list[float]]:
@@ -567,12 +525,6 @@ class TestSources:
         with pytest.raises(SchemaError, match="needs a BatchEnv, or a function"):
             BatchVecEnv(source, 2)
 
-    def test_attributes(self) -> None:
-        with BatchVecEnv(Corridor(3)) as vec:
-            assert (vec.num_envs, vec.num_agents, vec.num_rows, len(vec)) == (3, 1, 3, 3)
-            assert vec.obs_space() == Corridor(1).obs_space()
-            assert vec.action_space() == Corridor(1).action_space()
-
 
 def test_renders_what_has_a_place() -> None:
     class Square(Corridor):
@@ -621,17 +573,6 @@ def state_of(steps: BatchEnvStepper) -> object:
         steps.truncated.tolist(),
         steps.reward.tolist(),
     )
-
-
-def test_a_mask_of_everything_and_nothing() -> None:
-    with BatchVecEnv(Corridor(2), autoreset="disabled") as vec:
-        vec.reset()
-        before = shown(vec.act({"Walk": np.ones(2, np.int64)}))
-        obs = vec.reset_envs([False, False])
-        assert shown(obs) == before
-        assert obs.reward.tolist() == [0, 0]
-        everything = ResetMask.from_bool(np.ones(2, np.bool_)).to_bool()
-        assert vec.reset_envs(everything).features["Walker"].values[:, 1].tolist() == [0, 0]
 
 
 def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:

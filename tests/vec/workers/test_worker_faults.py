@@ -196,16 +196,6 @@ class TestAGameThatRaises:
             assert batch.final is not None
             assert batch.final.features["Dot"].values.tolist() == [[2]] * 3
 
-    def test_that_leaves(self) -> None:
-        with VecEnv(faulty.with_settings(**VICTIM, fault="sys.exit"), 4, 2) as vec:
-            vec.reset()
-            steps(vec, STEPS_BEFORE)
-            with pytest.raises(WorkerError, match="SystemExit: 4") as caught:
-                vec.act(stay(4))
-            error = caught.value
-            assert (error.env_id, error.worker, error.seed, error.step) == (3, 1, SEED, 2)
-            assert "play_faulty" in error.game_traceback
-
 
 @pytest.mark.parametrize(
     ("fault", "message"),
