@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import VectorizeMode
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import ClipAction, RecordEpisodeStatistics
+from gymnasium.wrappers.vector import ClipAction
 
 from entity_env import (
     ActionName,
@@ -24,7 +24,7 @@ from entity_env import (
 )
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, make_vector_env
-from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask
+from entity_env.vec.batch_env.batch_env import BatchEnv
 from tests.interop.gymnasium.counting_envs import CountBatch
 
 each_mode = pytest.mark.parametrize("mode", AutoresetMode)
@@ -51,50 +51,6 @@ def test_spaces(kind: type[BatchEnv]) -> None:
     assert obs in envs.observation_space
     assert rewards.shape == (3,)
     envs.close()
-
-
-@each_mode
-def test_shows_what_the_batch_does(mode: AutoresetMode) -> None:
-    """By hand: the batch, stepped beside it."""
-    envs, batch = cart_poles(50, mode, 15), CartPole(50, 15, backend="numpy")
-    obs, infos = envs.reset(seed=3)
-    batch.reset(3 + np.arange(50))
-    rng = np.random.default_rng(1)
-    np.testing.assert_array_equal(obs, batch.view().observations)
-    assert infos == {}
-    num_ended = 0
-    waiting = ResetMask(50)
-    for _ in range(60):
-        actions = rng.integers(2, size=50)
-        if waiting.any():
-            batch.reset_envs(waiting)
-        result = batch.step_no_reset_with_result(actions)
-        ended = result.to_reset_mask()
-        if mode == AutoresetMode.NEXT_STEP and waiting.any():
-            batch.reset_envs(waiting)
-            ended = result.to_reset_mask()
-        rewards = np.where(waiting.to_bool(), 0, result.rewards)
-        last, flags = result.observations.copy(), (result.terminals > 0, result.truncations > 0)
-        obs, got, terminations, truncations, infos = envs.step(actions)
-        np.testing.assert_array_equal(got, rewards)
-        np.testing.assert_array_equal((terminations, truncations), flags)
-        if mode == AutoresetMode.SAME_STEP and ended.any():
-            for i in range(50):
-                final = infos["final_obs"][i]
-                assert np.array_equal(final, last[i]) if ended.is_set(i) else final is None
-            assert infos["final_info"] == {}
-        else:
-            assert infos == {}
-        num_ended += ended.count()
-        if mode == AutoresetMode.NEXT_STEP:
-            waiting = ended
-        elif ended.any():
-            batch.reset_envs(ended)
-            if mode == AutoresetMode.DISABLED:
-                np.testing.assert_array_equal(obs, last)
-                obs, _ = envs.reset(options={"reset_mask": ended.to_bool()})
-        np.testing.assert_array_equal(obs, batch.view().observations)
-    assert num_ended > 100
 
 
 def test_a_list_of_seeds_is_a_seed_each() -> None:
@@ -128,28 +84,6 @@ def test_later_episodes_start_elsewhere() -> None:
     np.testing.assert_array_equal(starts, again)
     fresh = [cart_poles(3, AutoresetMode.DISABLED).reset()[0] for _ in range(2)]
     assert (fresh[0] != fresh[1]).all()
-
-
-@each_mode
-def test_statistics_of_cart_poles(mode: AutoresetMode) -> None:
-    envs = RecordEpisodeStatistics(cart_poles(20, mode, 30))
-    envs.reset(seed=1)
-    lengths = np.zeros(20)
-    waited = np.zeros(20, np.bool_)
-    rng = np.random.default_rng(2)
-    for _ in range(200):
-        _, _, terminations, truncations, infos = envs.step(rng.integers(2, size=20))
-        lengths = np.where(waited, 0, lengths + 1)
-        ended = terminations | truncations
-        if ended.any():
-            np.testing.assert_array_equal(infos["episode"]["l"][ended], lengths[ended])
-            np.testing.assert_array_equal(infos["episode"]["r"][ended], lengths[ended])
-        assert (lengths[truncations] == 30).all()
-        if mode == AutoresetMode.DISABLED and ended.any():
-            envs.reset(options={"reset_mask": ended.copy()})
-        lengths[ended] = 0 if mode != AutoresetMode.NEXT_STEP else lengths[ended]
-        waited = ended if mode == AutoresetMode.NEXT_STEP else waited
-    assert envs.episode_count > 100
 
 
 def test_numbers_out_of_bounds_are_refused_and_can_be_clipped() -> None:

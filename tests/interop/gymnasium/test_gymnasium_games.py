@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import error, spaces
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation
 from gymnasium.wrappers.vector import FlattenObservation as FlattenObservations
 from hypothesis import given, settings, strategies as st
@@ -131,47 +131,6 @@ def test_an_episode_that_is_over_at_once_ends_in_the_step_that_begins_it() -> No
         assert (rewards[ended] == 0).all()
         ended = terminations | truncations
     assert began_over > 10
-    envs.close()
-
-
-def test_in_workers_too() -> None:
-    here, there = (
-        make_vector_env(snake, 4, num_workers=n, autoreset_mode="SameStep", **ROOM["snake"])
-        for n in (0, 2)
-    )
-    assert data_equivalence(here.reset(seed=1), there.reset(seed=1), exact=True)
-    for _ in range(50):
-        actions = here.action_space.sample()
-        assert data_equivalence(here.step(actions), there.step(actions), exact=True)
-    here.close()
-    there.close()
-
-
-@pytest.mark.slow
-def test_in_processes_of_gymnasium() -> None:
-    sync, apart = (
-        make([partial(make_env, "snake")] * 2) for make in (SyncVectorEnv, AsyncVectorEnv)
-    )
-    assert data_equivalence(sync.reset(seed=1), apart.reset(seed=1), exact=True)
-    for _ in range(20):
-        actions = sync.action_space.sample()
-        assert data_equivalence(sync.step(actions), apart.step(actions), exact=True)
-    sync.close()
-    apart.close()
-
-
-def test_a_seed_is_the_same_episodes_in_whichever_environment() -> None:
-    envs = make_vector_env(snake, 3, autoreset_mode="Disabled", **ROOM["snake"])
-    starts: list[Any] = [envs.reset(seed=[4, 9, 4])[0], envs.reset()[0]]
-    env = make_env("snake")
-    for seed, first in ((9, 1), (4, 0), (4, 2)):
-        for i, expected in enumerate(starts):
-            obs, _ = env.reset(seed=None if i else seed)
-            assert all((expected[key][first] == obs[key]).all() for key in obs)
-    assert not data_equivalence(starts[0], starts[1], exact=True)
-    # The second episode of a seed is not the first one of the next.
-    assert not data_equivalence(starts[1], envs.reset(seed=[5, 10, 5])[0], exact=True)
-    env.close()
     envs.close()
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from entity_env import (
     ContinuousActionSpace,
-    EpisodeEnv,
     GlobalCategoricalActionSpace,
     MissingExtraError,
     ProtocolError,
@@ -60,33 +59,6 @@ def earn(vec: GymnasiumVecEnv, obs: VecObs) -> VecObs:
     return obs
 
 
-@pytest.mark.parametrize("mode", [SAME, DISABLED])
-def test_same_step(mode: AutoresetMode) -> None:
-    with GymnasiumVecEnv(counting(mode)) as vec:
-        obs = vec.reset(seed=5)
-        assert (shown(obs), obs.final) == ([0, 0], None)
-        obs = earn(vec, obs)
-        assert (shown(obs), obs.final, obs.episodes) == ([1, 1], None, ())
-        assert obs.reward.tolist() == [1, 2]
-        obs = earn(vec, obs)
-        assert shown(obs) == [0, 2]
-        assert obs.terminated.tolist() == [True, False]
-        assert not obs.truncated.any()
-        assert obs.final is not None
-        assert (shown(obs.final), obs.final.env_id.tolist()) == ([2], [0])
-        assert obs.final.reward.tolist() == [1]
-        assert not obs.final.is_ready.any()
-        assert obs.is_ready.all()
-        (episode,) = obs.episodes
-        assert (episode.reward, episode.length, episode.seed, episode.number) == (2, 2, 5, 0)
-        obs = earn(vec, obs)
-        assert shown(obs) == [1, 0]
-        assert obs.final is not None
-        assert (shown(obs.final), obs.final.env_id.tolist()) == ([3], [1])
-        obs = earn(vec, obs)
-        assert [(e.env_id, e.number, e.length) for e in obs.episodes] == [(0, 1, 2)]
-
-
 def test_next_step_asks_nothing_while_the_source_resets() -> None:
     with GymnasiumVecEnv(counting(NEXT)) as vec:
         obs = earn(vec, earn(vec, vec.reset()))
@@ -102,45 +74,6 @@ def test_next_step_asks_nothing_while_the_source_resets() -> None:
         assert (shown(obs), obs.reward.tolist(), obs.final) == ([1, 0], [1, 0], None)
         obs = earn(vec, obs)
         assert [(e.env_id, e.number, e.length) for e in obs.episodes] == [(0, 1, 2)]
-
-
-def test_disabled_leaves_ends_to_the_caller() -> None:
-    with GymnasiumVecEnv(counting(DISABLED), autoreset="disabled") as vec:
-        obs = earn(vec, earn(vec, vec.reset(seed=1)))
-        assert shown(obs) == [2, 2]
-        assert obs.final is not None
-        assert (shown(obs.final), obs.final.env_id.tolist()) == ([2], [0])
-        assert obs.is_ready.tolist() == [False, True]
-        for _ in range(2):
-            with pytest.raises(
-                ProtocolError, match=r"environments \[0\] have ended: call reset_envs"
-            ):
-                vec.act({"Action": np.array([1])})
-        kept = vec.reset_envs([False, False])
-        assert (shown(kept), kept.reward.tolist(), kept.terminated.tolist()) == (
-            [2, 2],
-            [0, 0],
-            [True, False],
-        )
-        obs = vec.reset_envs([True, False], seed=9)
-        assert shown(obs) == [0, 2]
-        assert obs.is_ready.all()
-        assert not obs.done.any()
-        obs = earn(vec, earn(vec, obs) and vec.reset_envs([False, True]))
-        assert [(e.env_id, e.seed, e.number) for e in obs.episodes] == [(0, 9, 0)]
-
-
-def test_is_an_episode_env() -> None:
-    env = EpisodeEnv.of(GymnasiumVecEnv(counting(DISABLED), autoreset="disabled"))
-    obs = env.reset()
-    step, _ = env.step({"Action": np.array([1, 2])})
-    step, record = env.step_with_reset({"Action": np.array([1, 2])})
-    assert shown(step.obs) == [2, 2]
-    assert step.init_obs is not None
-    assert shown(step.init_obs) == [0, 2]
-    assert "episode/reward" in record
-    assert len(obs) == 2
-    env.close()
 
 
 class SeededAsGymnasiums(CartPole):
@@ -394,22 +327,6 @@ def test_masks_are_those_of_the_info(mode: AutoresetMode) -> None:
         assert episodes >= 6
         with pytest.raises(SchemaError, match="its mask forbids"):
             vec.act({"Action": np.full(int(obs.is_ready.sum()), 0)})  # the picker itself
-
-
-def test_masks_of_those_that_nothing_is_told_of_stay() -> None:
-    allowed = AllowedActions(2, 2, "here")
-    everyone = np.array([True, True])
-    assert allowed.of(everyone) is None
-    allowed.read({})
-    assert allowed.of(everyone) is None
-    allowed.read({"action_mask": np.array([[0, 1], [0, 0]]), "_action_mask": [True, False]})
-    table = allowed.of(everyone)
-    assert table is not None
-    assert table.tolist() == [[False, True], [True, True]]
-    allowed.read({"action_mask": np.array([[0, 0], [1, 0]]), "_action_mask": [False, True]})
-    table = allowed.of(np.array([False, True]))
-    assert table is not None
-    assert table.tolist() == [[True, False]]
 
 
 class Generous(SyncVectorEnv[Any, Any]):
