@@ -68,35 +68,6 @@ def test_a_picture_survives_json() -> None:
             spaces_from_json(data)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        [],
-        {},
-        {"global_features": [1], "entities": [], "actions": []},
-        {"global_features": [], "entities": [{"name": 3, "features": []}], "actions": []},
-        {"global_features": [], "entities": [], "actions": [{"name": "a", "kind": "what"}]},
-        {"global_features": [], "entities": [], "actions": [{"name": "a", "kind": ["x"]}]},
-        {
-            "global_features": [],
-            "entities": [{"name": "A", "features": []}, {"name": "A", "features": []}],
-            "actions": [],
-        },
-        {
-            "global_features": [],
-            "entities": [],
-            "actions": [
-                {"name": "a", "kind": "continuous", "labels": ["x"], "low": ["0"], "high": [1]}
-            ],
-        },
-    ],
-)
-def test_other_json_is_refused(data: object) -> None:
-    with pytest.raises(SchemaError):
-        spaces_from_json(data)
-
-
 def _differences(obs_space: ObsSpace, action_space: dict[str, ActionSpace]) -> str:
     (sentence,) = differences(SPACES, (obs_space, action_space))
     return sentence

@@ -11,7 +11,6 @@ import pytest
 from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
 from entity_env.agents import Agent
 from entity_env.agents.human.human_agent import HumanAgent
-from entity_env.agents.human.prompt import keyed_choices
 from entity_env.core.observation import Observation
 
 
@@ -82,25 +81,6 @@ def test_lists_what_can_be_seen() -> None:
     assert "y=2" not in read
 
 
-def test_asks_again_until_the_answer_is_allowed() -> None:
-    def ask(agent: Agent) -> object:
-        mask = [False, True, False, False, True]
-        return agent.act(Obs().entities(UNITS).mask(Move, mask), Move)
-
-    chosen, read = answer(ask, "w\nnorth\n\ns\n")
-    assert chosen is Move.DOWN
-    assert "UP" not in read
-    assert "s DOWN" in read
-    assert "'w' is not among the choices" in read
-    assert "'north' is not among the choices" in read
-
-
-@pytest.mark.parametrize("typed", ["q\n", "Q\n", "", "foo\n"])
-def test_q_and_the_end_of_input_quit(typed: str) -> None:
-    chosen, _ = answer(ask_move, typed)
-    assert chosen is None
-
-
 def test_an_interrupt_hangs_up() -> None:
     def interrupt(observation: Observation) -> None:
         raise KeyboardInterrupt
@@ -157,26 +137,3 @@ def test_plays_on_when_called_without_a_run() -> None:
     game = asking(ask_move, answers)
     game.play(HumanAgent(source=io.StringIO("s\n"), out=io.StringIO()), seed=0)
     assert answers == [Move.DOWN]
-
-
-@pytest.mark.parametrize(
-    ("labels", "keys"),
-    [
-        (["up", "down", "left", "right"], ["up w", "down s", "left a", "right d"]),
-        (["GO_NORTH", "GO_SOUTH"], ["up w", "down s"]),
-        (["ROCK", "PAPER", "SCISSORS"], ["r", "p", "s"]),
-        (["LEFT", "STAY", "RIGHT"], ["left a", "s", "right d"]),
-        (["UP", "STAY", "DOWN"], ["up w", "2", "down s"]),
-        (["A1", "A2", "B1"], ["1", "2", "3"]),
-        (["QUIET", "LOUD"], ["1", "2"]),
-        (["turn left", "strafe left"], ["t", "s"]),
-    ],
-)
-def test_gives_every_label_a_key(labels: list[str], keys: list[str]) -> None:
-    choices = keyed_choices(labels, range(len(labels)))
-    assert [" ".join(choice.keys) for choice in choices] == keys
-
-
-def test_a_key_does_not_depend_on_what_is_allowed() -> None:
-    [choice] = keyed_choices(["ROCK", "PAPER", "SCISSORS"], [2])
-    assert (choice.index, choice.keys) == (2, ("s",))
