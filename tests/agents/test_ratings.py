@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections import Counter
 from itertools import combinations
 from math import comb
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from entity_env import UsageError
-from entity_env.agents import ratings
 from entity_env.agents.ratings import Match, Result, elo_ratings, match_groups, seatings, wilson
 
 NAMES = "abcde"
@@ -139,12 +137,6 @@ def test_intervals_hold_the_rate_and_shrink(wins: int, more: int) -> None:
     assert wins / count - 1e-12 <= high <= 1
     narrow = wilson(10 * wins, 10 * count)
     assert narrow[1] - narrow[0] < high - low
-
-
-def test_the_example_runs() -> None:
-    tried = doctest.testmod(ratings)
-    assert tried.attempted > 0
-    assert tried.failed == 0
 
 
 # ------------------------------------------------------------------ fewer agents than seats

@@ -1,7 +1,6 @@
 """What holds for every game of the package, whatever its rules."""
 
 import ast
-import doctest
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -259,13 +258,9 @@ def test_every_setting_is_documented(game: Game) -> None:
 
 
 @every_game
-def test_the_example_runs(game: Game) -> None:
-    [test] = [
-        test for test in doctest.DocTestFinder(recurse=False).find(module_of(game)) if test.examples
-    ]
-    result = doctest.DocTestRunner(verbose=False).run(test)
-    assert result.attempted > 0
-    assert result.failed == 0
+def test_there_is_an_example(game: Game) -> None:
+    """That it runs, docs/test_docstring_examples.py sees."""
+    assert "\n    >>> " in (module_of(game).__doc__ or "")
 
 
 @every_game

@@ -1,7 +1,6 @@
 """AzulBatch: it plays what the rules say, and refuses the rest."""
 
 import copy
-import doctest
 import pickle
 import random
 from typing import Any, Literal
@@ -24,7 +23,6 @@ from entity_env.games.azul import (
     InvalidActionId,
     RewardScheme,
     apply_in_place,
-    batch,
     legal_actions,
     new_game,
 )
@@ -286,9 +284,3 @@ def test_a_copy_goes_its_own_way() -> None:
         assert everything(other) == before
         other.step(choices(other, random.Random(1)))
         assert everything(azul) == before != everything(other)
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(batch)
-    assert result.attempted > 0
-    assert result.failed == 0

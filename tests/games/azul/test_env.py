@@ -2,10 +2,8 @@
 
 import copy
 import dataclasses
-import doctest
 import random
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,10 +26,7 @@ from entity_env.games.azul import (
     Phase,
     RewardScheme,
     StepError,
-    env as env_module,
-    features,
     legal_actions,
-    transitions,
 )
 from tests.games.azul.recorded_games import (
     NUM_PLAYERS,
@@ -487,10 +482,3 @@ def test_features_that_become_wrong_change_nothing(draws: bool) -> None:
     assert (env.state, env.done) == (before, False)
     extractor.num_right = 10**9
     check_same(env.reset(), twin.reset())
-
-
-@pytest.mark.parametrize("module", [env_module, features, transitions])
-def test_the_examples_run(module: ModuleType) -> None:
-    results = doctest.testmod(module)
-    assert results.attempted
-    assert not results.failed

@@ -1,6 +1,5 @@
 """The game that owns its loop: what it shows is what the rules say, and every option is legal."""
 
-import doctest
 from collections.abc import Mapping
 from inspect import getdoc
 from typing import Any
@@ -275,9 +274,3 @@ def test_docstring_names_what_is_shown() -> None:
             assert name in text
         for name in game.parameters:
             assert f"\n    {name}: " in (getdoc(game.play) or "")
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(game_module)
-    assert result.attempted > 0
-    assert result.failed == 0

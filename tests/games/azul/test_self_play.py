@@ -1,6 +1,5 @@
 """AzulSelfPlay: it plays and shows what the game does, pays what it says, and refuses in words."""
 
-import doctest
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -398,9 +397,3 @@ def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
     games = [play_game([agent, GreedyAgent()], seed=seed) for seed in range(5)]
     assert all(game.end is not None for game in games)
     assert np.mean([game.scores[0] for game in games]) > 10
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -1,6 +1,5 @@
 """The drawn table, and moves as people write them."""
 
-import doctest
 import io
 import re
 
@@ -20,7 +19,6 @@ from entity_env.games.azul import (
     legal_actions,
     legal_moves,
     read_move,
-    viewer as drawing,
     winners,
 )
 from tests.games.azul.recorded_games import board, position, states
@@ -194,9 +192,3 @@ def test_colours_where_the_terminal_has_them(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "")
     assert not has_colours(Terminal())
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(drawing)
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -1,6 +1,5 @@
 """Agents: legal everywhere, and as strong as they should be."""
 
-import doctest
 import time
 from typing import Any
 
@@ -26,7 +25,6 @@ from entity_env.games.azul import (
     play_match,
 )
 from entity_env.games.azul.engine.actions import ActionEncoder
-from entity_env.games.azul.players import agents as agents_module
 from tests.games.azul.recorded_games import SEEDS, interpreted, reached, states, to_lines
 
 AGENTS: dict[str, AzulAgent] = {
@@ -191,9 +189,3 @@ def test_a_person_is_asked_until_the_answer_is_legal() -> None:
         "colours are blue, yellow, red, black, white, or B Y R K W",
         "blue from the centre to line 1",
     ]
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(agents_module)
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -1,6 +1,5 @@
 """Matches: seats, names of who answers illegally, intervals and ratings."""
 
-import doctest
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,6 @@ from entity_env.games.azul import (
     play_game,
     play_match,
 )
-from entity_env.games.azul.players import match as matches
 from tests.games.azul.recorded_games import interpreted
 
 
@@ -246,9 +244,3 @@ def test_ratings_are_transitive_and_finite() -> None:
     assert a - b == pytest.approx(b - c, rel=1e-3)
     assert 300 < a - b < 1200
     assert elo_ratings(["a", "b"], []) == [0, 0]
-
-
-def test_the_example_runs() -> None:
-    tried = doctest.testmod(matches)
-    assert tried.attempted > 0
-    assert tried.failed == 0

@@ -1,0 +1,24 @@
+"""Examples in docstrings of the package print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from importlib import import_module
+
+import pytest
+
+from tests import ROOT
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "entity_env").rglob("*.py"))
+    if re.search(r"^ *>>> (?!.*\+SKIP)", path.read_text("utf-8"), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_they_run(name: str) -> None:
+    tried = doctest.testmod(import_module(name))
+    assert tried.attempted
+    assert not tried.failed
