@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo.peers import ALONE, Peers, moments_over_peers
+from entity_env.agents.ppo.peers import ALONE, Peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ReturnStatistics:
     def update(self, returns: NDArray[np.float32], peers: Peers = ALONE) -> None:
         """Counts the returns of a rollout, of all ranks, if there are any."""
         squares = np.square(returns, dtype=np.float64)
-        (count, _), (mean, square), _ = moments_over_peers(peers, (returns, squares))
+        (count, _), (mean, square), _ = peers.moments((returns, squares))
         if not count:
             return
         self.count += 1

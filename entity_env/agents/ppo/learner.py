@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import PPOConfig, values_of
 from entity_env.agents.ppo.gae import ReturnStatistics
-from entity_env.agents.ppo.peers import Peers, copy_from_first
+from entity_env.agents.ppo.peers import Peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
 from entity_env.agents.rogue_net.config import NetConfig, RogueNetConfig
@@ -165,7 +165,7 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
             "train(..., policy=initialized_from(path))"
         )
     teacher = frozen(start)
-    copy_from_first(teacher, peers)
+    peers.copy_from_first(teacher)
     if out is not None and not peers.rank:
         save_checkpoint(out / TEACHER, teacher)
     return teacher

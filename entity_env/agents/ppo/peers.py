@@ -7,13 +7,14 @@ import json
 import os
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
@@ -49,43 +50,148 @@ _LENGTH: Final = 8
 _num_groups: Final = itertools.count()
 
 
-class Peers(Protocol):
+class Peers:
     """Processes that train one network together, each with environments of its own.
 
-    Every rank makes the same calls in the same order; each call waits for all of them.
+    Every rank makes the same calls in the same order; each call waits for all of them. This class
+    is a group of one process, which has nobody to exchange anything with.
 
     Attributes:
         rank: number of this process, from 0; rank 0 writes files.
         size: number of processes.
     """
 
-    rank: int
-    size: int
-
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, the same bits on each; may overwrite `values`."""
-
-    def gather(self, values: Tensor) -> list[Tensor]:
-        """The values of every rank, in rank order; shapes and dtypes must be equal."""
-
-
-class Alone:
-    """One process that trains by itself."""
-
     rank = 0
     size = 1
 
+    def moments(
+        self, columns: Sequence[NDArray[np.floating]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Numbers, means and sums of squared distances from the mean of some values, of all ranks.
+
+        The mean of none is 0. `columns` are as many 1-D arrays on every rank, each of any length.
+        """
+        counts, means, squares = np.array([_moments(each) for each in columns]).reshape(-1, 3).T
+        return counts, means, squares
+
+    def sum_gradients(
+        self, parameters: Sequence[Tensor], loss: float, figures: Tensor
+    ) -> tuple[float, Tensor]:
+        """Adds the gradients of all ranks; returns the sums of their losses and figures.
+
+        If no rank has a gradient for a parameter, it stays None and Adam skips it.
+        """
+        return loss, figures
+
+    def gather_reports(self, report: Report) -> list[Report]:
+        """What every rank reports, in rank order; a report is JSON."""
+        return [report]
+
+    def copy_from_first(self, net: Policy) -> None:
+        """Gives the network of rank 0 to all ranks."""
+
+    def update_statistics(self, net: Policy, batch: EntityBatch, *, restart: bool) -> None:
+        """Counts the observations of all ranks into the statistics of the network, in rank order.
+
+        Those of `InputNorm` are exact; other buffers of a network of one's own are rank 0's.
+        """
+        net.update_statistics(batch, restart=restart)
+
+
+ALONE: Final = Peers()
+
+
+class Ranks(Peers, ABC):
+    """Several processes, over two operations on tensors."""
+
+    @abstractmethod
     def sum(self, values: Tensor) -> Tensor:
-        return values
+        """The sum over all ranks, the same bits on each; may overwrite `values`."""
 
+    @abstractmethod
     def gather(self, values: Tensor) -> list[Tensor]:
-        return [values]
+        """The values of every rank, in rank order; shapes and dtypes must be equal."""
+
+    def moments(
+        self, columns: Sequence[NDArray[np.floating]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        own = torch.from_numpy(np.stack(super().moments(columns)))
+        counts, means, squares = torch.stack(self.gather(own)).numpy().transpose(1, 0, 2)
+        totals = counts.sum(axis=0)
+        shares = counts / np.maximum(totals, 1)
+        # One after the other, so that all ranks get the same bits.
+        mean = sum(shares * means)
+        return totals, mean, sum(squares + counts * (means - mean) ** 2)
+
+    @torch.no_grad()
+    def sum_gradients(
+        self, parameters: Sequence[Tensor], loss: float, figures: Tensor
+    ) -> tuple[float, Tensor]:
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        has_gradient = figures.new_tensor([float(p.grad is not None) for p in parameters])
+        own = [each.reshape(-1) for each in gradients]
+        flat = self.sum(torch.cat([*own, has_gradient, figures, figures.new_tensor([loss])]))
+        sizes = [*(each.numel() for each in gradients), len(gradients), len(figures), 1]
+        *sums, has_gradient, figures, total = torch.split(flat, sizes)
+        for parameter, gradient, has in zip(parameters, sums, has_gradient.tolist(), strict=True):
+            parameter.grad = gradient.view_as(parameter) if has else None
+        return float(total), figures
+
+    def gather_reports(self, report: Report) -> list[Report]:
+        text = json.dumps(report).encode()
+        length = len(text).to_bytes(_LENGTH, "big")
+        first = self._gather_bytes((length + text)[:_BLOCK].ljust(_BLOCK, b"\0"))
+        lengths = [int.from_bytes(each[:_LENGTH], "big") for each in first]
+        texts = [each[_LENGTH:] for each in first]
+        if (most := max(lengths)) > _BLOCK - _LENGTH:
+            texts = self._gather_bytes(text.ljust(most, b"\0"))
+        return [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
+
+    def _gather_bytes(self, data: bytes) -> list[bytes]:
+        values = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+        return [each.numpy().tobytes() for each in self.gather(values)]
+
+    def copy_from_first(self, net: Policy) -> None:
+        self._copy_tensors(list(net.state_dict().values()))
+
+    @torch.no_grad()
+    def _copy_tensors(self, tensors: Sequence[Tensor]) -> None:
+        if not tensors:
+            return
+        flat = torch.cat([each.detach().double().cpu().reshape(-1) for each in tensors])
+        parts = torch.split(self.gather(flat)[0], [each.numel() for each in tensors])
+        for tensor, values in zip(tensors, parts, strict=True):
+            tensor.copy_(values.view_as(tensor))
+
+    def update_statistics(self, net: Policy, batch: EntityBatch, *, restart: bool) -> None:
+        norms = [module for module in net.modules() if isinstance(module, InputNorm)]
+        before = [norm.take() for norm in norms]  # what is left are those of the batch alone
+        net.update_statistics(batch, restart=restart)
+        moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
+        parts = self.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
+        for norm, old in zip(norms, before, strict=True):
+            norm.put(old)
+            if restart:
+                norm.reset()
+        sizes = [each.numel() for each in moments]
+        for part in parts:
+            each_part = iter(torch.split(part, sizes))
+            for norm in norms:
+                count, mean, squares_sum = (next(each_part).to(norm.mean.device) for _ in range(3))
+                norm.merge(int(count), mean, squares_sum)
+        own = {id(each) for norm in norms for each in norm.buffers()}
+        self._copy_tensors([each for each in net.buffers() if id(each) not in own])
 
 
-ALONE: Final = Alone()
+def _moments(values: NDArray[np.floating]) -> tuple[float, float, float]:
+    """Number, mean and sum of squared distances from the mean, in float64; 0 of none."""
+    numbers = values.astype(np.float64)
+    mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
+    numbers -= mean
+    return float(len(numbers)), mean, float(numbers @ numbers)
 
 
-class TorchPeers:
+class TorchPeers(Ranks):
     """The ranks of the default process group, in a group of their own.
 
     Args:
@@ -200,7 +306,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
-    """The ranks of the process group, if `torch.distributed` is initialized; else `Alone`."""
+    """The ranks of the process group, if `torch.distributed` is initialized; else `ALONE`."""
     is_group = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     if not is_group:
         yield ALONE
@@ -240,20 +346,6 @@ def launched_group(size: int, config: PPOConfig) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def gather_reports(peers: Peers, report: Report) -> list[Report]:
-    """What every rank reports, in rank order; a report is JSON."""
-    if peers.size == 1:
-        return [report]
-    text = json.dumps(report).encode()
-    length = len(text).to_bytes(_LENGTH, "big")
-    first = _gather_bytes(peers, (length + text)[:_BLOCK].ljust(_BLOCK, b"\0"))
-    lengths = [int.from_bytes(each[:_LENGTH], "big") for each in first]
-    texts = [each[_LENGTH:] for each in first]
-    if (most := max(lengths)) > _BLOCK - _LENGTH:
-        texts = _gather_bytes(peers, text.ljust(most, b"\0"))
-    return [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
-
-
 def require_same_run(
     peers: Peers,
     num_rows: int,
@@ -283,7 +375,7 @@ def require_same_run(
             for name, value in replace(config, device="cpu", num_threads=None).to_json().items()
         },
     }
-    reports = gather_reports(peers, (num_rows, own))
+    reports = peers.gather_reports((num_rows, own))
     for rank, (_, other) in enumerate(reports):
         for name, value in reports[0][1].items():
             if other.get(name) != value:
@@ -291,87 +383,10 @@ def require_same_run(
                     f"rank {rank} of {peers.size} must train the same as rank 0, whose {name} "
                     f"is {shown(value)}; its own is {shown(other.get(name))}"
                 )
-    sees = gather_reports(peers, out is None or has_lock(out))
+    sees = peers.gather_reports(out is None or has_lock(out))
     if not all(sees):
         raise UsageError(
             f"rank {sees.index(False)} of {peers.size} does not see what rank 0 writes to "
             f"{out}: `out` must be a folder that all ranks share"
         )
     return sum(count for count, _ in reports)
-
-
-def _gather_bytes(peers: Peers, data: bytes) -> list[bytes]:
-    values = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
-    return [each.numpy().tobytes() for each in peers.gather(values)]
-
-
-def moments_over_peers(
-    peers: Peers, columns: Sequence[NDArray[np.floating]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Numbers, means and sums of squared distances from the mean of some values, of all ranks.
-
-    The mean of none is 0.
-
-    Args:
-        peers: the ranks.
-        columns: as many 1-D arrays on every rank, each of any length.
-    """
-    own = torch.tensor([moments_of(each) for each in columns], dtype=torch.float64)
-    parts = torch.stack(peers.gather(own.reshape(-1, 3))).numpy()
-    counts, means, squares = parts.transpose(2, 0, 1)
-    totals = counts.sum(axis=0)
-    shares = counts / np.maximum(totals, 1)
-    # One after the other, so that all ranks get the same bits.
-    mean = sum(shares * means)
-    return totals, mean, sum(squares + counts * (means - mean) ** 2)
-
-
-def moments_of(values: NDArray[np.floating]) -> tuple[float, float, float]:
-    """Number, mean and sum of squared distances from the mean, in float64; 0 of none."""
-    numbers = values.astype(np.float64)
-    mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
-    numbers -= mean
-    return float(len(numbers)), mean, float(numbers @ numbers)
-
-
-def copy_from_first(net: Policy, peers: Peers) -> None:
-    """Gives the network of rank 0 to all ranks."""
-    if peers.size > 1:
-        _copy_from_first(list(net.state_dict().values()), peers)
-
-
-@torch.no_grad()
-def _copy_from_first(tensors: Sequence[Tensor], peers: Peers) -> None:
-    if not tensors:
-        return
-    flat = torch.cat([each.detach().double().cpu().reshape(-1) for each in tensors])
-    sizes = [each.numel() for each in tensors]
-    for tensor, values in zip(tensors, torch.split(peers.gather(flat)[0], sizes), strict=True):
-        tensor.copy_(values.view_as(tensor))
-
-
-def update_statistics(net: Policy, batch: EntityBatch, peers: Peers, *, restart: bool) -> None:
-    """Counts the observations of all ranks into the statistics of the network, in rank order.
-
-    Those of `InputNorm` are exact; other buffers of a network of one's own are rank 0's.
-    """
-    if peers.size == 1:
-        net.update_statistics(batch, restart=restart)
-        return
-    norms = [module for module in net.modules() if isinstance(module, InputNorm)]
-    before = [norm.take() for norm in norms]  # what is left are those of the batch alone
-    net.update_statistics(batch, restart=restart)
-    moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
-    parts = peers.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
-    for norm, old in zip(norms, before, strict=True):
-        norm.put(old)
-        if restart:
-            norm.reset()
-    sizes = [each.numel() for each in moments]
-    for part in parts:
-        each_part = iter(torch.split(part, sizes))
-        for norm in norms:
-            count, mean, squares_sum = (next(each_part).to(norm.mean.device) for _ in range(3))
-            norm.merge(int(count), mean, squares_sum)
-    own = {id(each) for norm in norms for each in norm.buffers()}
-    _copy_from_first([each for each in net.buffers() if id(each) not in own], peers)

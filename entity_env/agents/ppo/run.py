@@ -25,13 +25,7 @@ from entity_env.agents.ppo.learner import (
     load_teacher,
     new_learner,
 )
-from entity_env.agents.ppo.peers import (
-    Peers,
-    copy_from_first,
-    gather_reports,
-    require_same_run,
-    update_statistics,
-)
+from entity_env.agents.ppo.peers import Peers, require_same_run
 from entity_env.agents.ppo.process import HeldInterrupt
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
@@ -305,7 +299,7 @@ class Run(TrainState):
             *(peers, self.vec.num_rows, learner.net, self.config, learner.update),
             *(self.out, has_lock),
         )
-        copy_from_first(learner.net, peers)
+        peers.copy_from_first(learner.net)
         seed, entropy = self.config.seed, [self.config.seed, learner.update]
         if peers.rank:
             draws = np.random.SeedSequence([*entropy, peers.rank]).generate_state(3, np.uint32)
@@ -328,7 +322,7 @@ class Run(TrainState):
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
         """Collects one rollout and learns from it."""
         config, learner = self.config, self.learner
-        time_fraction = self.limit.start_update(lambda own: gather_reports(self.peers, own))
+        time_fraction = self.limit.start_update(self.peers.gather_reports)
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = self._now(num_decisions, time_fraction)
@@ -407,7 +401,7 @@ class Run(TrainState):
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
         figures = self.meter.figures().to_json(), [*collector.meter.figures]
-        reports = gather_reports(self.peers, (num_decisions, figures, self.stop_reason))
+        reports = self.peers.gather_reports((num_decisions, figures, self.stop_reason))
         counts = [count for count, *_ in reports]
         if rollout is None or min(counts) < 0:
             self.is_stopping = True
@@ -472,7 +466,7 @@ class Run(TrainState):
     def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
         """Counts observations into the statistics that normalize them."""
         net = self.learner.net
-        update_statistics(net, batch, self.peers, restart=restart)
+        self.peers.update_statistics(net, batch, restart=restart)
         if bad := not_finite(dict(net.named_buffers())):
             raise TrainingDivergedError(
                 f"observations are so large that {bad[0]} of the network is not finite"

@@ -12,7 +12,7 @@ from entity_env.agents.ppo.callbacks import Callback
 from entity_env.agents.ppo.checkpoint import require_new_run, run_folder
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.learner import MakePolicy, torch_device, torch_threads
-from entity_env.agents.ppo.peers import find_peers, gather_reports
+from entity_env.agents.ppo.peers import find_peers
 from entity_env.agents.ppo.process import freeze_gc, tune_malloc
 from entity_env.agents.ppo.run import Run
 from entity_env.agents.ppo.tracking.advice import log_settings
@@ -135,7 +135,7 @@ def _train(
                 run.end()
                 if recorded := run.take_recorded():  # by callbacks, as they ended
                     write_curves(run.progress, run.episodes.metrics, recorded)
-                gather_reports(peers, "saved")  # no rank leaves before that
+                peers.gather_reports("saved")  # no rank leaves before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.learner import evaluate_beside
-from entity_env.agents.ppo.peers import ALONE, Peers, moments_of, moments_over_peers
+from entity_env.agents.ppo.peers import ALONE, Peers
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
@@ -101,21 +101,21 @@ class _Minibatches(NamedTuple):
         self,
         mb_inds: NDArray[np.int64],
         rng: np.random.Generator,
-        moments: _Moments | None = None,
+        moments: _Moments,
     ) -> tuple[float, Tensor]:
         """Adds the gradient of the decisions of that index; returns their loss and figures.
 
-        `moments` are those of the advantages of all ranks, whose shares add up to 1; None = alone.
+        `moments` are those of the advantages of all ranks, whose shares add up to 1.
         """
         num_figures = _NUM_FIGURES + (_NUM_TEACHER_FIGURES if self.teacher is not None else 0)
         loss_sum, figures = 0.0, torch.zeros(num_figures, device=self.net.device)
-        for inds, advantages, config, share in self._parts(mb_inds, moments):
+        for inds, advantages, share in self._parts(mb_inds, moments):
             if self.arrays is not None and len(inds) <= _MOST_ROWS:
-                loss, own = self._add_array_gradient(self.arrays, inds, advantages, config, share)
+                loss, own = self._add_array_gradient(self.arrays, inds, advantages, share)
             else:
                 minibatch = replace(self.rollout.minibatch(inds), advantages=advantages)
                 new, minibatch = self._evaluate(minibatch, rng)
-                loss_tensor, own = ppo_loss(new, minibatch, config, self.return_scale)
+                loss_tensor, own = ppo_loss(new, minibatch, self.config, self.return_scale)
                 (loss_tensor * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
                 loss = float(loss_tensor.detach())
             loss_sum += loss * share
@@ -123,39 +123,35 @@ class _Minibatches(NamedTuple):
         return loss_sum, figures
 
     def _parts(
-        self, mb_inds: NDArray[np.int64], moments: _Moments | None
-    ) -> Iterator[tuple[NDArray[np.int64], Floats, CurrentConfig, float]]:
-        """Indices of microbatches, with the advantages of the whole, and their shares of it."""
-        config, most = self.config, self.config.microbatch_size or max(len(mb_inds), 1)
+        self, mb_inds: NDArray[np.int64], moments: _Moments
+    ) -> Iterator[tuple[NDArray[np.int64], Floats, float]]:
+        """Indices of microbatches, with their advantages, and their shares of the whole."""
         advantages = self.rollout.advantages[mb_inds]
-        if moments is None and len(mb_inds) <= most:
-            yield mb_inds, advantages, config, 1.0
-            return
-        advantages = _normalized(advantages, config, self.return_scale, moments)
-        config = replace(config, norm_adv=False)
-        number = moments.number if moments else len(mb_inds)
+        if self.config.norm_adv:
+            advantages = _normalized(advantages, moments, self.return_scale)
+        most = self.config.microbatch_size or max(len(mb_inds), 1)
         num_parts = math.ceil(len(mb_inds) / most)
         for at in np.array_split(np.arange(len(mb_inds)), num_parts) if num_parts else ():
-            yield mb_inds[at], advantages[at], config, len(at) / number
+            yield mb_inds[at], advantages[at], len(at) / moments.number
 
     def _add_array_gradient(
         self,
         arrays: MLPGradient,
         inds: NDArray[np.int64],
         advantages: Floats,
-        config: CurrentConfig,
         share: float,
     ) -> tuple[float, Tensor]:
         """Adds a share of the gradient of `ppo_loss`; returns its loss and figures.
 
         The slopes are those of torch: of the larger of two that are equal, half of each.
         """
-        clip, number, before = config.clip_coef, len(inds), self.rollout
+        config, number, before = self.config, len(inds), self.rollout
+        clip = config.clip_coef
         with np.errstate(over="ignore", invalid="ignore"):  # see `TrainingDivergedError`
             new = arrays.evaluate(inds)
             logratio = new.logprobs - before.logprobs[inds]
             ratio = np.exp(logratio)
-            weights = -_normalized(advantages, config, self.return_scale)
+            weights = -advantages
             unclipped = weights * ratio
             clipped = weights * np.clip(ratio, 1 - clip, 1 + clip)
             larger = np.maximum(unclipped, clipped)
@@ -190,8 +186,7 @@ class _Minibatches(NamedTuple):
 
     def moments(self, splits: Sequence[NDArray[np.int64]]) -> list[_Moments]:
         """Those of the advantages of every minibatch, of all ranks."""
-        values = [self.rollout.advantages[each].astype(np.float64) for each in splits]
-        parts = np.stack(moments_over_peers(self.peers, values), axis=1)
+        parts = np.stack(self.peers.moments([self.rollout.advantages[each] for each in splits]), 1)
         return [_Moments.of(*each) for each in parts.tolist()]
 
     def _evaluate(
@@ -236,21 +231,13 @@ def _descend(
     seen: list[Tensor] = []
     parameters = list(minibatches.net.parameters())
 
-    def split() -> list[NDArray[np.int64]]:
-        return np.array_split(rng.permutation(b_inds), num_minibatches)
-
-    num_epochs = config.update_epochs if total else 0
-    # Ranks draw all epochs at once, to exchange the moments of their minibatches in one call.
-    drawn = [split() for _ in range(num_epochs)] if peers.size > 1 else []
-    exchanged = iter(minibatches.moments([each for splits in drawn for each in splits]))
-    for epoch in range(num_epochs):
-        for mb_inds in drawn[epoch] if drawn else split():
-            moments = next(exchanged) if drawn else None
+    for _ in range(config.update_epochs if total else 0):
+        splits = np.array_split(rng.permutation(b_inds), num_minibatches)
+        for mb_inds, moments in zip(splits, minibatches.moments(splits), strict=True):
             for parameter in parameters:
                 parameter.grad = None
             loss, figures = minibatches.add_gradient(mb_inds, rng, moments)
-            if peers.size > 1:
-                loss, figures = _sum_gradients(parameters, loss, figures, peers)
+            loss, figures = peers.sum_gradients(parameters, loss, figures)
             norm = _clip_gradient(parameters, config.max_grad_norm)
             if not math.isfinite(norm + loss):
                 raise TrainingDivergedError(_not_finite_figures(norm, figures))
@@ -259,25 +246,6 @@ def _descend(
         if config.target_kl is not None and seen[-1][3] > config.target_kl:
             break
     return seen
-
-
-@torch.no_grad()
-def _sum_gradients(
-    parameters: Sequence[Tensor], loss: float, figures: Tensor, peers: Peers
-) -> tuple[float, Tensor]:
-    """Adds the gradients of all ranks, their losses and figures, in one call.
-
-    A parameter that no rank has a gradient of has none, so that Adam leaves it as it is.
-    """
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    has_gradient = figures.new_tensor([float(p.grad is not None) for p in parameters])
-    own = [each.reshape(-1) for each in gradients]
-    flat = peers.sum(torch.cat([*own, has_gradient, figures, figures.new_tensor([loss])]))
-    sizes = [each.numel() for each in gradients]
-    *sums, has_gradient, figures, total = torch.split(flat, [*sizes, len(sizes), len(figures), 1])
-    for parameter, gradient, has in zip(parameters, sums, has_gradient.tolist(), strict=True):
-        parameter.grad = gradient.view_as(parameter) if has else None
-    return float(total), figures
 
 
 def ppo_loss(
@@ -290,16 +258,13 @@ def ppo_loss(
 
     Where `new` was compared with a teacher, the divergence from it is added.
     `return_scale` is the deviation of returns, the unit of the value loss with `norm_returns`.
-    Advantages are divided by their own deviation, but by no less than a share of that scale: where
-    all outcomes are equal, they are errors of the value, which must not become large ones.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
     """
-    normalized = _normalized(minibatch.advantages, config, return_scale)
     old_logprobs, old_values, advantages, returns = (
         as_tensor(each, new.values.device)
-        for each in (minibatch.logprobs, minibatch.values, normalized, minibatch.returns)
+        for each in (minibatch.logprobs, minibatch.values, minibatch.advantages, minibatch.returns)
     )
     scale = _value_unit(config, return_scale)
     logratio = new.logprobs - old_logprobs
@@ -330,23 +295,16 @@ def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
     return return_scale if config.norm_returns and return_scale is not None else 1.0
 
 
-def _normalized(
-    advantages: Floats,
-    config: CurrentConfig,
-    return_scale: float | None,
-    moments: _Moments | None = None,
-) -> Floats:
-    """Advantages of a whole minibatch with mean 0 and about deviation 1, see `ppo_loss`.
+def _normalized(advantages: Floats, moments: _Moments, return_scale: float | None) -> Floats:
+    """Advantages with mean 0 and about deviation 1 over the whole minibatch.
 
-    `moments` are those of the whole; None = these advantages are all of it.
+    They are divided by their deviation, but by no less than a share of that of returns: where all
+    outcomes are equal, they are errors of the value, which must not become large ones.
     """
-    if not config.norm_adv:
-        return advantages
-    whole = moments or _Moments.of(*moments_of(advantages))
-    if whole.number < 2:
+    if moments.number < 2:
         return advantages
     least = 1e-8 + _LEAST_DEVIATION * (return_scale or 0.0)
-    return (advantages - whole.mean) / max(whole.std, least)
+    return (advantages - moments.mean) / max(moments.std, least)
 
 
 def _not_finite_figures(norm: float, figures: Tensor) -> str:
@@ -377,5 +335,5 @@ def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, float]:
     """Number of decisions of all ranks with a known outcome, and the explained variance."""
     returns = rollout.returns[rollout.b_inds].astype(np.float64)
     errors = returns - rollout.values[rollout.b_inds]
-    (total, _), _, (variance, left) = moments_over_peers(peers, (returns, errors))
+    (total, _), _, (variance, left) = peers.moments((returns, errors))
     return int(total), float(1 - left / variance) if variance else float("nan")

@@ -29,14 +29,7 @@ from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.checkpoint import LOCK
 from entity_env.agents.ppo.gae import ReturnStatistics
 from entity_env.agents.ppo.learner import new_learner
-from entity_env.agents.ppo.peers import (
-    ALONE,
-    Peers,
-    copy_from_first,
-    gather_reports,
-    moments_over_peers,
-    update_statistics,
-)
+from entity_env.agents.ppo.peers import ALONE, Peers, Ranks
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.update import learn
@@ -63,7 +56,7 @@ CONFIG = PPOConfig(
 )
 
 
-class ThreadPeers:
+class ThreadPeers(Ranks):
     """Ranks in the threads of this process."""
 
     def __init__(self, rank: int, shared: list[Tensor | None], barrier: threading.Barrier) -> None:
@@ -242,8 +235,8 @@ def counted_on_ranks(
 
     def work(peers: Peers) -> Policy:
         own = copy.deepcopy(net)
-        update_statistics(own, parts[peers.rank][0], peers, restart=restart)
-        update_statistics(own, parts[peers.rank][1], peers, restart=False)
+        peers.update_statistics(own, parts[peers.rank][0], restart=restart)
+        peers.update_statistics(own, parts[peers.rank][1], restart=False)
         return own
 
     return on_ranks(2, work)
@@ -299,7 +292,7 @@ def test_means_and_statistics_of_returns_are_those_of_all(ranks: list[list[float
     every = np.concatenate(arrays).astype(np.float64)
 
     def work(peers: Peers) -> tuple[float, ...]:
-        [total], [mean], [squares] = moments_over_peers(peers, [arrays[peers.rank]])
+        [total], [mean], [squares] = peers.moments([arrays[peers.rank]])
         statistics = ReturnStatistics()
         statistics.update(arrays[peers.rank], peers)
         assert (total, statistics.count) == (len(every), int(len(every) > 0))
@@ -314,7 +307,7 @@ def test_means_and_statistics_of_returns_are_those_of_all(ranks: list[list[float
 
 def test_reports_may_differ_in_length() -> None:
     def work(peers: Peers) -> list[dict[str, object]]:
-        return gather_reports(peers, {"rank": peers.rank, "text": "é" * 999 * peers.rank})
+        return peers.gather_reports({"rank": peers.rank, "text": "é" * 999 * peers.rank})
 
     for reports in on_ranks(3, work):
         assert reports == [{"rank": i, "text": "é" * 999 * i} for i in range(3)]
@@ -323,7 +316,7 @@ def test_reports_may_differ_in_length() -> None:
 def test_the_first_network_is_that_of_all() -> None:
     nets = [new_learner(VecXor(), replace(CONFIG, seed=seed)).net for seed in (1, 2)]
     expected = copy.deepcopy(nets[0])
-    on_ranks(2, lambda peers: copy_from_first(nets[peers.rank], peers))
+    on_ranks(2, lambda peers: peers.copy_from_first(nets[peers.rank]))
     assert distance(nets[0], expected) == distance(nets[1], expected) == 0
 
 

@@ -22,7 +22,7 @@ from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.ppo.tracking.progress import Losses
-from entity_env.agents.ppo.update import _Minibatches, learn, ppo_loss
+from entity_env.agents.ppo.update import _Minibatches, _normalized, learn, ppo_loss
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     ObsBatch,
@@ -88,9 +88,13 @@ def rollout_near(
 def loss_of(
     net: TableNet, rollout: Rollout, inds: NDArray[np.int64], config: PPOConfig, ent_coef: float
 ) -> tuple[Tensor, Tensor]:
+    now = replace(config.at(0), ent_coef=ent_coef)
     minibatch = rollout.minibatch(inds)
+    if config.norm_adv:
+        [moments] = _Minibatches(net.as_net(), None, rollout, now, None).moments([inds])
+        minibatch = replace(minibatch, advantages=_normalized(minibatch.advantages, moments, None))
     new = net.as_net().evaluate(minibatch.obs, minibatch.samples)
-    return ppo_loss(new, minibatch, replace(config.at(0), ent_coef=ent_coef))
+    return ppo_loss(new, minibatch, now)
 
 
 class Reference:
@@ -398,7 +402,8 @@ def test_microbatches_add_to_the_gradient_of_the_minibatch(
         minibatches = _Minibatches(
             net.as_net(), None, rollout, replace(config.at(0), ent_coef=0.1), return_scale
         )
-        loss, figures = minibatches.add_gradient(rng.permutation(count), rng)
+        [moments] = minibatches.moments([np.arange(count)])
+        loss, figures = minibatches.add_gradient(rng.permutation(count), rng, moments)
         assert max(map(len, net.seen)) <= (size or count)
         assert sorted(chain(*net.seen)) == list(range(count))
         gradients = [cast(Tensor, each.grad).clone() for each in net.parameters()]
@@ -419,7 +424,8 @@ def test_the_ratio_is_one_before_the_first_step_with_dropout() -> None:
     config = PPOConfig(norm_adv=False, clip_vloss=False)
     for old, is_zero in ((copy.deepcopy(net), True), (None, False)):
         minibatches = _Minibatches(net, old, rollout, replace(config.at(0), ent_coef=0.0), None)
-        _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, rng)
+        [moments] = minibatches.moments([rollout.b_inds])
+        _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, rng, moments)
         assert (abs(float(kl)) < 1e-7) is is_zero
 
 

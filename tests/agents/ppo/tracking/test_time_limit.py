@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 
-from entity_env.agents.ppo.peers import Peers, gather_reports
+from entity_env.agents.ppo.peers import Peers
 from entity_env.agents.ppo.tracking.progress import TrainProgress
 from entity_env.agents.ppo.tracking.time_limit import TimeLimit
 from entity_env.errors import UsageError
@@ -59,7 +58,7 @@ def test_all_ranks_follow_the_first_one() -> None:
         clock = Clock()
         limit = TimeLimit(10.0, clock)
         clock.now += 3 + peers.rank
-        return limit.start_update(partial(gather_reports, peers))
+        return limit.start_update(peers.gather_reports)
 
     assert on_ranks(2, work) == [0.3, 0.3]
 

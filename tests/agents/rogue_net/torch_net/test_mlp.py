@@ -121,11 +121,12 @@ def arrays_of(net: Policy, rollout: Rollout) -> MLPGradient | None:
 
 
 def gradient_of(
-    minibatches: _Minibatches, index: NDArray[np.int64], **given: object
+    minibatches: _Minibatches, index: NDArray[np.int64], moments: _Moments | None = None
 ) -> list[Tensor]:
     """Gradients of all parameters, figures and loss."""
     minibatches.net.zero_grad()
-    loss, figures = minibatches.add_gradient(index, np.random.default_rng(0), **given)  # type: ignore[arg-type]
+    moments = moments or minibatches.moments([index])[0]
+    loss, figures = minibatches.add_gradient(index, np.random.default_rng(0), moments)
     gradients = [each.grad for each in minibatches.net.parameters() if each.grad is not None]
     assert len(gradients) == len(list(minibatches.net.parameters()))
     return [*(each.clone() for each in gradients), figures, torch.tensor(loss)]
@@ -137,13 +138,13 @@ def require_equal(
     index: NDArray[np.int64],
     config: CurrentConfig,
     return_scale: float | None = None,
-    **given: object,
+    moments: _Moments | None = None,
 ) -> None:
     arrays = arrays_of(net, rollout)
     assert arrays is not None
     minibatches = _Minibatches(net, None, rollout, config, return_scale)
-    expected = gradient_of(minibatches, index, **given)
-    found = gradient_of(minibatches._replace(arrays=arrays), index, **given)
+    expected = gradient_of(minibatches, index, moments)
+    found = gradient_of(minibatches._replace(arrays=arrays), index, moments)
     for own, other in zip(found, expected, strict=True):
         assert own.dtype == other.dtype
         scale = float(other.abs().max()) + 1e-3
