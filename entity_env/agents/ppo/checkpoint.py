@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.gae import ReturnStatistics
-from entity_env.agents.ppo.learner import Learner
+from entity_env.agents.ppo.learner import Learner, ReturnStatistics
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, prepare_place
 from entity_env.agents.rogue_net.torch_net.checkpoint import (
     Checkpoint,

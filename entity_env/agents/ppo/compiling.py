@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.ppo import learn
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy

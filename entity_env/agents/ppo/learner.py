@@ -1,36 +1,64 @@
-"""`Learner`: network, optimizer and random states of a training run; and its teacher."""
+"""`Learner`: network, optimizer, random states and statistics of returns of a training run."""
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
-from entity_env.agents.ppo.config import PPOConfig, values_of
-from entity_env.agents.ppo.gae import ReturnStatistics
-from entity_env.agents.ppo.peers import Peers
-from entity_env.agents.ppo.rollout_buffer import Minibatch
-from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.peers import ALONE, Peers
 from entity_env.agents.rogue_net.config import NetConfig, RogueNetConfig
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
-from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
+from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.vec_obs import VecEnvironment
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.errors import UsageError, shown
 
 MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
 """Makes the network to train from the spaces of the environments."""
-TEACHER: Final = "teacher"
-"""Folder of the teacher's network, in the folder of the run."""
+_RATE: Final = 0.05
+"""Weight of the newest rollout, at least."""
+_LEAST_STD: Final = 1e-6
+
+
+class ReturnStatistics:
+    """Running mean and deviation of returns, as a moving average over rollouts.
+
+    Args:
+        mean, square: means of the returns and of their squares.
+        count: rollouts so far.
+    """
+
+    def __init__(self, mean: float = 0.0, square: float = 0.0, count: int = 0) -> None:
+        self.mean = mean
+        self.square = square
+        self.count = count
+
+    @property
+    def std(self) -> float:
+        """Deviation, at least a tenth of the root mean square: equal returns still have a scale."""
+        variance = max(self.square - self.mean**2, 0.01 * self.square)
+        return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
+
+    def update(self, returns: NDArray[np.float32], peers: Peers = ALONE) -> None:
+        """Counts the returns of a rollout, of all ranks, if there are any."""
+        squares = np.square(returns, dtype=np.float64)
+        whole, of_squares = peers.moments((returns, squares))
+        if not whole.number:
+            return
+        self.count += 1
+        rate = max(1 / self.count, _RATE)
+        self.mean += rate * (whole.mean - self.mean)
+        self.square += rate * (of_squares.mean - self.square)
 
 
 @dataclass(slots=True)
@@ -133,84 +161,3 @@ def torch_device(name: str) -> torch.device:
             f"device must be one that torch can use here, got {name!r}: {reason}"
         ) from error
     return device
-
-
-# ------------------------------------------------------------------ teacher
-
-
-def has_teacher(config: PPOConfig) -> bool:
-    """Whether a run stays close to a teacher at any time."""
-    return any(values_of(config.stay_close))
-
-
-def frozen(net: Policy) -> Policy:
-    """A copy that does not learn, with its statistics of features as they are."""
-    return copy.deepcopy(net).eval().requires_grad_(False)
-
-
-def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Policy:
-    """The teacher of a run, which rank 0 also keeps in the folder of the run.
-
-    Args:
-        start: the network that the run began with; None = an untrained one.
-        peers: the ranks of the run.
-        out: its folder, if there is one.
-
-    Raises:
-        UsageError: the network is untrained.
-    """
-    if start is None:
-        raise UsageError(
-            "stay_close needs a trained network to stay close to: --init-from, in Python "
-            "train(..., policy=initialized_from(path))"
-        )
-    teacher = frozen(start)
-    peers.copy_from_first(teacher)
-    if out is not None and not peers.rank:
-        save_checkpoint(out / TEACHER, teacher)
-    return teacher
-
-
-def load_teacher(path: Path, net: Policy) -> Policy:
-    """The teacher of the run whose checkpoint is at a path, for a run of `net`.
-
-    Raises:
-        CheckpointError: the run has none, or one of another game.
-    """
-    folder = find_checkpoint(path).parent / TEACHER
-    if not (folder / CONFIG).is_file():
-        raise CheckpointError(
-            f"stay_close needs the network that the run began with, and {folder} is not there: "
-            "resume with --stay-close 0, or begin a new run from the checkpoint with --init-from"
-        )
-    teacher = load_checkpoint(folder, copy.deepcopy(net)).net
-    theirs = teacher.obs_space, teacher.action_space
-    if found := differences(theirs, (net.obs_space, net.action_space)):
-        raise CheckpointError(f"{folder} is of another game: {'; '.join(found)}")
-    return teacher.to(net.device)
-
-
-def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
-    """`Policy.evaluate` of a minibatch, compared with a teacher if there is one.
-
-    KL(teacher || policy) is the direction of AlphaStar (Vinyals et al. 2019), Kickstarting (Schmitt
-    et al. 2018, as a cross-entropy) and the winner of Lux AI 2021. Its gradient is largest where
-    the policy has given up a choice of the teacher; in the reverse direction, as in RLHF, such a
-    choice has hardly a gradient, and what is lost stays lost.
-    """
-    if teacher is None:
-        return net.evaluate(minibatch.obs, minibatch.samples)
-    with torch.no_grad():
-        theirs, _ = teacher.distributions(minibatch.obs)
-    distributions, values = net.distributions(minibatch.obs)
-    teacher_kl, agreed, counts = (torch.zeros_like(values) for _ in range(3))
-    for name, own in distributions.items():
-        rows = own.rows
-        teacher_kl = teacher_kl.index_add(0, rows, own.kl_from(theirs[name]))
-        with torch.no_grad():
-            agrees: Tensor = own.agrees_with(theirs[name])
-            agreed = agreed.index_add(0, rows, agrees.to(values.dtype))
-            counts = counts.index_add(0, rows, torch.ones_like(agrees, dtype=values.dtype))
-    agreement = torch.where(counts > 0, agreed / counts.clamp_min(1), 1.0)
-    found = evaluation_of(distributions, values, minibatch.samples)
-    return replace(found, teacher_kl=teacher_kl, agreement=agreement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import socket
 import time
@@ -14,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -50,6 +51,27 @@ _LENGTH: Final = 8
 _num_groups: Final = itertools.count()
 
 
+class Moments(NamedTuple):
+    """Number, mean and sum of squared distances from the mean; 0 of no values."""
+
+    number: float
+    mean: float
+    squares: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.floating]) -> Moments:
+        """Those of 1-D values, in float64."""
+        numbers = values.astype(np.float64)
+        mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
+        numbers -= mean
+        return cls(float(len(numbers)), mean, float(numbers @ numbers))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of a sample."""
+        return math.sqrt(self.squares / max(self.number - 1, 1))
+
+
 class Peers:
     """Processes that train one network together, each with environments of its own.
 
@@ -64,15 +86,12 @@ class Peers:
     rank = 0
     size = 1
 
-    def moments(
-        self, columns: Sequence[NDArray[np.floating]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Numbers, means and sums of squared distances from the mean of some values, of all ranks.
+    def moments(self, columns: Sequence[NDArray[np.floating]]) -> list[Moments]:
+        """Moments of some values of all ranks.
 
-        The mean of none is 0. `columns` are as many 1-D arrays on every rank, each of any length.
+        `columns` are as many 1-D arrays on every rank, each of any length.
         """
-        counts, means, squares = np.array([_moments(each) for each in columns]).reshape(-1, 3).T
-        return counts, means, squares
+        return [Moments.of(each) for each in columns]
 
     def sum_gradients(
         self, parameters: Sequence[Tensor], loss: float, figures: Tensor
@@ -112,16 +131,15 @@ class Ranks(Peers, ABC):
     def gather(self, values: Tensor) -> list[Tensor]:
         """The values of every rank, in rank order; shapes and dtypes must be equal."""
 
-    def moments(
-        self, columns: Sequence[NDArray[np.floating]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        own = torch.from_numpy(np.stack(super().moments(columns)))
-        counts, means, squares = torch.stack(self.gather(own)).numpy().transpose(1, 0, 2)
+    def moments(self, columns: Sequence[NDArray[np.floating]]) -> list[Moments]:
+        own = torch.tensor(super().moments(columns), dtype=torch.float64).reshape(-1, 3)
+        counts, means, squares = torch.stack(self.gather(own)).numpy().transpose(2, 0, 1)
         totals = counts.sum(axis=0)
         shares = counts / np.maximum(totals, 1)
         # One after the other, so that all ranks get the same bits.
         mean = sum(shares * means)
-        return totals, mean, sum(squares + counts * (means - mean) ** 2)
+        moments = np.stack((totals, mean, sum(squares + counts * (means - mean) ** 2)), axis=1)
+        return [Moments(*each) for each in moments.tolist()]
 
     @torch.no_grad()
     def sum_gradients(
@@ -181,14 +199,6 @@ class Ranks(Peers, ABC):
                 norm.merge(int(count), mean, squares_sum)
         own = {id(each) for norm in norms for each in norm.buffers()}
         self._copy_tensors([each for each in net.buffers() if id(each) not in own])
-
-
-def _moments(values: NDArray[np.floating]) -> tuple[float, float, float]:
-    """Number, mean and sum of squared distances from the mean, in float64; 0 of none."""
-    numbers = values.astype(np.float64)
-    mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
-    numbers -= mean
-    return float(len(numbers)), mean, float(numbers @ numbers)
 
 
 class TorchPeers(Ranks):

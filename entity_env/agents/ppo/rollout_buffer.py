@@ -1,4 +1,4 @@
-"""Observations and samples of a rollout in flat arrays, from which any minibatch is gathered."""
+"""A rollout in arrays: by step and row, and by decision, from which minibatches are gathered."""
 
 from __future__ import annotations
 
@@ -19,6 +19,49 @@ from entity_env.core.vec_obs import EntityBatch, concat_entities
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 RaggedSamples: TypeAlias = RaggedArray[np.int64 | np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectories:
+    """Values, rewards and episode ends of every row in a rollout of `num_steps` steps.
+
+    Step `t` observes, acts, and receives a reward together with observation `t + 1`.
+
+    Args:
+        is_ready: `(num_steps + 1, num_rows)` bool: the row decides on observation `t`.
+        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; the last one has
+            no meaning where an episode has just ended.
+        rewards: `(num_steps, num_rows)` float32, received with observation `t + 1`.
+        terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation
+            `t + 1`, which is the first of the next one.
+        final_values: `(num_steps, num_rows)` float32, the value of the final observation of a
+            truncated episode; has no meaning elsewhere.
+    """
+
+    is_ready: NDArray[np.bool_]
+    values: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_values: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, num_steps: int, num_rows: int) -> Trajectories:
+        """All zeros."""
+        shape, longer = (num_steps, num_rows), (num_steps + 1, num_rows)
+        return cls(
+            is_ready=np.zeros(longer, dtype=np.bool_),
+            values=np.zeros(longer, dtype=np.float32),
+            rewards=np.zeros(shape, dtype=np.float32),
+            terminated=np.zeros(shape, dtype=np.bool_),
+            truncated=np.zeros(shape, dtype=np.bool_),
+            final_values=np.zeros(shape, dtype=np.float32),
+        )
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """`(num_steps, num_rows)` the episode ended before observation `t + 1`."""
+        return self.terminated | self.truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +121,6 @@ class RolloutBuffer:
         self._obs: list[EntityBatch] = []
         self._samples: list[Mapping[ActionName, RaggedSamples]] = []
 
-    def clear(self) -> None:
-        """Removes all decisions."""
-        self._obs.clear()
-        self._samples.clear()
-
     def add(
         self,
         obs: EntityBatch,
@@ -101,14 +139,12 @@ class RolloutBuffer:
         )
 
     def joined(self) -> tuple[EntityBatch, dict[ActionName, RaggedSamples]]:
-        """All observations and samples, which are the caller's; the buffer is empty again."""
+        """All observations and samples."""
         samples = {
             name: RaggedArray.concat([each[name] for each in self._samples])
             for name in self._samples[0]
         }
-        obs = concat_entities(self._obs)
-        self.clear()
-        return obs, samples
+        return concat_entities(self._obs), samples
 
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:

@@ -18,17 +18,13 @@ from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainSta
 from entity_env.agents.ppo.checkpoint import has_lock, load_learner, save_learner
 from entity_env.agents.ppo.compiling import KernelSwitch
 from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
-from entity_env.agents.ppo.learner import (
-    MakePolicy,
-    begin_teacher,
-    has_teacher,
-    load_teacher,
-    new_learner,
-)
+from entity_env.agents.ppo.learner import MakePolicy, new_learner
 from entity_env.agents.ppo.peers import Peers, require_same_run
+from entity_env.agents.ppo.ppo import collect, update
 from entity_env.agents.ppo.process import HeldInterrupt
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.rollout_buffer import Rollout
+from entity_env.agents.ppo.teacher import begin_teacher, has_teacher, load_teacher
 from entity_env.agents.ppo.tracking.advice import RunHistory, log_hints
 from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
 from entity_env.agents.ppo.tracking.progress import (
@@ -53,7 +49,6 @@ from entity_env.agents.ppo.tracking.runs import (
     write_run,
 )
 from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION, TimeLimit
-from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
@@ -326,20 +321,13 @@ class Run(TrainState):
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = self._now(num_decisions, time_fraction)
-        group = learner.optimizer.param_groups[0]
-        group["lr"], group["weight_decay"] = now.learning_rate, now.weight_decay
-        learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
-        scale = learner.returns.std
-        if config.norm_returns:
-            learner.net.scale_values(learner.returns.mean, scale)
         # The first rollout was normalized by the openings of episodes, which must not be counted
         # twice: what it teaches is for the statistics from now on.
         if begins_statistics := self._begins_statistics:
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
-        optimizer, rng = learner.optimizer, learner.rng
-        net, teacher = learner.net, self._teacher if now.stay_close else None
-        losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
+        teacher = self._teacher if now.stay_close else None
+        losses = update(learner, rollout, now, self.peers, teacher)
         # After learning, so that the policy which learns is the one that played.
         if not begins_statistics:
             self._count(rollout.obs)
@@ -396,7 +384,7 @@ class Run(TrainState):
             check()
             if not self.is_stopping:
                 self.meter.restart(collector.stagger())
-                rollout = collector.collect(num_steps, after_step)
+                rollout = collect(collector, num_steps, after_step)
         except KeyboardInterrupt:
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)

@@ -30,12 +30,13 @@ from entity_env import (
 )
 from entity_env.agents.ppo import Policy, PPOConfig, Schedule, TrainResult, train
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.learner import TEACHER, evaluate_beside, frozen, new_policy
+from entity_env.agents.ppo.learner import new_policy
 from entity_env.agents.ppo.peers import ALONE, Peers
+from entity_env.agents.ppo.ppo import learn, ppo_loss
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
+from entity_env.agents.ppo.teacher import TEACHER, evaluate_beside, frozen
 from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.ppo.tracking.runs import AGREEMENT, read_run
-from entity_env.agents.ppo.update import learn, ppo_loss
 from entity_env.agents.rogue_net import (
     CNNConfig,
     MLPConfig,

@@ -27,12 +27,11 @@ from torch import Tensor
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.checkpoint import LOCK
-from entity_env.agents.ppo.gae import ReturnStatistics
-from entity_env.agents.ppo.learner import new_learner
+from entity_env.agents.ppo.learner import ReturnStatistics, new_learner
 from entity_env.agents.ppo.peers import ALONE, Peers, Ranks
+from entity_env.agents.ppo.ppo import collect, learn
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import learn
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import read_header
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
@@ -108,7 +107,7 @@ def rollout_of(make_env: Callable[[], VecEnvironment], seed: int) -> tuple[Polic
     obs = vec.reset(seed=seed)
     learner.net.update_statistics(obs)
     collector = Collector(vec, learner.net, learner.generator, obs, CONFIG.at(0))
-    return learner.net, collector.collect(CONFIG.num_steps, lambda _: None)
+    return learner.net, collect(collector, CONFIG.num_steps, lambda _: None)
 
 
 def learnt(
@@ -292,11 +291,11 @@ def test_means_and_statistics_of_returns_are_those_of_all(ranks: list[list[float
     every = np.concatenate(arrays).astype(np.float64)
 
     def work(peers: Peers) -> tuple[float, ...]:
-        [total], [mean], [squares] = peers.moments([arrays[peers.rank]])
+        [(total, mean, squares)] = peers.moments([arrays[peers.rank]])
         statistics = ReturnStatistics()
         statistics.update(arrays[peers.rank], peers)
         assert (total, statistics.count) == (len(every), int(len(every) > 0))
-        return float(mean), float(squares), statistics.mean, statistics.square
+        return mean, squares, statistics.mean, statistics.square
 
     results = on_ranks(len(ranks), work)
     assert len(set(results)) == 1

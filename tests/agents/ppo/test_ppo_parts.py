@@ -109,8 +109,8 @@ def test_every_stored_decision_comes_back_in_any_order(
     has_it = is_compiled and has_numba()
     monkeypatch.setattr(storage_module, "has_kernels", lambda: has_it)
     rng = np.random.default_rng(seed)
-    buffer = RolloutBuffer()
     for _ in range(2):
+        buffer = RolloutBuffer()
         expected: list[dict[str, Any]] = []
         for num_rows in sizes:
             obs, samples = random_obs(rng, num_rows)

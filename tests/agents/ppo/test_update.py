@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from entity_env import ActionSpace, ObsSpace
 from entity_env.agents.ppo import Policy, train
 from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.peers import Moments
+from entity_env.agents.ppo.ppo import _Minibatches, collect, learn, normalized, ppo_loss
 from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.ppo.tracking.progress import Losses
-from entity_env.agents.ppo.update import _Minibatches, _normalized, learn, ppo_loss
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     ObsBatch,
@@ -91,8 +92,9 @@ def loss_of(
     now = replace(config.at(0), ent_coef=ent_coef)
     minibatch = rollout.minibatch(inds)
     if config.norm_adv:
-        [moments] = _Minibatches(net.as_net(), None, rollout, now, None).moments([inds])
-        minibatch = replace(minibatch, advantages=_normalized(minibatch.advantages, moments, None))
+        advantages = minibatch.advantages
+        advantages = normalized(advantages, Moments.of(advantages), None)
+        minibatch = replace(minibatch, advantages=advantages)
     new = net.as_net().evaluate(minibatch.obs, minibatch.samples)
     return ppo_loss(new, minibatch, now)
 
@@ -400,10 +402,10 @@ def test_microbatches_add_to_the_gradient_of_the_minibatch(
         net.zero_grad()
         net.seen.clear()
         minibatches = _Minibatches(
-            net.as_net(), None, rollout, replace(config.at(0), ent_coef=0.1), return_scale
+            net.as_net(), rollout, replace(config.at(0), ent_coef=0.1), return_scale
         )
-        [moments] = minibatches.moments([np.arange(count)])
-        loss, figures = minibatches.add_gradient(rng.permutation(count), rng, moments)
+        whole = Moments.of(rollout.advantages)
+        loss, figures = minibatches.add_gradient(rng.permutation(count), whole, rng)
         assert max(map(len, net.seen)) <= (size or count)
         assert sorted(chain(*net.seen)) == list(range(count))
         gradients = [cast(Tensor, each.grad).clone() for each in net.parameters()]
@@ -418,14 +420,14 @@ def test_the_ratio_is_one_before_the_first_step_with_dropout() -> None:
         net = RogueNet(vec.obs_space(), vec.action_space(), size)
         generator = torch.Generator().manual_seed(1)
         collector = Collector(vec, net, generator, vec.reset(seed=1), PPOConfig().at(0))
-        rollout = collector.collect(8, lambda obs: None)
+        rollout = collect(collector, 8, lambda obs: None)
     net.train()
     rng = np.random.default_rng(0)
     config = PPOConfig(norm_adv=False, clip_vloss=False)
     for old, is_zero in ((copy.deepcopy(net), True), (None, False)):
-        minibatches = _Minibatches(net, old, rollout, replace(config.at(0), ent_coef=0.0), None)
-        [moments] = minibatches.moments([rollout.b_inds])
-        _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, rng, moments)
+        minibatches = _Minibatches(net, rollout, replace(config.at(0), ent_coef=0.0), old=old)
+        whole = Moments.of(rollout.advantages)
+        _, (_, _, _, kl, _) = minibatches.add_gradient(rollout.b_inds, whole, rng)
         assert (abs(float(kl)) < 1e-7) is is_zero
 
 

@@ -22,7 +22,7 @@ from entity_env.core.vec_obs import (
 )
 
 if TYPE_CHECKING:
-    from entity_env.agents.ppo.gae import Trajectories
+    from entity_env.agents.ppo.rollout_buffer import Trajectories
 
 _ROUNDING: Final = 1e-6
 """Of the largest reward: what differs by less is one score."""
@@ -137,7 +137,7 @@ class RolloutMeter:
         self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
     ) -> None:
         """Counts a rollout, given the masks of its decisions."""
-        done = trajectories.terminated | trajectories.truncated
+        done = trajectories.done
         scores = self._scores(trajectories.rewards, done)
         self.figures = self.figures._replace(
             num_steps=done.size,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.agents.ppo.gae import Trajectories
+from entity_env.agents.ppo.rollout_buffer import Trajectories
 from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures, RolloutMeter
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from entity_env import ActionSpace, Entity, ObsSpace
 from entity_env.agents.ppo import MLPPolicy, PPOConfig, train
 from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.peers import Moments
+from entity_env.agents.ppo.ppo import _Minibatches, learn
 from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import _Minibatches, _Moments, learn
 from entity_env.agents.rogue_net import ActionDistribution, MLPConfig
 from entity_env.agents.rogue_net.torch_net.mlp import MLPEvaluation, MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Policy
@@ -121,12 +122,12 @@ def arrays_of(net: Policy, rollout: Rollout) -> MLPGradient | None:
 
 
 def gradient_of(
-    minibatches: _Minibatches, index: NDArray[np.int64], moments: _Moments | None = None
+    minibatches: _Minibatches, index: NDArray[np.int64], moments: Moments | None = None
 ) -> list[Tensor]:
     """Gradients of all parameters, figures and loss."""
     minibatches.net.zero_grad()
-    moments = moments or minibatches.moments([index])[0]
-    loss, figures = minibatches.add_gradient(index, np.random.default_rng(0), moments)
+    whole = moments or Moments.of(minibatches.rollout.advantages[index])
+    loss, figures = minibatches.add_gradient(index, whole, np.random.default_rng(0))
     gradients = [each.grad for each in minibatches.net.parameters() if each.grad is not None]
     assert len(gradients) == len(list(minibatches.net.parameters()))
     return [*(each.clone() for each in gradients), figures, torch.tensor(loss)]
@@ -138,11 +139,11 @@ def require_equal(
     index: NDArray[np.int64],
     config: CurrentConfig,
     return_scale: float | None = None,
-    moments: _Moments | None = None,
+    moments: Moments | None = None,
 ) -> None:
     arrays = arrays_of(net, rollout)
     assert arrays is not None
-    minibatches = _Minibatches(net, None, rollout, config, return_scale)
+    minibatches = _Minibatches(net, rollout, config, return_scale)
     expected = gradient_of(minibatches, index, moments)
     found = gradient_of(minibatches._replace(arrays=arrays), index, moments)
     for own, other in zip(found, expected, strict=True):
@@ -190,7 +191,7 @@ def test_it_takes_the_moments_of_other_ranks() -> None:
     rng = np.random.default_rng(1)
     net = random_net(rng)
     rollout = random_rollout(rng, net, 12)
-    require_equal(net, rollout, np.arange(9), DEFAULT, moments=_Moments(30.0, 0.2, 1.4))
+    require_equal(net, rollout, np.arange(9), DEFAULT, moments=Moments(30.0, 0.2, 29 * 1.4**2))
 
 
 def test_products_that_are_left_to_torch() -> None:
@@ -212,7 +213,7 @@ def test_large_minibatches_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) ->
         return evaluate(arrays, index)
 
     monkeypatch.setattr(MLPGradient, "evaluate", counted)
-    monkeypatch.setattr("entity_env.agents.ppo.update._MOST_ROWS", 5)
+    monkeypatch.setattr("entity_env.agents.ppo.ppo._MOST_ROWS", 5)
     for count in (5, 6):
         require_equal(net, rollout, np.arange(count), DEFAULT)
     assert uses == [5]
@@ -224,7 +225,7 @@ def test_a_gradient_that_is_not_finite_is_not_hidden(action: str) -> None:
     net = random_net(rng, (action,))
     rollout = random_rollout(rng, net, 6)
     rollout.logprobs[0] = -1000.0
-    minibatches = _Minibatches(net, None, rollout, DEFAULT, None, arrays=arrays_of(net, rollout))
+    minibatches = _Minibatches(net, rollout, DEFAULT, arrays=arrays_of(net, rollout))
     assert not all(each.isfinite().all() for each in gradient_of(minibatches, np.arange(6)))
 
 
