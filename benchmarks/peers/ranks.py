@@ -72,9 +72,9 @@ class _Prescribed:
 def difference(game: str, weights: list[int]) -> dict[str, float]:
     """Largest difference of a parameter to one process, after an update on the same minibatches."""
     from entity_env.agents.ppo.learner import new_learner
-    from entity_env.agents.ppo.peers import ALONE, Peers, TorchPeers
     from entity_env.agents.ppo.ppo import collect, learn
     from entity_env.agents.ppo.rollout import Collector
+    from entity_env.agents.training.peers import ALONE, Peers, TorchPeers
 
     num_minibatches, part = 2, sum(weights)
     with make_training_env(load_game(game, ()), 64, 0, None, "raise") as vec:

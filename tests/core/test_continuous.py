@@ -22,7 +22,6 @@ from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.ppo import collect, ppo_loss
 from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.rogue_net import (
     GaussianDistribution,
     NeuralAgent,
@@ -32,6 +31,7 @@ from entity_env.agents.rogue_net import (
     load_checkpoint,
     save_checkpoint,
 )
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import require_in_bounds
 from entity_env.core.observation import ContinuousAction, GlobalCategoricalAction

@@ -22,10 +22,10 @@ from ragged_buffer import RaggedBufferF32, RaggedBufferI64
 from torch import Tensor
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.peers import Moments
 from entity_env.agents.ppo.ppo import normalized, ppo_loss as our_ppo_loss
-from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.rogue_net import ObsBatch, RogueNet, RogueNetConfig, write_enn_checkpoint
+from entity_env.agents.training.peers import Moments
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.ragged import RaggedArray
 from entity_env.interop.entity_gym import from_entity_gym

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.core.ragged import Floats
 
 

@@ -1,10 +1,13 @@
-"""Proximal policy optimization, in reading order.
+"""Proximal policy optimization (PPO), in reading order.
 
-`collect` plays a rollout, `compute_advantages` says what its decisions were worth, `update` learns
-from it: `learn` takes epochs of minibatches and a step of the optimizer for each of them, which
-makes `ppo_loss` smaller. `Run.update` in `run.py` calls `collect` and `update` in turns.
+`collect` plays a rollout. `compute_advantages` estimates what each decision was worth. `update`
+learns from the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss`
+for each. `Run.update` (run.py) calls `collect` and `update` until the end of the run.
 
-Whoever changes `ppo_loss` changes `array_loss.py` too: the same loss, with its gradient, in numpy.
+- Another advantage estimator: replace `compute_advantages`.
+- Another loss: change `ppo_loss`, and `array_loss.py`, which is the same loss of an MLP in numpy.
+- An auxiliary target: record it in `collect`, add a field to `Rollout` and `Minibatch`
+  (training/rollout_buffer.py), and add its loss in `ppo_loss`.
 """
 
 from __future__ import annotations
@@ -23,15 +26,20 @@ from torch import Tensor, nn
 from entity_env.agents.ppo.array_loss import add_array_gradient
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.learner import Learner
-from entity_env.agents.ppo.peers import ALONE, Moments, Peers
 from entity_env.agents.ppo.rollout import Collector, FinalObservations, require_finite_output
-from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout, RolloutBuffer, Trajectories
 from entity_env.agents.ppo.teacher import evaluate_beside
-from entity_env.agents.ppo.tracking.progress import Losses
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.training.peers import ALONE, Moments, Peers
+from entity_env.agents.training.rollout_buffer import (
+    Minibatch,
+    Rollout,
+    RolloutBuffer,
+    Trajectories,
+)
+from entity_env.agents.training.tracking.progress import Losses
 from entity_env.core.ragged import Floats
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import TrainingDivergedError

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.rollout_buffer import Trajectories
-from entity_env.agents.ppo.tracking.rollout_figures import RolloutMeter
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
+from entity_env.agents.training.rollout_buffer import Trajectories
+from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import partial_reset
 from entity_env.core.vec_obs import (

@@ -14,20 +14,26 @@ from typing import Final
 import numpy as np
 import torch
 
-from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
-from entity_env.agents.ppo.checkpoint import has_lock, load_learner, save_learner
+from entity_env.agents.ppo.advice import RunHistory, log_hints
 from entity_env.agents.ppo.compiling import KernelSwitch
-from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
-from entity_env.agents.ppo.learner import MakePolicy, new_learner
-from entity_env.agents.ppo.peers import Peers, require_same_run
+from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig
+from entity_env.agents.ppo.hints import Hint, hint_facts
+from entity_env.agents.ppo.learner import load_learner, new_learner, save_learner
 from entity_env.agents.ppo.ppo import collect, update
-from entity_env.agents.ppo.process import HeldInterrupt
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
-from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.ppo.teacher import begin_teacher, has_teacher, load_teacher
-from entity_env.agents.ppo.tracking.advice import RunHistory, log_hints
-from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
-from entity_env.agents.ppo.tracking.progress import (
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
+from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
+from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.transfer import fine_tuning
+from entity_env.agents.training.callbacks import Callback, EvaluationResult, TrainState
+from entity_env.agents.training.network import MakePolicy
+from entity_env.agents.training.peers import Peers, require_same_run
+from entity_env.agents.training.process import HeldInterrupt
+from entity_env.agents.training.rollout_buffer import Rollout
+from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
     Losses,
@@ -36,26 +42,21 @@ from entity_env.agents.ppo.tracking.progress import (
     TrainResult,
     WriteCurves,
 )
-from entity_env.agents.ppo.tracking.provenance import about_training
-from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.rewards import RandomPlay
-from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
-from entity_env.agents.ppo.tracking.runs import (
-    TrainingRun,
+from entity_env.agents.training.tracking.provenance import about_training
+from entity_env.agents.training.tracking.recorders import Recorder, require_recorders
+from entity_env.agents.training.tracking.rewards import RandomPlay
+from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
+from entity_env.agents.training.tracking.run_writer import (
     add_random_play,
     curve_writer,
     end_run,
     note_run,
     write_run,
 )
-from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION, TimeLimit
-from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.agents.rogue_net.transfer import fine_tuning
+from entity_env.agents.training.tracking.runs import TrainingRun
+from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.authoring.game_traceback import text_of
-from entity_env.core.space_json import differences
+from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
 from entity_env.errors import (
     CheckpointError,
@@ -99,7 +100,7 @@ class Run(TrainState):
         self.error = None
         self.is_resumed = False
         self.is_stopping = False
-        """Whether this rank wants to end the run early, and at the end whether all do."""
+        """True if this rank requested an early stop; after the run, true if all ranks did."""
         self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
         self._is_given = policy is not None
@@ -290,10 +291,13 @@ class Run(TrainState):
     def begin(self) -> Collector:
         """Resets the environments."""
         learner, peers = self.learner, self.peers
-        self.num_rows = require_same_run(
-            *(peers, self.vec.num_rows, learner.net, self.config, learner.update),
-            *(self.out, has_lock),
-        )
+        settings = replace(self.config, device="cpu", num_threads=None).to_json()
+        same = {
+            "update of the checkpoint": learner.update,
+            "spaces": spaces_to_json(learner.net.obs_space, learner.net.action_space),
+            **{f"setting {name}": value for name, value in settings.items()},
+        }
+        self.num_rows = require_same_run(peers, self.vec.num_rows, same, self.out)
         peers.copy_from_first(learner.net)
         seed, entropy = self.config.seed, [self.config.seed, learner.update]
         if peers.rank:
@@ -341,7 +345,10 @@ class Run(TrainState):
         }
         self.speed.add(learner.step)
         self._progress = self._figures(losses, now)
-        self._count_update()
+        self.history.add(self._progress)
+        if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
+            log_hints(news)
+            note_run(self.written, self._described, hint_facts(self.history.shown.values()))
         if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
 
@@ -353,13 +360,6 @@ class Run(TrainState):
             now = replace(now, ent_coef=now.ent_coef / unit)
         return now
 
-    def _count_update(self) -> None:
-        """Adds the last update to the history; tells hints that are known since then."""
-        self.history.add(self._progress)
-        if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
-            log_hints(news)
-            note_run(self.written, self._described, hint_facts(self.history.shown.values()))
-
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""
 
@@ -370,7 +370,8 @@ class Run(TrainState):
             for callback in watching:
                 with _naming(callback, "on_step"):
                     callback.on_step(self, obs)
-            self._stop_in_time()
+            if self.limit.is_over and not self.is_stopping:
+                self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
             if self.is_stopping:
                 raise KeyboardInterrupt
             check()
@@ -405,10 +406,6 @@ class Run(TrainState):
         self.rollouts = RolloutFigures.merged([each for _, (_, each), _ in reports])
         self._decisions_per_step = sum(counts) / num_steps
         return rollout, sum(counts)
-
-    def _stop_in_time(self) -> None:
-        if self.limit.is_over and not self.is_stopping:
-            self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
 
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""

@@ -10,12 +10,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from entity_env.agents.ppo.config import PPOConfig, values_of
-from entity_env.agents.ppo.peers import Peers
-from entity_env.agents.ppo.rollout_buffer import Minibatch
+from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
+from entity_env.agents.training.peers import Peers
+from entity_env.agents.training.rollout_buffer import Minibatch
+from entity_env.agents.training.schedule import values_of
 from entity_env.core.space_json import differences
 from entity_env.errors import CheckpointError, UsageError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo.ppo import compute_advantages
-from entity_env.agents.ppo.rollout_buffer import Trajectories
+from entity_env.agents.training.rollout_buffer import Trajectories
 
 GAMMA, LAMBDA = 0.9, 0.8
 

@@ -20,10 +20,10 @@ from entity_env import Episode, Game
 from entity_env.agents.ppo import Callback, PPOConfig, TrainResult, TrainState, train
 from entity_env.agents.ppo.ppo import collect, learn, ppo_loss
 from entity_env.agents.ppo.rollout import Collector, staggered_starts
-from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch
 from entity_env.agents.rogue_net.torch_net.net import PolicyOutput
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionSpace, CategoricalActionSpace, Entity, ObsSpace

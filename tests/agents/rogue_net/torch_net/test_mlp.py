@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from entity_env import ActionSpace, Entity, ObsSpace
 from entity_env.agents.ppo import MLPPolicy, PPOConfig, train
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.peers import Moments
 from entity_env.agents.ppo.ppo import _Minibatches, learn
-from entity_env.agents.ppo.rollout_buffer import Rollout
 from entity_env.agents.rogue_net import ActionDistribution, MLPConfig
 from entity_env.agents.rogue_net.torch_net.mlp import MLPEvaluation, MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.training.peers import Moments
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     CategoricalActionSpace,

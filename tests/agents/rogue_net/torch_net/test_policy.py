@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from entity_env import ActionSpace, CheckpointError, Entity, ObsSpace, SchemaError, UsageError
 from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, train
-from entity_env.agents.ppo.presets import PRESETS, GameFigures
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     MLPConfig,
@@ -40,6 +39,7 @@ from entity_env.agents.rogue_net.torch_net.rollout_policy import (
     CompiledPolicy,
     fastest_policy,
 )
+from entity_env.agents.training.presets import PRESETS, GameFigures
 from entity_env.cli.training import settings_of_run
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
