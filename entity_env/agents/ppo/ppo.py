@@ -284,8 +284,11 @@ class _Minibatches(NamedTuple):
             advantages = normalized(advantages, whole, self.return_scale)
         most = self.config.microbatch_size or max(len(mb_inds), 1)
         num_parts = math.ceil(len(mb_inds) / most)
-        for at in np.array_split(np.arange(len(mb_inds)), num_parts) if num_parts else ():
-            yield mb_inds[at], advantages[at], len(at) / whole.number
+        if num_parts == 1:
+            yield mb_inds, advantages, len(mb_inds) / whole.number
+        elif num_parts:
+            for at in np.array_split(np.arange(len(mb_inds)), num_parts):
+                yield mb_inds[at], advantages[at], len(at) / whole.number
 
     def _evaluate(
         self, minibatch: Minibatch, rng: np.random.Generator

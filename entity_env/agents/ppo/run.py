@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 
 from entity_env.agents.ppo.advice import RunHistory, log_hints
 from entity_env.agents.ppo.compiling import KernelSwitch
@@ -103,6 +102,7 @@ class Run(TrainState):
         """True if this rank requested an early stop; after the run, true if all ranks did."""
         self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
+        self.net, self.optimizer = self.learner.net, self.learner.optimizer
         self._is_given = policy is not None
         self._teacher: Policy | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
@@ -111,7 +111,7 @@ class Run(TrainState):
         self.rollouts = RolloutFigures()
         self.num_rows = vec.num_rows
         self.history = RunHistory()
-        self._progress = TrainProgress(step=0, total=config.total_steps)
+        self.progress = TrainProgress(step=0, total=config.total_steps)
         self._described = TrainingRun(Path())
         """What `run.json` says."""
         self._recorded: dict[str, float] = {}
@@ -132,21 +132,9 @@ class Run(TrainState):
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
-        self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.learner.net)
+        self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.net)
 
     # ------------------------------------------------------------------ for callbacks
-
-    @property
-    def net(self) -> Policy:
-        return self.learner.net
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.learner.optimizer
-
-    @property
-    def progress(self) -> TrainProgress:
-        return self._progress
 
     @property
     def is_interrupted(self) -> bool:
@@ -172,8 +160,8 @@ class Run(TrainState):
             raise UsageError(problem)
         if math.isfinite(value):
             self._recorded[name] = float(value)
-            metrics = {**self._progress.metrics, name: float(value)}
-            self._progress = replace(self._progress, metrics=metrics)
+            metrics = {**self.progress.metrics, name: float(value)}
+            self.progress = replace(self.progress, metrics=metrics)
 
     def add_evaluation(self, evaluation: EvaluationResult) -> None:
         for name in ("mean_reward", "std_reward", "mean_length", "num_episodes"):
@@ -183,7 +171,7 @@ class Run(TrainState):
         self.call("on_evaluation", evaluation)
 
     def add_random_play(self, random_play: RandomPlay) -> None:
-        self._progress = replace(self._progress, random_play=random_play)
+        self.progress = replace(self.progress, random_play=random_play)
         self._described = add_random_play(self.written, self._described, random_play)
 
     def save_copy(
@@ -192,10 +180,10 @@ class Run(TrainState):
         save_learner(folder, self.learner, self.config, resumable=resumable, notes=notes)
 
     def make_agent(self, seed: int, *, greedy: bool = False) -> NeuralAgent:
-        return NeuralAgent(self.learner.net, greedy=greedy, seed=seed)
+        return NeuralAgent(self.net, greedy=greedy, seed=seed)
 
     def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> NeuralAgent:
-        net = load_checkpoint(folder, copy.deepcopy(self.learner.net)).net
+        net = load_checkpoint(folder, copy.deepcopy(self.net)).net
         return NeuralAgent(net.eval(), greedy=greedy, seed=seed)
 
     def call(self, name: str, *args: object) -> None:
@@ -226,7 +214,7 @@ class Run(TrainState):
         self._has_ended = True
         self.error = error
         self.interrupt.is_ending = True
-        self._hints = self.history.hints(self._progress, self.config)
+        self._hints = self.history.hints(self.progress, self.config)
         self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(self._hints))
         for callback in self.callbacks:
             try:
@@ -250,7 +238,7 @@ class Run(TrainState):
         """What `train` returns."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
         hints = tuple(map(str, self._hints))
-        progress = self._progress
+        progress = self.progress
         if progress.elapsed_s <= self._elapsed_before:  # no update has ended
             elapsed_s = self._elapsed_before + self.limit.elapsed_s
             progress = replace(progress, elapsed_s=elapsed_s)
@@ -261,7 +249,7 @@ class Run(TrainState):
 
     def resume(self, path: Path) -> None:
         """Loads a checkpoint."""
-        net = self.learner.net
+        net = self.net
         checkpoint = load_checkpoint(path, net)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
@@ -276,16 +264,16 @@ class Run(TrainState):
         self._saved_update = self.learner.update
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
-        self._progress = self._figures(Losses(), self.config.at(self.learner.step))
+        self.progress = self._figures(Losses(), self.config.at(self.learner.step))
         if has_teacher(self.config):
             self._teacher = load_teacher(path, net)
 
     def writer(self, given: Mapping[str, object]) -> AbstractContextManager[WriteCurves]:
         """Writes `run.json`; returns what writes the curves."""
-        step, net = self.learner.step, self.learner.net
+        step, net = self.learner.step, self.net
         about = about_training(self.vec, net, self.peers.size, given)
         self._described = write_run(self.written, self.config, step, about)
-        self._progress = replace(self._progress, random_play=self._described.random_play)
+        self.progress = replace(self.progress, random_play=self._described.random_play)
         return curve_writer(self.written, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
@@ -344,9 +332,9 @@ class Run(TrainState):
             if isinstance(getattr(config, name), Schedule)
         }
         self.speed.add(learner.step)
-        self._progress = self._figures(losses, now)
-        self.history.add(self._progress)
-        if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
+        self.progress = self._figures(losses, now)
+        self.history.add(self.progress)
+        if not self.peers.rank and (news := self.history.news(self.progress, self.config)):
             log_hints(news)
             note_run(self.written, self._described, hint_facts(self.history.shown.values()))
         if self.kernels.advance(learner.net, rollout, now, learner.step):
@@ -415,7 +403,7 @@ class Run(TrainState):
 
     def require_sound(self, collector: Collector) -> None:
         """Raises `TrainingDivergedError` if outputs of the network are not finite."""
-        require_finite_output(self.learner.net.act(collector.next_obs, greedy=True))
+        require_finite_output(self.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
         """Writes a checkpoint, on rank 0."""
@@ -450,7 +438,7 @@ class Run(TrainState):
 
     def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
         """Counts observations into the statistics that normalize them."""
-        net = self.learner.net
+        net = self.net
         self.peers.update_statistics(net, batch, restart=restart)
         if bad := not_finite(dict(net.named_buffers())):
             raise TrainingDivergedError(
@@ -484,7 +472,7 @@ class Run(TrainState):
             unfinished=episodes.unfinished,
             is_compiling=is_compiling,
             rollouts=self.rollouts,
-            random_play=self._progress.random_play,
+            random_play=self.progress.random_play,
             time_fraction=self.limit.update_fraction,
         )
 

@@ -52,6 +52,9 @@ class TrainState(ABC):
     Attributes:
         vec: the environments.
         config: the settings.
+        net: the network that learns.
+        optimizer: the optimizer of `net`.
+        progress: figures after the last update.
         out: folder of the run, None if it has none.
         rank: of this process, 0 without a process group.
         is_resumed: the run goes on with an earlier one.
@@ -62,6 +65,9 @@ class TrainState(ABC):
 
     vec: VecEnvironment
     config: PPOConfig
+    net: Policy
+    optimizer: torch.optim.Optimizer
+    progress: TrainProgress
     out: Path | None
     rank: int
     is_resumed: bool
@@ -70,22 +76,7 @@ class TrainState(ABC):
 
     @property
     @abstractmethod
-    def net(self) -> Policy:
-        """The network that learns."""
-
-    @property
-    @abstractmethod
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Optimizer of `net`."""
-
-    @property
-    @abstractmethod
     def is_interrupted(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def progress(self) -> TrainProgress:
-        """Figures after the last update."""
 
     @abstractmethod
     def stop(self, reason: str = "") -> None:
