@@ -36,7 +36,7 @@ from entity_env.cli.load_game import load_game, make_training_env
 from entity_env.interop.gymnasium import GymnasiumVecEnv
 from entity_env.vec import VecEnv
 from tests import ROOT
-from tests.agents.training.tracking.failing_games import signs
+from tests.agents.ppo.failing_games import signs
 
 pytest.importorskip("torch")
 

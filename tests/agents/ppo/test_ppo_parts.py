@@ -19,11 +19,11 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo import rollout_buffer as storage_module
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.learner import Learner, load_learner, save_learner
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
+from entity_env.agents.training import rollout_buffer as storage_module
 from entity_env.agents.training.process import HeldInterrupt
 from entity_env.agents.training.rollout_buffer import (
     Rollout,
