@@ -38,12 +38,10 @@ from entity_env.core.spaces import (
     ObsSpace,
 )
 from entity_env.core.validation import checked_index, has_numba
-from entity_env.errors import SchemaError
 from entity_env.games.azul.engine.actions import (
     ACTION_SPACE_SIZE,
     ACTIONS,
     IllegalAction,
-    InvalidActionId,
 )
 from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
@@ -56,7 +54,6 @@ from entity_env.games.azul.kernels.observation import OBS_SIZE
 from entity_env.games.azul.kernels.packed_state import NUM_WORDS
 from entity_env.games.azul.kernels.step import (
     NO_LIMIT,
-    ActionIds,
     BatchArrays,
     begin_batch,
     first_illegal,
@@ -68,12 +65,13 @@ from entity_env.vec.batch_env.batch_env import (
     BatchSeed,
     ResetMask,
     StepResult,
-    as_any_array,
+    checked_actions,
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 ENTITY: Final = "Azul"
 ACTION: Final = "Move"
+_SPACE: Final = GlobalCategoricalActionSpace([str(action) for action in ACTIONS])
 
 
 class AzulBatch(BatchEnv):
@@ -155,7 +153,7 @@ class AzulBatch(BatchEnv):
         return ObsSpace(entities={ENTITY: Entity(FEATURE_NAMES)})
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        return {ACTION: GlobalCategoricalActionSpace([str(action) for action in ACTIONS])}
+        return {ACTION: _SPACE}
 
     def reset(self, seed: BatchSeed | None = None) -> None:
         self._require_open("reset")
@@ -181,7 +179,8 @@ class AzulBatch(BatchEnv):
             raise self._not_reset(
                 "step", np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
             )
-        checked = self._checked(actions)
+        given = checked_actions(f"AzulBatch: {ACTION}", actions, self.num_envs, _SPACE)
+        checked = np.ascontiguousarray(given, np.int64)
         env_id = self._run(first_illegal)(self._words, checked)
         if env_id >= 0:
             reason = illegal(self._state(env_id), ACTIONS[checked[env_id]])
@@ -227,23 +226,6 @@ class AzulBatch(BatchEnv):
     def _count_ended(self) -> None:
         flags = self._arrays.terminals | self._arrays.truncations
         self._num_ended = int(np.count_nonzero(flags))
-
-    def _checked(self, given: object) -> ActionIds:
-        """The actions as int64, all of them ids."""
-        actions = as_any_array(given)
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
-            raise SchemaError(
-                f"AzulBatch: actions must be ({self.num_envs},) integers, one an environment: got "
-                f"{actions.shape} {actions.dtype}"
-            )
-        is_wrong = (actions < 0) | (actions >= ACTION_SPACE_SIZE)
-        if is_wrong.any():
-            env_id = int(is_wrong.argmax())
-            raise InvalidActionId(
-                f"AzulBatch: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "
-                f"got {actions[env_id]} for environment {env_id}"
-            )
-        return np.ascontiguousarray(actions, np.int64)
 
 
 def _zeros(num_envs: int) -> BatchArrays:

@@ -38,6 +38,7 @@ from entity_env.vec.batch_env.batch_env import (
     ResetMask,
     StepResult,
     as_any_array,
+    checked_actions,
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
@@ -296,32 +297,12 @@ class ClassicEnv(BatchEnv):
 
     def _checked_actions(self, given: object) -> NDArray[Any]:
         """The actions, contiguous and of a dtype that there is a step for."""
-        actions = as_any_array(given)
-        where = f"{self.name}: {self.action} actions"
-        kind, wanted = ("f", "floats") if self._has_torques else ("iu", "integers")
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in kind:
-            raise SchemaError(
-                f"{where} must be ({self.num_envs},) {wanted}, one per environment: got "
-                f"{actions.shape} {actions.dtype}"
-            )
-        wrong = np.flatnonzero(~_are_in_range(self.space, actions))
-        if len(wrong):
-            env_id = int(wrong[0])
-            raise SchemaError(
-                f"{where} must be {self._range()}: got {actions[env_id]} for environment {env_id}"
-                + (f", and {len(wrong) - 1} more out of range" if len(wrong) > 1 else "")
-            )
+        where = f"{self.name}: {self.action}"
+        actions = checked_actions(where, given, self.num_envs, self.space)
         dtype = np.dtype(np.float32 if self._has_torques else np.int64)
         return np.ascontiguousarray(
             actions, dtype=np.dtype(np.uint8) if actions.dtype == np.uint8 else dtype
         )
-
-    def _range(self) -> str:
-        space = self.space
-        if isinstance(space, ContinuousActionSpace):
-            return f"from {space.low[0]:g} to {space.high[0]:g}"
-        labels = ", ".join(f"{i} = {label}" for i, label in enumerate(space.index_to_label))
-        return f"one of {labels}"
 
     def _checked_states(self, given: object) -> NDArray[np.floating]:
         states = as_any_array(given)

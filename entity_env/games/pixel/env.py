@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import require_choice
-from entity_env.errors import ProtocolError, SchemaError, UsageError
+from entity_env.errors import ProtocolError, UsageError
 from entity_env.games.pixel import entities
 from entity_env.games.pixel.episode_state import (
     ResetStates,
@@ -34,31 +34,9 @@ from entity_env.vec.batch_env.batch_env import (
     BatchSeed,
     ResetMask,
     StepResult,
+    checked_actions,
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
-
-_LABELS: Final = ", ".join(f"{button.value} = {button.name}" for button in Button)
-
-
-def checked_buttons(given: object, num_envs: int) -> NDArray[np.int32]:
-    """Actions of any integer dtype as `(num_envs,)` int32."""
-    try:
-        actions: NDArray[Any] = np.asarray(given)
-    except ValueError as error:  # rows of different lengths
-        raise SchemaError(f"Press actions must be ({num_envs},) integers: {error}") from error
-    if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
-        raise SchemaError(
-            f"Press actions must be ({num_envs},) integers, one per environment: got "
-            f"{actions.shape} {actions.dtype}"
-        )
-    wrong = np.flatnonzero((actions < 0) | (actions >= len(Button)))
-    if len(wrong):
-        more = f", and {len(wrong) - 1} more out of range" if len(wrong) > 1 else ""
-        raise SchemaError(
-            f"Press actions must be one of {_LABELS}: got {actions[wrong[0]]} for environment "
-            f"{wrong[0]}{more}"
-        )
-    return actions.astype(np.int32)
 
 
 class HostRows:
@@ -343,7 +321,10 @@ class PixelGoalEnv(BatchEnv):
 
     def _step_host(self, method: str, given: BatchActions) -> None:
         self._require_begun(method)
-        actions = checked_buttons(given, self.num_envs)
+        where = f"PixelGoalEnv: {entities.PRESS.name}"
+        actions = checked_actions(where, given, self.num_envs, entities.PRESS.space).astype(
+            np.int32
+        )
         over = np.flatnonzero(self._host.is_over())
         if len(over):
             raise ProtocolError(

@@ -19,7 +19,7 @@ from entity_env.vec.batch_env.batch_env import (
     BatchSeed,
     ResetMask,
     StepResult,
-    as_any_array,
+    checked_actions,
 )
 from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
@@ -173,27 +173,15 @@ class ArrayEnv(BatchEnv):
         self._result.observations[env_ids] = self.observe(env_ids)
 
     def _checked_actions(self, given: object) -> NDArray[Any]:
-        actions, space = as_any_array(given), self._space
-        where = f"{type(self).__name__}: {self._action} actions"
-        has_numbers = isinstance(space, ContinuousActionSpace)
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in (
-            "f" if has_numbers else "iu"
-        ):
-            raise SchemaError(
-                f"{where} must be ({self.num_envs},) {'floats' if has_numbers else 'integers'}, "
-                f"one per environment: got {actions.shape} {actions.dtype}"
-            )
-        if isinstance(space, ContinuousActionSpace):
-            low, high = space.low[0], space.high[0]
-        else:
-            low, high = 0, len(space) - 1
-        is_wrong = ~((actions >= low) & (actions <= high))
-        if not is_wrong.any() and (masks := self.legal_masks) is not None:
-            is_wrong = ~masks[np.arange(self.num_envs), actions]
-        if is_wrong.any():
-            env_id = int(np.argmax(is_wrong))
-            raise SchemaError(
-                f"{where} must be from {low:g} to {high:g}, and allowed by legal_masks: got "
-                f"{actions[env_id]} for environment {env_id}"
-            )
+        where = f"{type(self).__name__}: {self._action}"
+        actions = checked_actions(where, given, self.num_envs, self._space)
+        if (masks := self.legal_masks) is not None:
+            forbidden = np.flatnonzero(~masks[np.arange(self.num_envs), actions])
+            if len(forbidden):
+                env_id = forbidden[0]
+                raise SchemaError(
+                    f"{where} actions must be allowed by legal_masks: got {actions[env_id]} for "
+                    f"environment {env_id}"
+                )
+        has_numbers = isinstance(self._space, ContinuousActionSpace)
         return actions.astype(np.float32 if has_numbers else np.int64, copy=False)

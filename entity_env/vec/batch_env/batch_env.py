@@ -6,20 +6,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import getrefcount
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.seeding import env_seeds
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+)
 from entity_env.core.validation import (
+    MISFIT as MISFIT,
     checked_count as checked_count,
     checked_seed,
     is_integer as is_integer,
 )
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as ResetMask
+from entity_env.vec.batch_env.reset_mask import ResetMask as ResetMask
 
 _new = object.__new__
 _MOST_NAMED: Final = 8
@@ -396,6 +403,44 @@ class BatchEnv(ABC):
             f"{type(self).__name__}.{method}: the episodes of environments {named}{more} have "
             "ended: reset them first, with reset_envs(result.to_reset_mask())"
         )
+
+
+def checked_actions(where: str, given: object, num_envs: int, space: ActionSpace) -> NDArray[Any]:
+    """Actions for a step of a batch: `(num_envs,)` integers or floats, all within their space.
+
+    Masks are not checked.
+
+    Args:
+        where: names the batch and its action in messages: `CartPole: Push`.
+
+    Raises:
+        SchemaError: another shape or dtype, or an action outside of the space; names the first
+            environment with one.
+    """
+    actions = as_any_array(given)
+    is_continuous = isinstance(space, ContinuousActionSpace)
+    kind, wanted = ("f", "floats") if is_continuous else ("iu", "integers")
+    if actions.shape != (num_envs,) or actions.dtype.kind not in kind:
+        raise SchemaError(
+            f"{where} actions must be ({num_envs},) {wanted}, one per environment: got "
+            f"{actions.shape} {actions.dtype}"
+        )
+    if isinstance(space, ContinuousActionSpace):
+        low, high = float(space.low[0]), float(space.high[0])
+    else:
+        low, high = 0, len(cast(GlobalCategoricalActionSpace, space)) - 1
+    wrong = np.flatnonzero(~((actions >= low) & (actions <= high)))  # NaN is neither
+    if len(wrong):
+        more = f", and {len(wrong) - 1} more out of range" if len(wrong) > 1 else ""
+        allowed = f"from {low:g} to {high:g}"
+        if not is_continuous and high < _MOST_NAMED:
+            labels = cast(GlobalCategoricalActionSpace, space).index_to_label
+            allowed = "one of " + ", ".join(f"{i} = {label}" for i, label in enumerate(labels))
+        raise SchemaError(
+            f"{where} actions must be {allowed}: got {actions[wrong[0]]} for environment "
+            f"{wrong[0]}{more}"
+        )
+    return actions
 
 
 def as_any_array(given: object) -> NDArray[Any]:

@@ -21,7 +21,6 @@ from entity_env.games.azul import (
     FeatureExtractor,
     GameState,
     IllegalAction,
-    InvalidActionId,
     RewardScheme,
     apply_in_place,
     batch,
@@ -230,9 +229,9 @@ def test_an_illegal_action_is_named_and_nothing_is_stepped() -> None:
 @pytest.mark.parametrize(
     ("actions", "error", "message"),
     [
-        ([0, 300], InvalidActionId, "from 0 to 299, got 300 for environment 1"),
-        ([-1, 0], InvalidActionId, "got -1 for environment 0"),
-        (np.array([0, 2**63], np.uint64), InvalidActionId, "for environment 1"),
+        ([0, 300], SchemaError, "from 0 to 299: got 300 for environment 1"),
+        ([-1, 0], SchemaError, "got -1 for environment 0"),
+        (np.array([0, 2**63], np.uint64), SchemaError, "for environment 1"),
         ([0.0, 1.0], SchemaError, r"must be \(2,\) integers, .* float64"),
         ([True, False], SchemaError, "bool"),
         ([[0], [1]], SchemaError, r"got \(2, 1\)"),
