@@ -22,7 +22,7 @@ from entity_env.interop.gymnasium.vector_env import (
     gymnasium_seed,
     require_settings,
 )
-from entity_env.vec.backend import render_obs
+from entity_env.vec.executor import render_obs
 
 ByAgent: TypeAlias = dict[str, Any]
 

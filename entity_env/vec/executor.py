@@ -1,0 +1,190 @@
+"""Executors step the environments of a `VecEnv`, in this process or in workers."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.step_timeout import StepTimeout
+from entity_env.core.seeding import Run
+from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import ObsSpace
+from entity_env.core.vec_obs import VecObs
+from entity_env.errors import ProtocolError
+from entity_env.vec.in_process.make_batch import make_process_batch
+from entity_env.vec.options import VecOptions
+from entity_env.vec.process_batch import ActionValues, ProcessBatch
+from entity_env.vec.statistics import WorkerStatistics
+from entity_env.vec.step import CollectedStep, StepMemory, local_memory
+
+_CELL_PIXELS = 16
+
+
+class Executor(Protocol):
+    """Steps environments in groups; those of one group always step together.
+
+    A group is idle until `start_act` or `start_reset`, then busy until `collect`.
+    """
+
+    @property
+    def groups(self) -> Sequence[range]:
+        """The environments of every group, together all of them in order."""
+
+    @property
+    def num_agents(self) -> int:
+        """Rows of each environment."""
+
+    @property
+    def can_reset_envs(self) -> bool:
+        """Whether some environments can be reset while others play on."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """Spaces of the observations and of every action."""
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """By environment, the reason of its last failure that a restart followed; "" if it was
+        lost with its process. Unknown, and absent, where it raised in a worker."""
+
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        """Makes environments of a group begin a new episode, of a new run if there is one."""
+
+    def start_act(self, group: int, values: ActionValues) -> None:
+        """Makes a group perform its actions."""
+
+    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        """Waits until busy groups with at least `min_envs` environments are done; returns them."""
+
+    def collect(self, groups: Sequence[int]) -> CollectedStep:
+        """The step of groups that are done, which are idle again; a `WorkerError` if one failed."""
+
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        """Seed of an environment's current episode; if `is_over`, of the one that has ended."""
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        """Image that an `Environment` renders; None for other sources."""
+
+    def statistics(self) -> list[WorkerStatistics]:
+        """Totals of every group."""
+
+    def close(self) -> None:
+        """Ends all environments; may be called twice."""
+
+
+class InProcess:
+    """Executor of one group in this process, which steps in `wait`."""
+
+    def __init__(self, batch: ProcessBatch, step_timeout_s: float | None = None) -> None:
+        self.batch = batch
+        self.spaces = batch.spaces
+        self.num_agents = batch.num_agents
+        self.can_reset_envs = batch.can_reset_envs
+        self.groups: Sequence[range] = [range(batch.num_envs)]
+        self.failures = batch.failures
+        self._timeout = StepTimeout(step_timeout_s)
+        self._has_no_timeout = step_timeout_s is None
+        num_rows = batch.num_envs * batch.num_agents
+        # Two in turn: arrays of the previous step stay valid while the next one is written.
+        self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
+        self._start: Callable[[], CollectedStep] | None = None
+        self._step: CollectedStep | None = None
+
+    def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
+        for env_id in env_ids:
+            if env_id in runs:
+                self.batch.seed_env(env_id, runs[env_id])
+        self._start = partial(self.batch.reset, env_ids, self._next_memory())
+
+    def start_act(self, group: int, values: ActionValues) -> None:
+        self.batch.num_steps += 1
+        actions = {name: array.copy() for name, array in values.items()}
+        self._start = partial(self.batch.act, actions, self._next_memory())
+
+    def act(self, values: ActionValues) -> CollectedStep:
+        """All of `start_act`, `wait` and `collect`."""
+        batch, memories = self.batch, self._memories
+        batch.num_steps += 1
+        memories.reverse()
+        if self._has_no_timeout:
+            return batch.act(values, memories[0])
+        with self._timeout:
+            return batch.act(values, memories[0])
+
+    def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
+        start, self._start = self._start, None
+        if start is not None:
+            with self._timeout:
+                self._step = start()
+        return list(groups)
+
+    def collect(self, groups: Sequence[int]) -> CollectedStep:
+        step, self._step = self._step, None
+        if step is None:
+            raise ProtocolError("nothing was started")
+        return step
+
+    def seed_of(self, env_id: int, *, is_over: bool) -> int:
+        return self.batch.seed_of(env_id, is_over=is_over)
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        return self.batch.render(env_id)
+
+    def statistics(self) -> list[WorkerStatistics]:
+        return [
+            WorkerStatistics(
+                num_envs=self.batch.num_envs,
+                num_steps=self.batch.num_steps,
+                games_s=self.batch.games_s,
+                packing_s=self.batch.packing_s,
+                num_restarts=self.batch.num_restarts,
+            )
+        ]
+
+    def close(self) -> None:
+        self.batch.close()
+
+    def _next_memory(self) -> StepMemory:
+        self._memories.reverse()
+        return self._memories[0]
+
+
+def make_executor(options: VecOptions) -> Executor:
+    """Executor of all environments of a `VecEnv`."""
+    if options.num_workers:
+        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
+
+        return WorkerPool(options)
+    batch = make_process_batch(options, range(options.num_envs))
+    return InProcess(batch, options.step_timeout_s)
+
+
+def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:
+    """Image of one row of a batch on a grid, `(height, width, 3)` uint8, 16 pixels a cell, y up.
+
+    Entity types without features x and y are left out; each of the others has its own colour.
+    Coordinates are rounded, and shifted so that none is negative.
+    """
+    layers = []
+    for i, (name, entity) in enumerate(obs_space.entities.items()):
+        features = list(entity.features)
+        if "x" in features and "y" in features:
+            xy = batch.features[name][row][:, [features.index("x"), features.index("y")]]
+            layers.append((_colour(i, len(obs_space.entities)), np.rint(xy).astype(np.int64)))
+    cells = np.concatenate([cells for _, cells in layers] or [np.zeros((0, 2), dtype=np.int64)])
+    low = np.minimum(cells.min(axis=0, initial=0), 0)
+    size = cells.max(axis=0, initial=0) - low + 1
+    grid = np.zeros((int(size[1]), int(size[0]), 3), dtype=np.uint8)
+    for colour, cells in layers:
+        grid[size[1] - 1 - (cells[:, 1] - low[1]), cells[:, 0] - low[0]] = colour
+    return grid.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
+
+
+def _colour(index: int, count: int) -> list[int]:
+    red, green, blue = colorsys.hsv_to_rgb(index / max(count, 1), 0.6, 1.0)
+    return [int(255 * red), int(255 * green), int(255 * blue)]
