@@ -89,15 +89,9 @@ def make_vector_env(
             "max_actors": max_actors,
             "render_mode": render_mode,
         }
-        for name, value in given.items():
-            if value:
-                raise UsageError(f"{source.__name__} is a batch environment, and has no {name}")
+        _require_unused(source, given)
         if max_episode_steps is not None:
-            if "max_episode_steps" not in inspect.signature(source).parameters:
-                raise UsageError(
-                    f"{source.__name__} takes no max_episode_steps: register it without, or give "
-                    "it one"
-                )
+            _require_limit(source)
             settings["max_episode_steps"] = max_episode_steps
         make_batch: Callable[..., BatchEnv] = source
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
@@ -147,6 +141,19 @@ def _limited(source: Playable, max_episode_steps: int | None) -> Playable:
         require_one_agent(source.num_agents)
         source = partial(TrainAgentEnv, source)
     return partial(TimeLimited, source, max_episode_steps)
+
+
+def _require_unused(source: type[BatchEnv], given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{source.__name__} is a batch environment, and has no {name}")
+
+
+def _require_limit(source: type[BatchEnv]) -> None:
+    if "max_episode_steps" not in inspect.signature(source).parameters:
+        raise UsageError(
+            f"{source.__name__} takes no max_episode_steps: register it without, or give it one"
+        )
 
 
 class TimeLimited(Environment):
