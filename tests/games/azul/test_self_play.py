@@ -39,7 +39,7 @@ from entity_env.games.azul.kernels.heuristics import GREEDY, potential_packed
 from entity_env.games.azul.players.agents import AgentInput
 from entity_env.games.azul.self_play import OTHERS, SelfPlayBatch
 from entity_env.vec import VecEnv
-from entity_env.vec.backend import InProcess
+from entity_env.vec.executor import InProcess
 from tests.games.azul.recorded_games import SEEDS, board, move_values, position, states
 from tests.helpers.batches import assert_same
 
@@ -54,8 +54,8 @@ class Tables(VecEnv):
 
     def __init__(self, num_envs: int, *, seed: int = 0, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(AzulSelfPlay(**settings), num_envs, seed=seed)
-        assert isinstance(self._backend, InProcess)
-        games = self._backend.batch
+        assert isinstance(self._executor, InProcess)
+        games = self._executor.batch
         assert isinstance(games, SelfPlayBatch)
         self.state, self.others = games.state, games.others
 

@@ -422,10 +422,3 @@ def test_a_result_keeps_the_last_observation_until_the_reset(make: Make) -> None
     env.reset_envs(mask)
     assert not np.array_equal(result.obs(0), last)
     assert mask.count() == 1  # the caller's own
-
-
-@pytest.mark.parametrize("game", [CartPole, MountainCar, Pendulum])
-def test_with_defaults_is_the_class_with_a_number(game: type[ClassicEnv]) -> None:
-    env = game.with_defaults(3)
-    assert (type(env), env.num_envs) == (game, 3)
-    assert env.max_episode_steps == (500 if game is CartPole else 200)
