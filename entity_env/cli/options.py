@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 import click
 
-from entity_env.agents.ppo.presets import PRESETS
+from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.game import Transport
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.load_game import AgentLoader

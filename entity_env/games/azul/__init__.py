@@ -47,11 +47,7 @@ from entity_env.games.azul.features import (
     FeatureExtractor as FeatureExtractor,
     PositionEncoder as PositionEncoder,
 )
-from entity_env.games.azul.game import (
-    AzulGame as AzulGame,
-    azul as azul,
-    azul_by_id as azul_by_id,
-)
+from entity_env.games.azul.game import AzulGame as AzulGame, azul as azul, azul_by_id as azul_by_id
 from entity_env.games.azul.players.agents import (
     AgentInput as AgentInput,
     AzulAgent as AzulAgent,
@@ -71,10 +67,7 @@ from entity_env.games.azul.players.match import (
 )
 from entity_env.games.azul.players.playouts import Playouts as Playouts, play_many as play_many
 from entity_env.games.azul.self_play import AzulSelfPlay as AzulSelfPlay
-from entity_env.games.azul.single_game import (
-    FastGame as FastGame,
-    Observation as Observation,
-)
+from entity_env.games.azul.single_game import FastGame as FastGame, Observation as Observation
 from entity_env.games.azul.transitions import (
     Transition as Transition,
     TransitionLog as TransitionLog,

@@ -38,11 +38,7 @@ from entity_env.core.spaces import (
     ObsSpace,
 )
 from entity_env.core.validation import checked_index, has_numba
-from entity_env.games.azul.engine.actions import (
-    ACTION_SPACE_SIZE,
-    ACTIONS,
-    IllegalAction,
-)
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, IllegalAction
 from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
 from entity_env.games.azul.engine.state import GameState
@@ -113,7 +109,7 @@ class AzulBatch(BatchEnv):
         self._result = StepResult(
             arrays.observations, arrays.rewards, arrays.terminals, arrays.truncations
         )
-        self._num_ended = 0
+        self._ended = np.zeros(0, np.int64)
         limit = NO_LIMIT if max_rounds is None else min(max_rounds, NO_LIMIT)
         self._rules = limit, self.config.reward_scheme is RewardScheme.DenseScoreDelta
 
@@ -164,21 +160,19 @@ class AzulBatch(BatchEnv):
         self._arrays.rewards[:] = 0
         self._arrays.player_rewards[:] = 0
         self._begin(everyone)
-        self._is_reset, self._num_ended = True, 0
+        self._find_ended()
+        self._is_reset = True
 
     def step(self, actions: BatchActions) -> None:
         self.step_no_reset(actions)
-        if self._num_ended:
-            ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
-            self._begin(ended)
-            self._num_ended = 0
+        if len(self._ended):
+            self._begin(self._ended)
+            self._find_ended()
 
-    def step_no_reset(self, actions: BatchActions) -> None:
+    def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
         self._require_begun("step")
-        if self._num_ended:
-            raise self._not_reset(
-                "step", np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
-            )
+        if len(self._ended):
+            raise self._not_reset("step", self._ended)
         given = checked_actions(f"AzulBatch: {ACTION}", actions, self.num_envs, _SPACE)
         checked = np.ascontiguousarray(given, np.int64)
         env_id = self._run(first_illegal)(self._words, checked)
@@ -186,10 +180,7 @@ class AzulBatch(BatchEnv):
             reason = illegal(self._state(env_id), ACTIONS[checked[env_id]])
             raise IllegalAction(f"{reason}, in environment {env_id}; nothing was stepped")
         self._run(step_batch)(checked, *self._rules, self._words, *self._arrays)
-        self._count_ended()
-
-    def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
-        self.step_no_reset(actions)
+        self._find_ended()
         return self._result
 
     def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
@@ -199,14 +190,11 @@ class AzulBatch(BatchEnv):
         self._seed(env_ids, seed)
         if len(env_ids):
             self._begin(env_ids)
-            self._count_ended()
+            self._find_ended()
 
     def view(self) -> StepResult:
         self._require_begun("view")
         return self._result
-
-    def close(self) -> None:
-        self._is_closed = True
 
     def _run(self, kernel: Callable[..., object]) -> Any:  # noqa: ANN401 - takes lists or arrays
         return kernel if isinstance(self._words, list) else machine_code(kernel)
@@ -219,13 +207,12 @@ class AzulBatch(BatchEnv):
 
     def _seed(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
         """Restarts the draws of the chosen environments, unless the seed is None."""
-        if seed is None:
-            return
-        self._arrays.streams[env_ids] = splitmix64(self.env_seeds(seed, env_ids))
+        if seed is not None:
+            self._arrays.streams[env_ids] = splitmix64(self.env_seeds(seed, env_ids))
 
-    def _count_ended(self) -> None:
-        flags = self._arrays.terminals | self._arrays.truncations
-        self._num_ended = int(np.count_nonzero(flags))
+    def _find_ended(self) -> None:
+        """Notes the environments that must be reset before the next step."""
+        self._ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
 
 
 def _zeros(num_envs: int) -> BatchArrays:

@@ -28,19 +28,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.validation import Range, check_settings, checked_index, checked_seed
 from entity_env.errors import UsageError
-from entity_env.games.azul.engine.actions import (
-    ACTION_SPACE_SIZE,
-    ACTIONS,
-    EpisodeDone,
-    checked_id,
-)
+from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, EpisodeDone, checked_id
 from entity_env.games.azul.engine.engine import illegal, new_game
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
@@ -54,8 +49,6 @@ from entity_env.games.azul.features import (
 from entity_env.games.azul.kernels.observation import OBS_SIZE
 from entity_env.games.azul.kernels.step import ILLEGAL, OVER, Observations, Rewards
 from entity_env.games.azul.single_game import FastGame, Mask
-
-T = TypeVar("T")
 
 _zeros: Final = np.zeros
 
@@ -156,7 +149,9 @@ class AzulEnv:
         features: PositionEncoder | None = None,
         seed: int | None = None,
     ) -> None:
-        self.config: Final = _of_type(EnvConfig, "config", config)
+        if config is not None and not isinstance(config, EnvConfig):
+            raise UsageError(f"AzulEnv: config must be of EnvConfig, got {config!r}")
+        self.config: Final = EnvConfig() if config is None else config
         self.features: Final = FeatureExtractor() if features is None else features
         self.obs_size: Final = checked_obs_size(self.features)
         self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
@@ -173,8 +168,7 @@ class AzulEnv:
         if not self._is_plain_features:
             first = new_game(self.config.num_players, rng=np.random.default_rng(0))
             encoded(self.features, self.obs_size, first, 0)
-        self._obs_shape = (MAX_PLAYERS, self.obs_size)
-        self._filled_shape = self._obs_shape if self._is_plain_features else (0, OBS_SIZE)
+        self._filled_shape = (MAX_PLAYERS if self._is_plain_features else 0, OBS_SIZE)
 
     @property
     def done(self) -> bool:
@@ -286,15 +280,11 @@ class AzulEnv:
             mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
             step = step._replace(done=True, truncated=True, legal_action_mask=mask)
         if not self._is_plain_features:
-            step = step._replace(observations=self._encode(game.state()))
+            state, observations = game.state(), np.zeros((MAX_PLAYERS, self.obs_size), np.float32)
+            for player in range(state.num_players):
+                observations[player] = encoded(self.features, self.obs_size, state, player)
+            step = step._replace(observations=observations)
         return step._replace(state=game.state()) if config.include_full_state_in_step else step
-
-    def _encode(self, state: GameState) -> NDArray[np.float32]:
-        """Observations by an object that is no plain `FeatureExtractor`."""
-        observations = np.zeros(self._obs_shape, np.float32)
-        for player in range(state.num_players):
-            observations[player] = encoded(self.features, self.obs_size, state, player)
-        return observations
 
 
 def terminal_rewards(scores: list[int]) -> Rewards:
@@ -303,10 +293,3 @@ def terminal_rewards(scores: list[int]) -> Rewards:
     if scores:
         rewards[: len(scores)] = np.array(scores, np.float64) - np.mean(scores, dtype=np.float64)
     return rewards.astype(np.float32)
-
-
-def _of_type(wanted: type[T], name: str, value: T | None) -> T:
-    """The value, or a new one for None."""
-    if value is not None and not isinstance(value, wanted):
-        raise UsageError(f"AzulEnv: {name} must be of {wanted.__name__}, got {value!r}")
-    return wanted() if value is None else value

@@ -61,13 +61,7 @@ from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS
 from entity_env.games.azul.engine.engine import apply_in_place, legal_ids, new_game
 from entity_env.games.azul.engine.rules import MAX_PLAYERS, MIN_PLAYERS
 from entity_env.games.azul.engine.state import GameState
-from entity_env.games.azul.entities import (
-    ENTITIES,
-    MoveId,
-    Option,
-    entities_of,
-    options_of,
-)
+from entity_env.games.azul.entities import ENTITIES, MoveId, Option, entities_of, options_of
 
 PICK: Final = SelectEntity(Option)
 

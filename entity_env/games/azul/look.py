@@ -21,8 +21,9 @@ from entity_env.games.azul.engine.rules import (
     TILES_PER_COLOUR,
 )
 from entity_env.games.azul.engine.state import GameState, Player, count_tiles
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import end_of_game_packed
-from entity_env.games.azul.kernels.packed_state import END, NUM_WORDS
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS
 from entity_env.games.azul.viewer import UNKNOWN, describe_move, draw_state
 from entity_env.views import Look, Scene, SeenEntity, SeenObservation
 
@@ -77,7 +78,7 @@ def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameStat
         state.players[_player_of(wall, seen)].wall |= cells << 5 * int(_number(wall, "row"))
     _fill_floors(state, seen, has_unknown)
     if seen.observation.terminated:
-        state.words[END] = end_of_game_packed(state.words)
+        state.words[at.END] = end_of_game_packed(state.words)
     return state
 
 

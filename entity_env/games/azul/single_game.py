@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from entity_env.core.validation import has_numba
 from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, checked_id
 from entity_env.games.azul.engine.engine import check_seats, deal, illegal
-from entity_env.games.azul.engine.rules import TILES_PER_FACTORY, num_factories
+from entity_env.games.azul.engine.rules import num_dealt
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import Draw, RandomSource, checked_rng, deal_numbers
 from entity_env.games.azul.kernels.engine import start_game
@@ -86,7 +86,7 @@ class FastGame(GameState):
         UsageError, SchemaError: as `new_game` does.
     """
 
-    __slots__ = ("_kernels", "_num_tiles")
+    __slots__ = ("_kernels",)
 
     def __init__(
         self,
@@ -98,9 +98,8 @@ class FastGame(GameState):
     ) -> None:
         check_seats(num_players, starting_player)
         self._begin([0] * NUM_WORDS, checked_rng(rng), draw)
-        self._num_tiles = TILES_PER_FACTORY * num_factories(int(num_players))
         if draw is None:
-            uniforms = deal_numbers(self.rng, self._num_tiles)
+            uniforms = deal_numbers(self.rng, num_dealt(num_players))
             self._kernels.start(self.words, num_players, starting_player, uniforms)
         else:
             start_game(self.words, num_players, starting_player)
@@ -115,7 +114,6 @@ class FastGame(GameState):
         """A game that goes on from a state, which stays as it is."""
         game = cls.__new__(cls)
         game._begin(state.words, state.rng, state.draw)
-        game._num_tiles = TILES_PER_FACTORY * num_factories(state.num_players)
         return game
 
     def copy(self) -> FastGame:
@@ -166,7 +164,7 @@ class FastGame(GameState):
         status: int = kernels.move(words, action_id, observations, mask, rewards)
         if status == TO_DEAL:
             if self.draw is None:
-                uniforms = deal_numbers(self.rng, self._num_tiles)
+                uniforms = deal_numbers(self.rng, num_dealt(self.num_players))
                 return int(kernels.deal_and_show(words, uniforms, observations, mask))
             deal(words, self.rng, self.draw)
             status = kernels.show(words, observations, mask)

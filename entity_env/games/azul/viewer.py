@@ -124,10 +124,7 @@ def describe_move(action_id: int) -> str:
     Raises:
         InvalidActionId: no integer from 0 to 299.
     """
-    source, colour, place = ActionEncoder.decode(action_id)
-    where = "the centre" if source == CENTRE else f"factory {source + 1}"
-    to = "the floor" if place == FLOOR else f"line {place + 1}"
-    return f"{COLOURS[colour]} from {where} to {to}"
+    return ActionEncoder.decode(action_id).in_words(1)
 
 
 def legal_moves(state: GameState) -> list[str]:

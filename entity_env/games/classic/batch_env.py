@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import checked_count, uses_numba
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.classic.state_table import (
-    CLOCK,
-    MAX_STEPS,
-    NEXT_DEADLINE,
-    SLOT,
-    StateTable,
-)
+from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, SLOT, StateTable
 from entity_env.vec.batch_env.batch_env import (
     MISFIT,
     BatchActions,
@@ -143,11 +137,6 @@ class ClassicEnv(BatchEnv):
         self._steps: dict[str, tuple[np.dtype[Any], Step]] = {}
 
     @classmethod
-    def with_defaults(cls, num_envs: int) -> Self:
-        """The batch with its default settings; the same as the class called with `num_envs`."""
-        return cls(num_envs)  # type: ignore[call-arg]  # the classes of games have defaults
-
-    @classmethod
     def initial_states(cls, draws: NDArray[np.float32]) -> State:
         """States that episodes begin in, of draws; see `start_draws`."""
         middle, scale = np.array([cls.start_middle, cls.start_scale], np.float32)[..., np.newaxis]
@@ -191,9 +180,6 @@ class ClassicEnv(BatchEnv):
         if result.num_ended:
             result.is_fresh = False
             result.num_ended = self._reset(result.ended, self._address)
-
-    def step_no_reset(self, actions: BatchActions) -> None:
-        self.step_no_reset_with_result(actions)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> PackedResult:
         # Below some hundred environments, the calls of this method dominate a step's time.

@@ -322,11 +322,8 @@ def _move_carts(memory: int) -> None:
     Before a step no pole leans more than 12 degrees, else its episode has ended: there the first
     terms of the series are off by 4e-9, and no range reduction is needed.
     """
-    moves, rewards, terminals = (
-        _flags(memory, MOVES),
-        _floats(memory, REWARDS),
-        _flags(memory, TERMINALS),
-    )
+    moves, terminals = _flags(memory, MOVES), _flags(memory, TERMINALS)
+    rewards = _floats(memory, REWARDS)
     x, x_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
     theta, theta_dot = _floats(memory, STATE + 2), _floats(memory, STATE + 3)
     observations = _floats(memory, STATE + 4)
@@ -375,11 +372,8 @@ _MAX_SPEED = f32(car.MAX_SPEED)
 
 @compiled(FAST_MATH)
 def _move_cars(memory: int) -> None:
-    moves, rewards, terminals = (
-        _flags(memory, MOVES),
-        _floats(memory, REWARDS),
-        _flags(memory, TERMINALS),
-    )
+    moves, terminals = _flags(memory, MOVES), _flags(memory, TERMINALS)
+    rewards = _floats(memory, REWARDS)
     x, velocity = _floats(memory, STATE), _floats(memory, STATE + 1)
     observations = _floats(memory, STATE + 2)
     for i in range(_lanes(memory)):
@@ -423,11 +417,8 @@ _TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
 @compiled(FAST_MATH)
 def _move_pendulums(memory: int) -> None:
     """`Pendulum.advance` and `observe`; a step turns by 0.4 at most, so crosses pi at most once."""
-    torques, rewards, observations = (
-        _floats(memory, MOVES),
-        _floats(memory, REWARDS),
-        _floats(memory, STATE + 2),
-    )
+    torques, rewards = _floats(memory, MOVES), _floats(memory, REWARDS)
+    observations = _floats(memory, STATE + 2)
     theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
     for i in range(_lanes(memory)):
         angle, spin, torque = theta[i], theta_dot[i], torques[i]

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from entity_env import Continuous, Game, GlobalCategorical, Obs
 from entity_env.agents import Agent
@@ -60,12 +59,7 @@ def play_cartpole(agent: Agent, *, seed: int, max_episode_steps: int = 500) -> N
         seed: determines the initial state.
         max_episode_steps: steps after which the episode is truncated.
     """
-
-    def ask(state: NDArray[np.float32], score: float) -> NDArray[np.int64] | None:
-        push = agent.act(Obs(score).entities(state, of=_CART_POLE), _PUSH)
-        return None if push is None else np.array([push.value])
-
-    _play(agent, CartPole(1, max_episode_steps), seed, _CART_POLE, ask)
+    _play(agent, CartPole(1, max_episode_steps), seed, _CART_POLE, _PUSH)
 
 
 def play_mountain_car(agent: Agent, *, seed: int, max_episode_steps: int = 200) -> None:
@@ -76,12 +70,7 @@ def play_mountain_car(agent: Agent, *, seed: int, max_episode_steps: int = 200) 
         seed: determines the initial state.
         max_episode_steps: steps after which the episode is truncated.
     """
-
-    def ask(state: NDArray[np.float32], score: float) -> NDArray[np.int64] | None:
-        drive = agent.act(Obs(score).entities(state, of=_MOUNTAIN_CAR), _DRIVE)
-        return None if drive is None else np.array([drive.value])
-
-    _play(agent, MountainCar(1, max_episode_steps), seed, _MOUNTAIN_CAR, ask)
+    _play(agent, MountainCar(1, max_episode_steps), seed, _MOUNTAIN_CAR, _DRIVE)
 
 
 def play_pendulum(agent: Agent, *, seed: int, max_episode_steps: int = 200) -> None:
@@ -92,31 +81,19 @@ def play_pendulum(agent: Agent, *, seed: int, max_episode_steps: int = 200) -> N
         seed: determines the initial state.
         max_episode_steps: steps after which the episode is truncated.
     """
-
-    def ask(state: NDArray[np.float32], score: float) -> NDArray[np.float32] | None:
-        torque = agent.act(Obs(score).actors(state, of=_PENDULUM), _TORQUE)
-        return None if torque is None else torque[0]
-
-    _play(agent, Pendulum(1, max_episode_steps), seed, _PENDULUM, ask)
+    _play(agent, Pendulum(1, max_episode_steps), seed, _PENDULUM, _TORQUE)
 
 
-def _play(
-    agent: Agent,
-    env: ClassicEnv,
-    seed: int,
-    entity: type,
-    ask: Callable[[NDArray[np.float32], float], NDArray[np.int64] | NDArray[np.float32] | None],
-) -> None:
-    """Plays one episode of a batch of one.
-
-    `ask` takes an observation and the score, and returns the agent's action, or None to stop.
-    """
+def _play(agent: Agent, env: ClassicEnv, seed: int, entity: type, action: ActionType[Any]) -> None:
+    """Plays one episode of a batch of one."""
     env.reset(seed)
     result, score = env.view(), 0.0
+    show = Obs.actors if isinstance(action, Continuous) else Obs.entities
     while not result.is_done(0):
-        actions = ask(result.observations, score)
-        if actions is None:
+        answer = agent.act(show(Obs(score), result.observations, of=entity), action)
+        if answer is None:
             return
+        actions = np.array([answer.value]) if isinstance(answer, Enum) else answer[0]
         result = env.step_no_reset_with_result(actions)
         score += float(result.rewards[0])
     obs = Obs(score).entities(result.observations, of=entity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final, Literal, get_args
 
@@ -16,7 +16,6 @@ from entity_env.core.validation import require_choice
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.games.pixel import entities
 from entity_env.games.pixel.episode_state import (
-    ResetStates,
     Trackers,
     measure_reset_states,
     require_goal,
@@ -83,7 +82,6 @@ class HostRows:
 
 
 Backend = Literal["auto", "torch", "warp"]
-_NUM_BUTTONS: Final = len(Button)
 
 
 class PixelGoalEnv(BatchEnv):
@@ -128,6 +126,7 @@ class PixelGoalEnv(BatchEnv):
 
     Attributes:
         trackers: observations and state of the episodes, always the same tensors.
+        world: the machines.
     """
 
     trackers: Trackers
@@ -151,26 +150,30 @@ class PixelGoalEnv(BatchEnv):
         super().__init__(world.num_envs, obs_size)
         require_goal(goal, world)
         require_count("stack_k", stack_k)
-        reset_states = _reset_states(world, goal, warm_ups, slots)
+        if warm_ups is not None and slots is not None:
+            raise UsageError("starts come from warm_ups or from slots, got both")
+        if slots is None:
+            chosen = take_snapshots(world, ((),) if warm_ups is None else warm_ups)
+        else:
+            chosen = require_slots(slots, world.num_slots)
+        reset_states = measure_reset_states(world, chosen, goal)
         self.config = config or RewardConfig()
         self.goal = goal
         self.device = world.device
         self.trackers = Trackers.allocate(
             world.num_envs, stack_k, world.height, world.width, world.device
         )
-        self._world = world
+        self.world: Final = world
         self._reset_states = reset_states
-        self._ops = _ops(backend, self.trackers, goal, self.config, reset_states)
+        require_choice("backend", backend, get_args(Backend))
+        is_plain = backend == "torch" or (backend == "auto" and find_spec("warp") is None)
+        make_ops: Callable[..., GoalOps] = TorchGoalOps if is_plain else WarpGoalOps
+        self._ops = make_ops(self.trackers, goal, self.config, reset_states)
         self._actions = torch.zeros(world.num_envs, dtype=torch.int32, device=world.device)
         self._all_envs = torch.ones(world.num_envs, dtype=torch.bool, device=world.device)
         # Slots of the bank and reset states have the same numbers, unless `slots` was given.
         self._is_renumbered = reset_states.bank.tolist() != list(range(len(reset_states.bank)))
         self._host = HostRows(self.trackers, self.obs_size)
-
-    @property
-    def world(self) -> World:
-        """The machines."""
-        return self._world
 
     @property
     def pixels(self) -> Tensor:
@@ -298,15 +301,15 @@ class PixelGoalEnv(BatchEnv):
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._world.close()
+            self.world.close()
 
     def _step(self, actions: Tensor) -> None:
         """Step machines, screens, rewards and flags: the only place where that is done."""
         self._host.is_stale = True
         if actions.dtype != torch.int32 or not actions.is_contiguous():
             actions = self._actions.copy_(actions)
-        self._world.step(actions)
-        self._world.render(self.trackers.frames)
+        self.world.step(actions)
+        self.world.render(self.trackers.frames)
         self._ops.observe()
         self._ops.judge()
 
@@ -316,7 +319,7 @@ class PixelGoalEnv(BatchEnv):
         slot = self.trackers.slot
         if self._is_renumbered:
             slot = self._reset_states.bank.index_select(0, slot)
-        self._world.reset(mask, slot)
+        self.world.reset(mask, slot)
         self._ops.reset(mask)
 
     def _step_host(self, method: str, given: BatchActions) -> None:
@@ -339,31 +342,3 @@ class PixelGoalEnv(BatchEnv):
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)
         self.trackers.slot.copy_(torch.from_numpy(slots))
-
-
-def _reset_states(
-    world: World,
-    goal: Goal,
-    warm_ups: Sequence[Sequence[Button]] | None,
-    slots: Sequence[int] | None,
-) -> ResetStates:
-    if warm_ups is not None and slots is not None:
-        raise UsageError("starts come from warm_ups or from slots, got both")
-    if slots is None:
-        return measure_reset_states(
-            world, take_snapshots(world, ((),) if warm_ups is None else warm_ups), goal
-        )
-    return measure_reset_states(world, require_slots(slots, world.num_slots), goal)
-
-
-def _ops(
-    backend: Backend,
-    trackers: Trackers,
-    goal: Goal,
-    config: RewardConfig,
-    reset_states: ResetStates,
-) -> GoalOps:
-    require_choice("backend", backend, get_args(Backend))
-    if backend == "torch" or (backend == "auto" and find_spec("warp") is None):
-        return TorchGoalOps(trackers, goal, config, reset_states)
-    return WarpGoalOps(trackers, goal, config, reset_states)

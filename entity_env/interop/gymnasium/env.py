@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -17,16 +17,12 @@ from numpy.typing import NDArray
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv
 from entity_env.authoring.game import Game
 from entity_env.core.environment import Environment
+from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.observation import Action, Observation
-from entity_env.core.spaces import (
-    GLOBAL_ENTITY,
-    ActionName,
-    ActionSpace,
-    ObsSpace,
-)
+from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_obs import VecObs
-from entity_env.errors import UsageError
+from entity_env.errors import ProtocolError, UsageError
 from entity_env.interop.gymnasium.padded import IllegalActions
 from entity_env.interop.gymnasium.room import Room, measured, padded
 from entity_env.interop.gymnasium.vector_env import (
@@ -38,7 +34,6 @@ from entity_env.interop.gymnasium.vector_env import (
     Uncopyable,
     VectorEnvBase,
     gymnasium_seed,
-    past_idle,
     require_one_agent,
     require_settings,
     start_of,
@@ -96,7 +91,8 @@ def make_vector_env(
         }
         _require_unused(source, given)
         if max_episode_steps is not None:
-            settings["max_episode_steps"] = _checked_limit(source, max_episode_steps)
+            _require_limit(source)
+            settings["max_episode_steps"] = max_episode_steps
         make_batch: Callable[..., BatchEnv] = source
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
     stepped = with_settings(source, settings)  # type: ignore[arg-type]  # no class of batches
@@ -148,17 +144,16 @@ def _limited(source: Playable, max_episode_steps: int | None) -> Playable:
 
 
 def _require_unused(source: type[BatchEnv], given: Mapping[str, object]) -> None:
-    used = [name for name, value in given.items() if value]
-    if used:
-        raise UsageError(f"{source.__name__} is a batch environment, and has no {used[0]}")
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{source.__name__} is a batch environment, and has no {name}")
 
 
-def _checked_limit(source: type[BatchEnv], max_episode_steps: int) -> int:
+def _require_limit(source: type[BatchEnv]) -> None:
     if "max_episode_steps" not in inspect.signature(source).parameters:
         raise UsageError(
             f"{source.__name__} takes no max_episode_steps: register it without, or give it one"
         )
-    return max_episode_steps
 
 
 class TimeLimited(Environment):
@@ -195,6 +190,72 @@ class TimeLimited(Environment):
 
     def close(self) -> None:
         self._env.close()
+
+
+class OneGame:
+    """One copy of a game with padded entities; `vec` must be closed.
+
+    Args:
+        source: as for `VecEnv`.
+        max_entities, max_actors, illegal_actions: as for `GameEnv`.
+
+    Attributes:
+        obs: the last batch.
+        masks: its masks.
+        episode_seed: `Episode.seed` of the current episode.
+        was_reset: whether an episode has begun.
+    """
+
+    def __init__(
+        self,
+        source: Playable,
+        max_entities: Room | None,
+        max_actors: Room | None,
+        illegal_actions: IllegalActions,
+    ) -> None:
+        self.name: Final = str(getattr(source, "name", source))
+        self.vec: Final = VecEnv(source, 1, autoreset="disabled")
+        try:
+            self.entities, self.actions, self.obs = padded(
+                self.vec,
+                lambda: self._past_idle(self.vec.reset(seed=0)),
+                max_entities,
+                max_actors,
+                illegal_actions,
+            )
+            self.space: Final = self.entities.space()
+        except BaseException:
+            self.vec.close()
+            raise
+        self.masks = self.actions.masks(self.obs)
+        self.episode_seed = 0
+        self.was_reset = False
+
+    def begin(self, seed: int | None) -> None:
+        """Begins the first episode of a seed; None continues with the next one."""
+        starts: dict[str, Any] = {} if seed is None else {"seed": 0, "starts": [start_of(seed)]}
+        self.was_reset = True
+        self._read(self._past_idle(self.vec.reset(**starts)))
+        seeds = self.vec.episode_seeds()
+        self.episode_seed = 0 if seeds is None else int(seeds[0])
+
+    def act(self, given: object) -> None:
+        """Performs actions, given as for `PaddedActions`; nothing changes if one is wrong."""
+        self._read(self.vec.act(self.actions.answer(self.obs, self.masks, given)))
+
+    def _read(self, obs: VecObs) -> None:
+        self.obs = obs
+        self.masks = self.actions.masks(obs)
+
+    def _past_idle(self, obs: VecObs) -> VecObs:
+        """Skips episodes that end before the first action."""
+        for _ in range(MAX_IDLE_EPISODES):
+            if not obs.done.all():
+                return obs
+            obs = self.vec.reset()
+        raise ProtocolError(
+            f"{self.name}: {MAX_IDLE_EPISODES} episodes in a row were over before the first action"
+        )
 
 
 class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
@@ -246,28 +307,15 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         made = (lambda: source) if isinstance(source, Environment) else source
         playable = with_settings(made, settings)
-        self._vec = vec = VecEnv(playable, 1, autoreset="disabled")
         self._drawing: Drawing | None = None
-        try:
-            require_one_agent(vec.num_agents)
-            if render_mode is not None and isinstance(playable, Game):
-                self._drawing = Drawing(find_look(playable), vec.obs_space())
-            self._entities, self._actions, self._obs = padded(
-                vec,
-                lambda: past_idle(vec, vec.reset(seed=0), np.ones(1, dtype=np.bool_)),
-                max_entities,
-                max_actors,
-                illegal_actions,
-            )
-        except BaseException:
-            vec.close()
-            raise
-        self._masks = self._actions.masks(self._obs)
-        self._episode_seed = 0
-        self._was_reset = False
+        if isinstance(playable, Game):
+            require_one_agent(playable.num_agents)
+            if render_mode is not None:
+                self._drawing = Drawing(find_look(playable), playable.obs_space())
+        self._game = OneGame(playable, max_entities, max_actors, illegal_actions)
         self._frame: NDArray[np.uint8] | None = None
-        self.observation_space = self._entities.space()
-        self.action_space = self._actions.space()
+        self.observation_space = self._game.space
+        self.action_space = self._game.actions.space()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -281,16 +329,10 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
             options: ignored.
         """
         super().reset(seed=None if seed is None else gymnasium_seed(seed))
-        if seed is None and self._was_reset:
-            obs = self._vec.reset()
-        else:
-            drawn = self.np_random_seed if seed is None else seed
-            obs = self._vec.reset(0, starts=[start_of(int(drawn))])
-        self._was_reset = True
-        obs = past_idle(self._vec, obs, np.ones(1, dtype=np.bool_))
-        seeds = self._vec.episode_seeds()
-        self._episode_seed = 0 if seeds is None else int(seeds[0])
-        return self._shown(obs)
+        if seed is None and not self._game.was_reset:
+            seed = self.np_random_seed
+        self._game.begin(None if seed is None else int(seed))
+        return self._shown()
 
     def step(
         self,
@@ -303,10 +345,11 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
             ResetNeeded: before `reset`.
             SchemaError: the action does not match the action space.
         """
-        if not self._was_reset:
+        if not self._game.was_reset:
             raise error.ResetNeeded("Cannot call env.step() before calling env.reset()")
-        obs = self._vec.act(self._actions.answer(self._obs, self._masks, _batch_of(action)))
-        shown, info = self._shown(obs)
+        self._game.act(_batch_of(action))
+        obs = self._game.obs
+        shown, info = self._shown()
         reward, terminated, truncated = obs.reward[0], obs.terminated[0], obs.truncated[0]
         return shown, float(reward), bool(terminated), bool(truncated), info
 
@@ -326,7 +369,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
                 f"action_masks is for a Discrete or MultiDiscrete: the actions are a "
                 f"{self.action_space}; see info['action_mask']"
             )
-        (mask,) = self._masks.values()
+        (mask,) = self._game.masks.values()
         flat: NDArray[np.bool_] = mask[0].flatten()
         return flat
 
@@ -343,11 +386,11 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         """
         if self.render_mode is None:
             return None
-        if not self._was_reset:
+        if not self._game.was_reset:
             raise error.ResetNeeded("Cannot call env.render() before calling env.reset()")
         if self._drawing is None:
-            return self._vec.render()
-        observation = _first_observation(self._obs)
+            return self._game.vec.render()
+        observation = _first_observation(self._game.obs)
         if self._frame is None or not observation.is_blank:
             seen = SeenObservation(observation, self._drawing.obs_space)
             self._frame = draw_array(self._drawing, seen)
@@ -355,15 +398,14 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         """Ends the game; may be called twice."""
-        self._vec.close()
+        self._game.vec.close()
 
-    def _shown(self, obs: VecObs) -> tuple[dict[str, NDArray[Any]], Infos]:
-        self._obs = obs
-        self._masks = self._actions.masks(obs)
-        shown = {key: array[0] for key, array in self._entities.observe(obs).items()}
-        last_masks = self._actions.masks_with_final(obs, self._masks)
-        info = _first_of(self._actions.info(last_masks))
-        return shown, {**info, "episode_seed": self._episode_seed}
+    def _shown(self) -> tuple[dict[str, NDArray[Any]], Infos]:
+        game = self._game
+        shown = {key: array[0] for key, array in game.entities.observe(game.obs).items()}
+        last_masks = game.actions.masks_with_final(game.obs, game.masks)
+        info = _first_of(game.actions.info(last_masks))
+        return shown, {**info, "episode_seed": game.episode_seed}
 
 
 def _first_observation(obs: VecObs) -> Observation:

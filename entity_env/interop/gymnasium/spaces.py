@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -65,15 +65,20 @@ def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
         yield from leaves(part, (*keys, key))
 
 
-def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
-    """Values of a space as one value of the batched space, with lists instead of arrays."""
+def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401 - of the space
+    """A value of a space, nested as it is, from the values of its leaves."""
     match space:
         case spaces.Dict():
-            return {k: batched(part, [v[k] for v in values]) for k, part in space.spaces.items()}
+            return {k: value_of(part, of_leaf, (*keys, k)) for k, part in space.spaces.items()}
         case spaces.Tuple():
             parts = enumerate(space.spaces)
-            return tuple(batched(part, [value[i] for value in values]) for i, part in parts)
-    return values
+            return tuple(value_of(part, of_leaf, (*keys, i)) for i, part in parts)
+    return of_leaf(Leaf(space, keys))
+
+
+def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
+    """Values of a space as one value of the batched space, with lists instead of arrays."""
+    return value_of(space, lambda leaf: [leaf.of(value) for value in values])
 
 
 # ------------------------------------------------------------------ features
@@ -398,36 +403,20 @@ class ActionConverter:
 
     def batch(self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]) -> Any:  # noqa: ANN401 - of the batched space
         """Actions for all environments, as in the batched space: any for those not `ready`."""
-        return self._part(self._space, (), values, ready)
+        return value_of(self._space, lambda leaf: self._actions(leaf, values, ready))
 
     def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
         """The action of one environment, from a value per action."""
-        arrays = {name: np.asarray([value]) for name, value in values.items()}
-        return self._part(self._space, (), arrays, np.ones(1, np.bool_), is_one=True)
+        arrays, ready = (
+            {k: np.asarray([value]) for k, value in values.items()},
+            np.ones(1, np.bool_),
+        )
+        return value_of(self._space, lambda leaf: self._actions(leaf, arrays, ready)[0])
 
-    def _part(
-        self,
-        space: AnySpace,
-        keys: tuple[Any, ...],
-        values: Mapping[ActionName, NDArray[Any]],
-        ready: NDArray[np.bool_],
-        *,
-        is_one: bool = False,
-    ) -> Any:  # noqa: ANN401 - of the batched space
-        match space:
-            case spaces.Dict():
-                return {
-                    key: self._part(part, (*keys, key), values, ready, is_one=is_one)
-                    for key, part in space.spaces.items()
-                }
-            case spaces.Tuple():
-                return tuple(
-                    self._part(part, (*keys, i), values, ready, is_one=is_one)
-                    for i, part in enumerate(space.spaces)
-                )
-        given = [values[name] for name in self._of_leaf[keys]]
-        actions = _leaf_actions(space, given, ready)
-        return actions[0] if is_one else actions
+    def _actions(
+        self, leaf: Leaf, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        return _leaf_actions(leaf.space, [values[name] for name in self._of_leaf[leaf.keys]], ready)
 
 
 def _leaf_actions(

@@ -194,10 +194,12 @@ def gymnasium_seed(seed: object) -> int:
     return int(seed)
 
 
-def with_finals(
-    infos: Infos, final_obs: NDArray[np.object_], final_info: Infos, ended: Flags
-) -> None:
-    """Adds the last observations and infos of ended episodes, for `AutoresetMode.SAME_STEP`."""
+def with_finals(infos: Infos, last: Mapping[int, object], final_info: Infos, ended: Flags) -> None:
+    """Adds the last observations, by environment, and infos of ended episodes, for
+    `AutoresetMode.SAME_STEP`."""
+    final_obs = np.full(len(ended), None, dtype=object)
+    for env_id, shown in last.items():
+        final_obs[env_id] = shown
     infos["final_obs"], infos["_final_obs"] = final_obs, ended
     infos["final_info"], infos["_final_info"] = final_info, ended.copy()
 
@@ -375,17 +377,16 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         episode_seed: NDArray[np.int64] | None,
     ) -> None:
         """Adds last observations and masks; the flags become those of their episodes."""
-        last = self._entities.observe(final)
-        final_obs = np.full(self.num_envs, None, dtype=object)
+        tables = self._entities.observe(final)
+        # Backwards, so the first of several episodes of an environment counts: those after it ended
+        # before their first action.
+        rows = {env_id: row for row, env_id in reversed(list(enumerate(final.env_id.tolist())))}
         ended = np.zeros(self.num_envs, dtype=np.bool_)
-        for row, env_id in enumerate(final.env_id.tolist()):
-            if ended[env_id]:
-                continue  # the next episode ended before its first action
-            ended[env_id] = True
-            final_obs[env_id] = {key: array[row] for key, array in last.items()}
-            terminated[env_id] = final.terminated[row]
-            truncated[env_id] = final.truncated[row]
-        with_finals(infos, final_obs, self._infos(masks, ended, episode_seed), ended)
+        ended[list(rows)] = True
+        for env_id, row in rows.items():
+            terminated[env_id], truncated[env_id] = final.terminated[row], final.truncated[row]
+        last = {i: {key: each[row] for key, each in tables.items()} for i, row in rows.items()}
+        with_finals(infos, last, self._infos(masks, ended, episode_seed), ended)
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
@@ -472,21 +473,14 @@ class BatchVectorEnv(VectorEnvBase):
         self._batch.close()
 
     def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
-        batch = self._batch
+        own = None
         if seeds is not None:
-            self._begin_seeded(mask, seeds, is_partial)
-        elif is_partial:
-            batch.reset_envs(ResetMask.from_bool(mask))
-        else:
-            batch.reset()
-        return batch.view().observations.copy(), self._info(mask)
-
-    def _begin_seeded(self, mask: Flags, seeds: list[int], is_partial: bool) -> None:
-        own = np.array([_folded(seed, np.uint64) for seed in seeds], np.uint64)
+            own = np.array([_folded(seed, np.uint64) for seed in seeds], np.uint64)
         if is_partial:
             self._batch.reset_envs(ResetMask.from_bool(mask), own)
         else:
             self._batch.reset(own)
+        return self._batch.view().observations.copy(), self._info(mask)
 
     def _step(self, actions: object) -> Stepped:
         given = self._checked(actions)
@@ -525,10 +519,8 @@ class BatchVectorEnv(VectorEnvBase):
     def _begin_next(self, mask: ResetMask, stepped: Stepped) -> None:
         obs, _, _, _, infos = stepped
         ended = mask.indices()
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for env_id, last in zip(ended.tolist(), obs[ended], strict=True):
-            final_obs[env_id] = last
-        with_finals(infos, final_obs, {}, mask.to_bool())
+        last = dict(zip(ended.tolist(), obs[ended], strict=True))
+        with_finals(infos, last, {}, mask.to_bool())
         self._batch.reset_envs(mask)
         obs[ended] = self._batch.view().observations[ended]
 

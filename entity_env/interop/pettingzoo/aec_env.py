@@ -69,7 +69,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         self.render_mode = render_mode
         self._max_turns = None if max_turns is None else checked_count("max_turns", max_turns)
         self._illegal = illegal_actions
-        self._seed = None if seed is None else gymnasium_seed(seed)
+        first_seed = None if seed is None else gymnasium_seed(seed)
         self._num_turns = 0
         self._given: dict[int, int] = {}
         """Actions of the agents that are asked at once, until those of all are known."""
@@ -81,7 +81,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
                 f"{game.name}: its actions are a {action_space}: an AEC environment is for one "
                 "choice at a time; take a GameParallelEnv"
             )
-        self._add_agents(padded)
+        self._add_agents(padded, first_seed)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begins a new episode.
@@ -90,12 +90,10 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
             seed: seed of the episode; None continues with the next one, or draws a seed at first.
             options: ignored.
         """
-        self._padded.begin(self._seed if seed is None else gymnasium_seed(seed))
-        self._seed = None
+        self._begin(seed)
         self._num_turns = 0
         self._given = {}
         self._skip_agent_selection = None
-        self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.infos: dict[str, dict[str, Any]] = {

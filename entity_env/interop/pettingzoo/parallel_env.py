@@ -11,31 +11,26 @@ from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from entity_env.authoring.game import Game
-from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.interop.gymnasium.padded import IllegalActions, Masks
-from entity_env.interop.gymnasium.room import Room, padded
+from entity_env.interop.gymnasium.env import OneGame
+from entity_env.interop.gymnasium.padded import IllegalActions
+from entity_env.interop.gymnasium.room import Room
 from entity_env.interop.gymnasium.vector_env import (
     RENDER_FPS,
     Uncopyable,
     gymnasium_seed,
     require_settings,
-    start_of,
 )
 from entity_env.vec.executor import render_obs
-from entity_env.vec.vec_env import VecEnv
 
 ByAgent: TypeAlias = dict[str, Any]
 
 
-class PaddedGame:
-    """One game with padded entities, as flat arrays; `vec` must be closed.
+class PaddedGame(OneGame):
+    """One game with padded entities, as flat arrays.
 
     Attributes:
-        obs: the last batch.
-        masks: its masks.
-        episode_seed: `Episode.seed` of the current episode.
         flat_space: of a row of `shown`.
         shown: `(num_agents, num_features)` float32, the last observation of each agent.
         terminated, truncated: `(num_agents,)` bool; once True, True for the rest of the episode.
@@ -48,28 +43,11 @@ class PaddedGame:
         max_actors: Room | None = None,
         illegal_actions: IllegalActions = "raise",
     ) -> None:
-        self.name: Final = game.name
-        vec = VecEnv(game, 1, autoreset="disabled")
-        self.vec: Final = vec
-        self._was_reset = False
-        try:
-            self.entities, self.actions, self.obs = padded(
-                vec,
-                lambda: self._past_idle(vec.reset(seed=0)),
-                max_entities,
-                max_actors,
-                illegal_actions,
-            )
-            self._space = self.entities.space()
-        except BaseException:
-            self.vec.close()
-            raise
-        width = spaces.flatdim(self._space)
+        super().__init__(game, max_entities, max_actors, illegal_actions)
+        width = spaces.flatdim(self.space)
         self.flat_space: Final = spaces.Box(-np.inf, np.inf, (width,), np.float32)
-        self.masks: Masks = {}
         self.shown = np.zeros((self.vec.num_agents, width), np.float32)
         self.terminated, self.truncated = np.zeros((2, self.vec.num_agents), np.bool_)
-        self.episode_seed = 0
 
     def masked_space(self, action_space: spaces.Space[Any]) -> spaces.Space[Any]:
         """Of an agent's observation: flat, in a dict with the mask of actions that are a choice."""
@@ -81,52 +59,33 @@ class PaddedGame:
 
     def begin(self, seed: int | None) -> None:
         """Begins the first episode of a seed; None continues, or draws one at first."""
-        if seed is None and not self._was_reset:
+        if seed is None and not self.was_reset:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
-        starts: dict[str, Any] = {} if seed is None else {"seed": 0, "starts": [start_of(seed)]}
-        self._was_reset = True
         self.shown[:] = 0
         self.terminated[:] = self.truncated[:] = False
-        self._read(self._past_idle(self.vec.reset(**starts)))
-        seeds = self.vec.episode_seeds()
-        self.episode_seed = 0 if seeds is None else int(seeds[0])
-
-    def act(self, given: object) -> None:
-        """Performs actions, given as for `PaddedActions`; the state does not change if one is
-        wrong."""
-        self._read(self.vec.act(self.actions.answer(self.obs, self.masks, given)))
+        super().begin(seed)
 
     def render(self, agent_id: int) -> NDArray[np.uint8]:
         """An image of an agent's observation."""
         return render_obs(self.obs, self.vec.obs_space(), agent_id)
 
     def _read(self, obs: VecObs) -> None:
-        self.obs = obs
-        self.masks = self.actions.masks(obs)
+        super()._read(obs)
         self.terminated |= obs.terminated
         self.truncated |= obs.truncated
         tables = self.entities.observe(obs)
         for row in np.flatnonzero(obs.is_ready | obs.done):
-            flat: Any = spaces.flatten(self._space, {key: t[row] for key, t in tables.items()})
+            flat: Any = spaces.flatten(self.space, {key: t[row] for key, t in tables.items()})
             self.shown[row] = flat
-
-    def _past_idle(self, obs: VecObs) -> VecObs:
-        """Skips episodes that end before the first action."""
-        for _ in range(MAX_IDLE_EPISODES):
-            if obs.is_ready.any():
-                return obs
-            obs = self.vec.reset()
-        raise ProtocolError(
-            f"{self.name}: {MAX_IDLE_EPISODES} episodes in a row were over before the first action"
-        )
 
 
 class PaddedEnv(Uncopyable):
     """Environment of PettingZoo that plays a padded game: its agents, their spaces, its end."""
 
-    def _add_agents(self, padded: PaddedGame) -> None:
-        """Makes agents and spaces for a game, which `close` ends."""
+    def _add_agents(self, padded: PaddedGame, seed: int | None) -> None:
+        """Makes agents and spaces for a game, which `close` ends; `seed` is for the first reset."""
         self._padded = padded
+        self._seed = seed
         self.entities = padded.entities.space()
         self.possible_agents = [f"player_{i}" for i in range(padded.vec.num_agents)]
         self.agents: list[str] = []
@@ -146,6 +105,11 @@ class PaddedEnv(Uncopyable):
     def close(self) -> None:
         """Ends the game; may be called twice."""
         self._padded.vec.close()
+
+    def _begin(self, seed: int | None) -> None:
+        self._padded.begin(self._seed if seed is None else gymnasium_seed(seed))
+        self._seed = None
+        self.agents = list(self.possible_agents)
 
 
 class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
@@ -190,11 +154,11 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
             "is_parallelizable": True,
         }
         self.render_mode = render_mode
-        self._seed = None if seed is None else gymnasium_seed(seed)
+        first_seed = None if seed is None else gymnasium_seed(seed)
         padded = PaddedGame(
             game.with_settings(**settings), max_entities, max_actors, illegal_actions
         )
-        self._add_agents(padded)
+        self._add_agents(padded, first_seed)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -205,10 +169,9 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
             seed: seed of the episode; None continues with the next one, or draws a seed at first.
             options: ignored.
         """
-        self._padded.begin(self._seed if seed is None else gymnasium_seed(seed))
-        self._seed = None
-        self.agents = list(self.possible_agents)
-        return self._observations(self.agents), self._infos(self.agents)
+        self._begin(seed)
+        infos = self._infos(self.agents)
+        return self._observations(infos), infos
 
     def step(
         self, actions: Mapping[str, Any]
@@ -233,7 +196,8 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         cut = {name: bool(padded.truncated[i]) for name, i in ids.items()}
         rewards = {name: float(padded.obs.reward[i]) for name, i in ids.items()}
         self.agents = [name for name in names if not (over[name] or cut[name])]
-        return self._observations(names), rewards, over, cut, self._infos(names)
+        infos = self._infos(names)
+        return self._observations(infos), rewards, over, cut, infos
 
     def render(self) -> NDArray[np.uint8] | None:
         """An image of the first asked agent's observation, `(height, width, 3)` uint8, or None."""
@@ -241,33 +205,26 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
             return None
         return self._padded.render(int(self._padded.obs.is_ready.argmax()))
 
-    def _observations(self, names: Sequence[str]) -> ByAgent:
-        infos = self._infos(names)
-        return {
-            name: self._observation(self._padded.shown[i].copy(), infos[name])
-            for i, name in enumerate(self.possible_agents)
-            if name in infos
-        }
-
-    def _observation(self, flat: NDArray[np.float32], info: ByAgent) -> Any:  # noqa: ANN401
-        if not isinstance(self.action_spaces[self.possible_agents[0]], spaces.Discrete):
-            return flat
-        return {"observation": flat, "action_mask": info["action_mask"]}
+    def _observations(self, infos: Mapping[str, ByAgent]) -> ByAgent:
+        shown: ByAgent = {}
+        for name, flat in zip(self.possible_agents, self._padded.shown.copy(), strict=True):
+            if name in infos:
+                shown[name] = flat
+                if isinstance(self.action_spaces[name], spaces.Discrete):
+                    mask = infos[name]["action_mask"].copy()
+                    shown[name] = {"observation": flat, "action_mask": mask}
+        return shown
 
     def _infos(self, names: Sequence[str]) -> dict[str, ByAgent]:
         masks = self._padded.actions.info(self._padded.masks).get("action_mask")
-        infos: dict[str, ByAgent] = {
-            name: {"episode_seed": self._padded.episode_seed} for name in names
-        }
-        if masks is None:
-            return infos
+        infos: dict[str, ByAgent] = {}
         for i, name in enumerate(self.possible_agents):
-            if name in infos:
-                infos[name]["action_mask"] = (
-                    {key: mask[i] for key, mask in masks.items()}
-                    if isinstance(masks, dict)
-                    else masks[i]
-                )
+            if name in names:
+                infos[name] = {"episode_seed": self._padded.episode_seed}
+                if isinstance(masks, dict):
+                    infos[name]["action_mask"] = {key: mask[i] for key, mask in masks.items()}
+                elif masks is not None:
+                    infos[name]["action_mask"] = masks[i]
         return infos
 
     def _given(self, actions: Mapping[str, Any]) -> object:

@@ -163,9 +163,6 @@ class ArrayEnv(BatchEnv):
         self._require_begun("view")
         return self._result
 
-    def close(self) -> None:
-        self._is_closed = True
-
     def _begin(self, env_ids: NDArray[np.int64]) -> None:
         self.num_steps[env_ids] = 0
         self._result.terminals[env_ids] = self._result.truncations[env_ids] = 0

@@ -371,6 +371,7 @@ class BatchEnv(ABC):
 
     def close(self) -> None:
         """Releases all resources; may be called twice."""
+        self._is_closed = True
 
     def _write(self, name: str, values: NDArray[Any], out: NDArray[Any]) -> None:
         is_array = isinstance(out, np.ndarray)

@@ -181,10 +181,3 @@ def test_both_flags_when_the_last_step_ends_it(make: Make, game: Game) -> None:
     assert result.is_terminal(0)
     assert result.is_truncated(0)
     assert result.to_reset_mask().count() == 1
-
-
-@pytest.mark.parametrize("game", [CartPole, MountainCar, Pendulum])
-def test_with_defaults_is_the_class_with_a_number(game: type[ClassicEnv]) -> None:
-    env = game.with_defaults(3)
-    assert (type(env), env.num_envs) == (game, 3)
-    assert env.max_episode_steps == (500 if game is CartPole else 200)

@@ -98,8 +98,12 @@ class Action(NamedTuple):
     destination: int
 
     def __str__(self) -> str:
-        source = "the centre" if self.source == CENTRE else f"factory {self.source}"
-        place = "the floor" if self.destination == FLOOR else f"line {self.destination}"
+        return self.in_words(0)
+
+    def in_words(self, first: int) -> str:
+        """The action as text, with factories and lines counted from `first`."""
+        source = "the centre" if self.source == CENTRE else f"factory {self.source + first}"
+        place = "the floor" if self.destination == FLOOR else f"line {self.destination + first}"
         return f"{COLOURS[self.colour]} from {source} to {place}"
 
 

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from entity_env.core.validation import checked_index, is_index
 from entity_env.errors import SchemaError, UsageError
-from entity_env.games.azul.engine.actions import (
-    ACTIONS,
-    Action,
-    ActionEncoder,
-    IllegalAction,
-)
+from entity_env.games.azul.engine.actions import ACTIONS, Action, ActionEncoder, IllegalAction
 from entity_env.games.azul.engine.rules import (
     CENTRE,
     MAX_PLAYERS,
     MIN_PLAYERS,
     NUM_COLOURS,
     TILES_PER_FACTORY,
-    num_factories,
+    num_dealt,
 )
 from entity_env.games.azul.engine.state import GameState
-from entity_env.games.azul.engine.tile_draws import (
-    Draw,
-    RandomSource,
-    checked_rng,
-    deal_numbers,
-)
+from entity_env.games.azul.engine.tile_draws import Draw, RandomSource, checked_rng, deal_numbers
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
+    MAX_LEGAL,
     deal_packed,
     is_legal_packed,
     make_move,
@@ -34,18 +26,7 @@ from entity_env.games.azul.kernels.engine import (
     start_game,
     write_ids,
 )
-from entity_env.games.azul.kernels.packed_state import (
-    BAG,
-    END,
-    NUM_PLAYERS,
-    NUM_WORDS,
-    SOURCES,
-    PackedState,
-    unpack_tiles,
-)
-
-_MAX_LEGAL = 246
-"""Bound on the legal moves of a position: 41 groups, 6 destinations each."""
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS, PackedState, unpack_tiles
 
 
 def new_game(
@@ -92,7 +73,7 @@ def legal_actions(state: GameState) -> list[Action]:
 
 def legal_ids(state: GameState) -> list[int]:
     """The ids of the legal actions, in ascending order."""
-    ids = [0] * _MAX_LEGAL
+    ids = [0] * MAX_LEGAL
     return ids[: write_ids(state.words, ids)]
 
 
@@ -136,7 +117,7 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
         action = _checked(state, action)
     source, colour, destination = action
     words = state.words
-    if make_move(words, source, 6 * colour + destination) and not words[END]:
+    if make_move(words, source, 6 * colour + destination) and not words[at.END]:
         deal(words, state.rng, state.draw)
 
 
@@ -178,17 +159,17 @@ def why_not(state: GameState, action: Action) -> str:
 
 def deal(words: PackedState, rng: RandomSource, draw: Draw | None) -> None:
     """Fills the factories tile by tile; when bag and lid are empty, the rest stays short."""
-    factories = num_factories(words[NUM_PLAYERS])
+    count = num_dealt(words[at.NUM_PLAYERS])
     if draw is None:
-        deal_packed(words, deal_numbers(rng, TILES_PER_FACTORY * factories).tolist())
+        deal_packed(words, deal_numbers(rng, count).tolist())
         return
-    for i in range(factories * TILES_PER_FACTORY):
+    for i in range(count):
         if not refill_bag(words):
             return
-        bag = tuple(unpack_tiles(words[BAG]))
+        bag = tuple(unpack_tiles(words[at.BAG]))
         tile = 1 << 6 * _checked_colour(draw(bag), bag)
-        words[BAG] -= tile
-        words[SOURCES + i // TILES_PER_FACTORY] += tile
+        words[at.BAG] -= tile
+        words[at.SOURCES + i // TILES_PER_FACTORY] += tile
 
 
 def _checked_colour(colour: object, bag: tuple[int, ...]) -> int:

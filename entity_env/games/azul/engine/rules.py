@@ -59,6 +59,11 @@ def num_factories(num_players: int) -> int:
     return 2 * num_players + 1
 
 
+def num_dealt(num_players: int) -> int:
+    """How many tiles a deal needs."""
+    return TILES_PER_FACTORY * num_factories(num_players)
+
+
 def column_of(row: int, colour: int) -> int:
     """The column where a row of the wall has a colour."""
     return (colour + row) % 5

@@ -10,6 +10,7 @@ from entity_env.core.validation import checked_index, is_index, is_integer
 from entity_env.errors import SchemaError, shown
 from entity_env.games.azul.engine.rules import (
     CENTRE,
+    COLOUR_CELLS,
     COLOURS,
     FLOOR_SLOTS,
     MARKER,
@@ -25,30 +26,12 @@ from entity_env.games.azul.engine.rules import (
     column_of,
     num_factories,
 )
-from entity_env.games.azul.engine.tile_draws import (
-    Draw,
-    RandomSource,
-    checked_rng,
-)
+from entity_env.games.azul.engine.tile_draws import Draw, RandomSource, checked_rng
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import seat, write_fits
 from entity_env.games.azul.kernels.packed_state import (
-    BAG,
-    CURRENT,
-    END,
     FIELD,
-    FLOOR_LENGTH,
-    FLOOR_TILES,
-    HOLDER,
-    LID,
-    LINES,
-    NUM_PLAYERS,
     NUM_WORDS,
-    PLAYER_WORDS,
-    ROUND,
-    SCORE,
-    SOURCES,
-    START,
-    WALL,
     PackedState,
     pack_tiles,
     unpack_tiles,
@@ -114,20 +97,20 @@ class Player:
     __slots__ = ("first", "words")
 
     def __init__(self, words: PackedState | None = None, first: int = 0) -> None:
-        self.words = [0] * PLAYER_WORDS if words is None else words
+        self.words = [0] * at.PLAYER_WORDS if words is None else words
         self.first: Final = first
         if words is None:
             write_fits(self.words, first)
 
-    score = _Word(SCORE)
+    score = _Word(at.SCORE)
 
     @property
     def wall(self) -> int:
-        return int(self.words[self.first + WALL])
+        return int(self.words[self.first + at.WALL])
 
     @wall.setter
     def wall(self, cells: int) -> None:
-        self.words[self.first + WALL] = int(cells)
+        self.words[self.first + at.WALL] = int(cells)
         write_fits(self.words, self.first)
 
     @property
@@ -139,31 +122,31 @@ class Player:
         return tuple(line >> 3 if line & 7 else NO_COLOUR for line in self._lines())
 
     def _lines(self) -> list[int]:
-        lines = int(self.words[self.first + LINES])
+        lines = int(self.words[self.first + at.LINES])
         return [lines >> 6 * row & FIELD for row in range(NUM_LINES)]
 
     def set_line(self, row: int, colour: int, count: int) -> None:
         """Sets the tiles of a pattern line; its colour does not matter where `count` is 0."""
         line = count | colour << 3 if count else 0
-        lines = int(self.words[self.first + LINES]) & ~(FIELD << 6 * row)
-        self.words[self.first + LINES] = lines | line << 6 * row
+        lines = int(self.words[self.first + at.LINES]) & ~(FIELD << 6 * row)
+        self.words[self.first + at.LINES] = lines | line << 6 * row
         write_fits(self.words, self.first)
 
     @property
     def floor(self) -> tuple[int, ...]:
-        tiles = int(self.words[self.first + FLOOR_TILES])
-        length = self.words[self.first + FLOOR_LENGTH]
+        tiles = int(self.words[self.first + at.FLOOR_TILES])
+        length = self.words[self.first + at.FLOOR_LENGTH]
         return tuple(tiles >> 3 * slot & 7 for slot in range(length))
 
     @floor.setter
     def floor(self, tiles: Sequence[int]) -> None:
         packed = sum(tile << 3 * slot for slot, tile in enumerate(tiles))
-        self.words[self.first + FLOOR_TILES] = packed
-        self.words[self.first + FLOOR_LENGTH] = len(tiles)
+        self.words[self.first + at.FLOOR_TILES] = packed
+        self.words[self.first + at.FLOOR_LENGTH] = len(tiles)
 
     def key(self) -> tuple[int, ...]:
         """All of it, hashable."""
-        return tuple(map(int, self.words[self.first : self.first + PLAYER_WORDS]))
+        return tuple(map(int, self.words[self.first : self.first + at.PLAYER_WORDS]))
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; see `GameState.to_dict`."""
@@ -211,34 +194,34 @@ class GameState:
         self.rng = rng
         self.draw = draw
 
-    num_players = _Word(NUM_PLAYERS)
-    current_player = _Word(CURRENT)
-    starting_player = _Word(START)
-    marker = _Word(HOLDER)
-    round = _Word(ROUND)
-    bag = _Tiles(BAG)
-    lid = _Tiles(LID)
-    centre = _Tiles(SOURCES + CENTRE)
+    num_players = _Word(at.NUM_PLAYERS)
+    current_player = _Word(at.CURRENT)
+    starting_player = _Word(at.START)
+    marker = _Word(at.HOLDER)
+    round = _Word(at.ROUND)
+    bag = _Tiles(at.BAG)
+    lid = _Tiles(at.LID)
+    centre = _Tiles(at.SOURCES + CENTRE)
 
     @property
     def end(self) -> End | None:
-        end = self.words[END]
+        end = self.words[at.END]
         return ENDS[end - 1] if end else None
 
     @end.setter
     def end(self, end: End | None) -> None:
-        self.words[END] = 0 if end is None else 1 + ENDS.index(end)
+        self.words[at.END] = 0 if end is None else 1 + ENDS.index(end)
 
     @property
     def factories(self) -> tuple[tuple[int, ...], ...]:
-        dealt = self.words[SOURCES : SOURCES + num_factories(self.num_players)]
+        dealt = self.words[at.SOURCES : at.SOURCES + num_factories(self.num_players)]
         return tuple(tuple(unpack_tiles(tiles)) for tiles in dealt)
 
     @factories.setter
     def factories(self, factories: Sequence[Sequence[int]]) -> None:
         missing = [()] * (CENTRE - len(factories))
         for i, counts in enumerate([*factories, *missing]):
-            self.words[SOURCES + i] = pack_tiles(counts)
+            self.words[at.SOURCES + i] = pack_tiles(counts)
 
     @property
     def players(self) -> tuple[Player, ...]:
@@ -247,7 +230,7 @@ class GameState:
     @players.setter
     def players(self, players: Sequence[Player]) -> None:
         for i, key in enumerate([player.key() for player in players]):
-            self.words[seat(i) : seat(i) + PLAYER_WORDS] = list(key)
+            self.words[seat(i) : seat(i) + at.PLAYER_WORDS] = list(key)
 
     @property
     def phase(self) -> Phase:
@@ -257,7 +240,7 @@ class GameState:
     @property
     def is_over(self) -> bool:
         """Whether the game is over."""
-        return bool(self.words[END])
+        return bool(self.words[at.END])
 
     @property
     def starting_player_next_round(self) -> int:
@@ -347,40 +330,29 @@ class GameState:
             SchemaError: something is missing or invalid, or a colour has not 20 tiles.
             UsageError: `rng` is no source of random numbers.
         """
-        return read_state(data, rng=rng, draw=draw)
+        given = _Given(data, "data")
+        state = GameState([0] * NUM_WORDS, checked_rng(rng), draw)
+        state.num_players = given.integer("num_players", MIN_PLAYERS, MAX_PLAYERS)
+        last = state.num_players - 1
+        state.current_player = given.integer("current_player", 0, last)
+        state.starting_player = given.integer("starting_player", 0, last)
+        state.marker = given.integer("marker", NOBODY, last)
+        state.round = given.integer("round", 1, 2**31)
+        state.end = _checked_end(given.value("end"))
+        factories = enumerate(given.items("factories", num_factories(state.num_players)))
+        state.factories = [_factory(tiles, f"factories[{i}]") for i, tiles in factories]
+        state.centre = _counts(given.value("centre"), "centre")
+        state.bag = _counts(given.value("bag"), "bag")
+        state.lid = _counts(given.value("lid"), "lid")
+        players = enumerate(given.items("players", state.num_players))
+        state.players = [_player(player, f"players[{i}]") for i, player in players]
+        _check_tiles(state)
+        return state
 
 
 def is_table_empty(state: GameState) -> bool:
     """Whether factories and centre hold no tiles: the round is over."""
-    return not any(state.words[SOURCES : SOURCES + NUM_SOURCES])
-
-
-def read_state(
-    data: Mapping[str, object], *, rng: RandomSource | None, draw: Draw | None
-) -> GameState:
-    """See `GameState.from_dict`."""
-    if not isinstance(data, Mapping):
-        _fail("data", "must be a mapping", data)
-    state = GameState([0] * NUM_WORDS, checked_rng(rng), draw)
-    state.num_players = _index(data, "num_players", MIN_PLAYERS, MAX_PLAYERS)
-    last = state.num_players - 1
-    state.current_player = _index(data, "current_player", 0, last)
-    state.starting_player = _index(data, "starting_player", 0, last)
-    state.marker = _index(data, "marker", NOBODY, last)
-    state.round = _index(data, "round", 1, 2**31)
-    end = _value(data, "end")
-    if end is not None and not (isinstance(end, str) and end in ENDS):
-        _fail("end", f"must be None or one of {', '.join(ENDS)}", end)
-    state.end = None if end is None else ENDS[ENDS.index(end)]
-    factories = _items(data, "factories", num_factories(state.num_players))
-    state.factories = [_factory(tiles, f"factories[{i}]") for i, tiles in enumerate(factories)]
-    state.centre = _counts(_value(data, "centre"), "centre")
-    state.bag = _counts(_value(data, "bag"), "bag")
-    state.lid = _counts(_value(data, "lid"), "lid")
-    players = _items(data, "players", state.num_players)
-    state.players = [_player(player, f"players[{i}]") for i, player in enumerate(players)]
-    _check_tiles(state)
-    return state
+    return not any(state.words[at.SOURCES : at.SOURCES + NUM_SOURCES])
 
 
 def _check_tiles(state: GameState) -> None:
@@ -399,32 +371,61 @@ def _check_tiles(state: GameState) -> None:
 
 def count_tiles(state: GameState) -> list[int]:
     """Tiles of each colour in all places: always 20."""
-    return [_count_colour(state, colour) for colour in range(NUM_COLOURS)]
-
-
-def _count_colour(state: GameState, colour: int) -> int:
-    count = state.bag[colour] + state.lid[colour] + state.centre[colour]
-    count += sum(tiles[colour] for tiles in state.factories)
+    places = [state.bag, state.lid, state.centre, *state.factories]
+    counts = [sum(tiles) for tiles in zip(*places, strict=True)]
     for player in state.players:
-        lines = zip(player.line_colours, player.line_counts, strict=True)
-        count += sum(number for other, number in lines if other == colour)
-        count += player.floor.count(colour)
-        count += sum(player.wall >> 5 * row + column_of(row, colour) & 1 for row in range(5))
-    return count
+        for colour, number in zip(player.line_colours, player.line_counts, strict=True):
+            counts[colour] += number  # 0 for no colour
+        for colour in range(NUM_COLOURS):
+            counts[colour] += player.floor.count(colour)
+            counts[colour] += (player.wall & COLOUR_CELLS[colour]).bit_count()
+    return counts
+
+
+class _Given:
+    """A dict that was given for `from_dict`, or a part of it, with checks of its values."""
+
+    def __init__(self, data: object, where: str) -> None:
+        if not isinstance(data, Mapping):
+            _fail(where, "must be a mapping", data)
+        self._data: Final = data
+        self._prefix: Final = "" if where == "data" else f"{where}."
+
+    def value(self, name: str) -> object:
+        if name not in self._data:
+            _fail(f"{self._prefix}{name}", "must be there", "nothing")
+        return self._data[name]
+
+    def integer(self, name: str, least: int, most: int) -> int:
+        value = self.value(name)
+        if not is_integer(value) or not least <= value <= most:
+            _fail(f"{self._prefix}{name}", f"must be from {least} to {most}", value)
+        return int(value)
+
+    def items(self, name: str, count: int) -> Sequence[object]:
+        values = self.value(name)
+        if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
+            _fail(f"{self._prefix}{name}", f"must be {count} items", values)
+        return values
+
+
+def _checked_end(end: object) -> End | None:
+    if end is not None and not (isinstance(end, str) and end in ENDS):
+        _fail("end", f"must be None or one of {', '.join(ENDS)}", end)
+    return None if end is None else ENDS[ENDS.index(end)]
 
 
 def _player(data: object, where: str) -> Player:
-    if not isinstance(data, Mapping):
-        _fail(where, "must be a mapping", data)
+    given = _Given(data, where)
     player = Player()
-    player.score = _index(data, "score", 0, 2**31, where)
-    player.wall = _index(data, "wall", 0, 2**25 - 1, where)
-    for row, line in enumerate(_items(data, "lines", NUM_LINES, where)):
+    player.score = given.integer("score", 0, 2**31)
+    player.wall = given.integer("wall", 0, 2**25 - 1)
+    for row, line in enumerate(given.items("lines", NUM_LINES)):
         colour, count = _pair(line, f"{where}.lines[{row}]", row)
         player.set_line(row, colour, count)
         if count and player.wall >> 5 * row + column_of(row, colour) & 1:
             _fail(f"{where}.lines[{row}]", "must not have a colour of its wall row", line)
-    floor = _value(data, "floor", where)
+    floor = given.value("floor")
     if not isinstance(floor, Sequence) or len(floor) > FLOOR_SLOTS:
         _fail(f"{where}.floor", f"must be at most {FLOOR_SLOTS} tiles", floor)
     if not all(is_index(tile, MARKER + 1) for tile in floor) or list(floor).count(MARKER) > 1:
@@ -456,26 +457,6 @@ def _counts(values: object, where: str, most: int = TILES_PER_COLOUR) -> list[in
     if not all(is_index(count, most + 1) for count in values):
         _fail(where, f"must be counts from 0 to {most}", values)
     return [int(count) for count in values]
-
-
-def _index(data: Mapping[str, object], name: str, least: int, most: int, where: str = "") -> int:
-    value = _value(data, name, where)
-    if not is_integer(value) or not least <= value <= most:
-        _fail(f"{where}.{name}" if where else name, f"must be from {least} to {most}", value)
-    return int(value)
-
-
-def _items(data: Mapping[str, object], name: str, count: int, where: str = "") -> Sequence[object]:
-    values = _value(data, name, where)
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
-        _fail(f"{where}.{name}" if where else name, f"must be {count} items", values)
-    return values
-
-
-def _value(data: Mapping[str, object], name: str, where: str = "") -> object:
-    if name not in data:
-        _fail(f"{where}.{name}" if where else name, "must be there", "nothing")
-    return data[name]
 
 
 def _fail(where: str, what: str, got: object) -> NoReturn:

@@ -22,30 +22,9 @@ from entity_env.games.azul.engine.rules import (
     MARKER,
     NOBODY,
 )
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.kernel import bits_of, kernel
-from entity_env.games.azul.kernels.packed_state import (
-    BAG,
-    CURRENT,
-    END,
-    FIELD,
-    FITS,
-    FLOOR_LENGTH,
-    FLOOR_TILES,
-    HOLDER,
-    LID,
-    LINES,
-    NUM_PLAYERS,
-    NUM_WORDS,
-    ONES,
-    PLAYER_WORDS,
-    PLAYERS,
-    ROUND,
-    SCORE,
-    SOURCES,
-    START,
-    WALL,
-    PackedState,
-)
+from entity_env.games.azul.kernels.packed_state import FIELD, NUM_WORDS, ONES, PackedState
 
 Mask: TypeAlias = Any
 """`(300,)` bool, or a list: which actions are legal."""
@@ -53,6 +32,9 @@ Mask: TypeAlias = Any
 _LINE_FITS: Final = ONES * 31
 """The bits of `fits` that are lines."""
 _FIRST_COLUMN: Final = rules.COLUMNS[0]
+
+MAX_LEGAL: Final = 246
+"""Bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
 """Values of the word `END`: indices in `state.ENDS`, from 1."""
@@ -78,13 +60,13 @@ _OPEN: Final = tuple(_open_to(row, cells) for row in range(5) for cells in range
 @kernel(inline=True)
 def seat(player: int) -> int:
     """The first word of a player."""
-    return PLAYERS + PLAYER_WORDS * player
+    return at.PLAYERS + at.PLAYER_WORDS * player
 
 
 @kernel(inline=True)
 def num_factories_packed(words: PackedState) -> int:
     """The number of factories."""
-    count: int = 2 * words[NUM_PLAYERS] + 1
+    count: int = 2 * words[at.NUM_PLAYERS] + 1
     return count
 
 
@@ -99,7 +81,7 @@ def colour_fields(tiles: int) -> int:
 @kernel(inline=True)
 def fits_of(words: PackedState) -> int:
     """`fits` of the current player; 0 when the game is over, since nothing is legal."""
-    fits: int = 0 if words[END] else words[seat(words[CURRENT]) + FITS]
+    fits: int = 0 if words[at.END] else words[seat(words[at.CURRENT]) + at.FITS]
     return fits
 
 
@@ -108,18 +90,18 @@ def write_fits(words: PackedState, me: int) -> None:
     """Sets what fits where on a board by its lines and its wall, after they were set."""
     fits = ONES << FLOOR
     for row in range(5):
-        line = words[me + LINES] >> 6 * row & FIELD
+        line = words[me + at.LINES] >> 6 * row & FIELD
         if line & 7 == 0:
-            fits |= _OPEN[32 * row + (words[me + WALL] >> 5 * row & 31)]
+            fits |= _OPEN[32 * row + (words[me + at.WALL] >> 5 * row & 31)]
         elif line & 7 <= row:
             fits |= 1 << 6 * (line >> 3) + row
-    words[me + FITS] = fits
+    words[me + at.FITS] = fits
 
 
 @kernel(inline=True)
 def is_legal_packed(words: PackedState, source: int, choice: int) -> bool:
     """Whether a move is legal; `choice` is `6 * colour + destination`."""
-    return (fits_of(words) & colour_fields(words[SOURCES + source])) >> choice & 1 == 1
+    return (fits_of(words) & colour_fields(words[at.SOURCES + source])) >> choice & 1 == 1
 
 
 @kernel(inline=True)
@@ -127,10 +109,10 @@ def write_mask(words: PackedState, mask: Mask) -> None:
     """Sets what is legal in a mask of 300 that is False everywhere."""
     fits = fits_of(words)
     for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
-        at = 30 * source
+        moves = fits & colour_fields(words[at.SOURCES + source])
+        first = 30 * source
         while moves:
-            mask[at + bits_of((moves & -moves) - 1)] = True
+            mask[first + bits_of((moves & -moves) - 1)] = True
             moves &= moves - 1
 
 
@@ -140,7 +122,7 @@ def write_ids(words: PackedState, ids: list[int]) -> int:
     fits = fits_of(words)
     count = 0
     for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
+        moves = fits & colour_fields(words[at.SOURCES + source])
         while moves:
             ids[count] = 30 * source + bits_of((moves & -moves) - 1)
             count += 1
@@ -153,81 +135,81 @@ def take_packed(words: PackedState, source: int, choice: int) -> bool:
     """Makes a legal move, but does not pass the turn; returns whether the table is empty."""
     colour = choice // 6
     destination = choice - 6 * colour
-    me = seat(words[CURRENT])
-    tiles = words[SOURCES + source]
+    me = seat(words[at.CURRENT])
+    tiles = words[at.SOURCES + source]
     count = tiles >> 6 * colour & FIELD
     rest = tiles - (count << 6 * colour)
     if source == CENTRE:
-        words[SOURCES + CENTRE] = rest
-        if words[HOLDER] == NOBODY:
-            words[HOLDER] = words[CURRENT]
+        words[at.SOURCES + CENTRE] = rest
+        if words[at.HOLDER] == NOBODY:
+            words[at.HOLDER] = words[at.CURRENT]
             _drop(words, me, MARKER, 1)
     else:
-        words[SOURCES + source] = 0
-        words[SOURCES + CENTRE] += rest
+        words[at.SOURCES + source] = 0
+        words[at.SOURCES + CENTRE] += rest
     if destination != FLOOR:
         count -= _fill(words, me, destination, colour, count)
     if count:
-        words[LID] += (count - _drop(words, me, colour, count)) << 6 * colour
+        words[at.LID] += (count - _drop(words, me, colour, count)) << 6 * colour
     left = 0
     for i in range(10):
-        left |= int(words[SOURCES + i])
+        left |= int(words[at.SOURCES + i])
     return left == 0
 
 
 @kernel(inline=True)
 def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int:
     """Tiles to a pattern line; returns how many it took."""
-    held = words[me + LINES] >> 6 * row & 7
+    held = words[me + at.LINES] >> 6 * row & 7
     room = row + 1 - held
     placed: int = min(count, room)
     line = (held + placed) | colour << 3
-    words[me + LINES] = words[me + LINES] & ~(FIELD << 6 * row) | line << 6 * row
-    fits = words[me + FITS] & ~(ONES << row)
-    words[me + FITS] = fits | int(placed < room) << 6 * colour + row
+    words[me + at.LINES] = words[me + at.LINES] & ~(FIELD << 6 * row) | line << 6 * row
+    fits = words[me + at.FITS] & ~(ONES << row)
+    words[me + at.FITS] = fits | int(placed < room) << 6 * colour + row
     return placed
 
 
 @kernel(inline=True)
 def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
     """Tiles to the floor; returns how many it took."""
-    length = words[me + FLOOR_LENGTH]
+    length = words[me + at.FLOOR_LENGTH]
     dropped: int = min(count, FLOOR_SLOTS - length)
     slots = 0o1111111 & ((1 << 3 * dropped) - 1)
-    words[me + FLOOR_TILES] |= tile * slots << 3 * length
-    words[me + FLOOR_LENGTH] = length + dropped
+    words[me + at.FLOOR_TILES] |= tile * slots << 3 * length
+    words[me + at.FLOOR_LENGTH] = length + dropped
     return dropped
 
 
 @kernel(inline=True)
 def pass_turn(words: PackedState) -> None:
     """The next player's turn."""
-    after = words[CURRENT] + 1
-    words[CURRENT] = 0 if after == words[NUM_PLAYERS] else after
+    after = words[at.CURRENT] + 1
+    words[at.CURRENT] = 0 if after == words[at.NUM_PLAYERS] else after
 
 
 @kernel(inline=True)
 def tile_walls_packed(words: PackedState) -> None:
     """Moves full lines to the walls, scores, and clears the floors."""
-    for player in range(words[NUM_PLAYERS]):
+    for player in range(words[at.NUM_PLAYERS]):
         me = seat(player)
         gain = _tile_wall(words, me)
-        cost = FLOOR_COSTS[words[me + FLOOR_LENGTH]]
-        words[me + SCORE] = max(0, words[me + SCORE] + gain - cost)
-        floor = words[me + FLOOR_TILES]
-        for slot in range(words[me + FLOOR_LENGTH]):
+        cost = FLOOR_COSTS[words[me + at.FLOOR_LENGTH]]
+        words[me + at.SCORE] = max(0, words[me + at.SCORE] + gain - cost)
+        floor = words[me + at.FLOOR_TILES]
+        for slot in range(words[me + at.FLOOR_LENGTH]):
             tile = floor >> 3 * slot & 7
             if tile != MARKER:
-                words[LID] += 1 << 6 * tile
-        words[me + FLOOR_TILES] = 0
-        words[me + FLOOR_LENGTH] = 0
+                words[at.LID] += 1 << 6 * tile
+        words[me + at.FLOOR_TILES] = 0
+        words[me + at.FLOOR_LENGTH] = 0
 
 
 @kernel(inline=True)
 def _tile_wall(words: PackedState, me: int) -> int:
     """One tile of each full line to the wall, the others to the lid; returns the points."""
     gain = 0
-    lines, wall, fits = words[me + LINES], words[me + WALL], words[me + FITS]
+    lines, wall, fits = words[me + at.LINES], words[me + at.WALL], words[me + at.FITS]
     for row in range(5):
         line = lines >> 6 * row & FIELD
         if line & 7 == row + 1:
@@ -237,8 +219,8 @@ def _tile_wall(words: PackedState, me: int) -> int:
             wall |= 1 << 5 * row + column
             fits |= _OPEN[32 * row + (wall >> 5 * row & 31)]
             lines &= ~(FIELD << 6 * row)
-            words[LID] += row << 6 * colour
-    words[me + LINES], words[me + WALL], words[me + FITS] = lines, wall, fits
+            words[at.LID] += row << 6 * colour
+    words[me + at.LINES], words[me + at.WALL], words[me + at.FITS] = lines, wall, fits
     return gain
 
 
@@ -277,12 +259,12 @@ def bonus_points_packed(wall: int) -> int:
 def end_of_game_packed(words: PackedState) -> int:
     """What `END` becomes after a tiling; 0 if the game goes on."""
     rows = fits = 0
-    for player in range(words[NUM_PLAYERS]):
-        rows += rows_of(words[seat(player) + WALL])
-        fits |= words[seat(player) + FITS]
+    for player in range(words[at.NUM_PLAYERS]):
+        rows += rows_of(words[seat(player) + at.WALL])
+        fits |= words[seat(player) + at.FITS]
     if rows:
         return ROW
-    colours = colour_fields(words[BAG] | words[LID])
+    colours = colour_fields(words[at.BAG] | words[at.LID])
     if fits & _LINE_FITS & colours:
         return 0
     return NO_PROGRESS if colours else NO_TILES
@@ -292,16 +274,16 @@ def end_of_game_packed(words: PackedState) -> int:
 def end_round(words: PackedState) -> bool:
     """Ends a round after the last move, without the next deal; returns whether the game is over."""
     tile_walls_packed(words)
-    words[END] = end_of_game_packed(words)
-    if words[END]:
-        for player in range(words[NUM_PLAYERS]):
-            words[seat(player) + SCORE] += bonus_points_packed(words[seat(player) + WALL])
+    words[at.END] = end_of_game_packed(words)
+    if words[at.END]:
+        for player in range(words[at.NUM_PLAYERS]):
+            words[seat(player) + at.SCORE] += bonus_points_packed(words[seat(player) + at.WALL])
         return True
-    if words[HOLDER] != NOBODY:
-        words[START] = words[HOLDER]
-    words[CURRENT] = words[START]
-    words[HOLDER] = NOBODY
-    words[ROUND] += 1
+    if words[at.HOLDER] != NOBODY:
+        words[at.START] = words[at.HOLDER]
+    words[at.CURRENT] = words[at.START]
+    words[at.HOLDER] = NOBODY
+    words[at.ROUND] += 1
     return False
 
 
@@ -320,28 +302,28 @@ def start_game(words: PackedState, num_players: int, starting_player: int) -> No
     """A game before its first deal."""
     for i in range(NUM_WORDS):
         words[i] = 0
-    words[NUM_PLAYERS] = num_players
-    words[CURRENT] = words[START] = starting_player
-    words[HOLDER] = NOBODY
-    words[ROUND] = 1
-    words[BAG] = rules.TILES_PER_COLOUR * ONES
+    words[at.NUM_PLAYERS] = num_players
+    words[at.CURRENT] = words[at.START] = starting_player
+    words[at.HOLDER] = NOBODY
+    words[at.ROUND] = 1
+    words[at.BAG] = rules.TILES_PER_COLOUR * ONES
     for player in range(num_players):
-        words[seat(player) + FITS] = ONES * FIELD
+        words[seat(player) + at.FITS] = ONES * FIELD
 
 
 @kernel(inline=True)
 def refill_bag(words: PackedState) -> int:
     """Moves the lid into the bag if that is empty; returns how many tiles the bag has then."""
-    if words[BAG] == 0:
-        words[BAG] = words[LID]
-        words[LID] = 0
-    return num_tiles(words[BAG])
+    if words[at.BAG] == 0:
+        words[at.BAG] = words[at.LID]
+        words[at.LID] = 0
+    return num_tiles(words[at.BAG])
 
 
 @kernel(inline=True)
 def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
     """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
-    left = num_tiles(words[BAG])
+    left = num_tiles(words[at.BAG])
     k = 0
     for factory in range(num_factories_packed(words)):
         tiles = 0
@@ -350,12 +332,12 @@ def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
                 left = refill_bag(words)
                 if left == 0:
                     break
-            tile = 1 << 6 * colour_at(words[BAG], int(uniforms[k] * left))
-            words[BAG] -= tile
+            tile = 1 << 6 * colour_at(words[at.BAG], int(uniforms[k] * left))
+            words[at.BAG] -= tile
             tiles += tile
             left -= 1
             k += 1
-        words[SOURCES + factory] = tiles
+        words[at.SOURCES + factory] = tiles
 
 
 @kernel(inline=True)

@@ -14,6 +14,7 @@ from entity_env.games.azul.engine.rules import (
     NOBODY,
     ROWS,
 )
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
     colour_fields,
     fits_of,
@@ -21,29 +22,9 @@ from entity_env.games.azul.kernels.engine import (
     num_tiles,
     seat,
 )
-from entity_env.games.azul.kernels.heuristics import (
-    Worths,
-    pending_points_call,
-    pending_wall_call,
-)
+from entity_env.games.azul.kernels.heuristics import Worths, pending_points_call, pending_wall_call
 from entity_env.games.azul.kernels.kernel import bits_of, kernel
-from entity_env.games.azul.kernels.packed_state import (
-    BAG,
-    CURRENT,
-    FIELD,
-    FITS,
-    FLOOR_LENGTH,
-    HOLDER,
-    LID,
-    LINES,
-    NUM_PLAYERS,
-    ROUND,
-    SCORE,
-    SOURCES,
-    START,
-    WALL,
-    PackedState,
-)
+from entity_env.games.azul.kernels.packed_state import FIELD, PackedState
 
 Rows: TypeAlias = Any
 """Rows of float32, or lists."""
@@ -83,23 +64,23 @@ SCRATCH_SIZES: Final = (10, 5, 5, 30, 52)
 def _write_points(words: PackedState, me: int, points: Worths) -> None:
     """What each line would bring, full of a colour that fits, if the round ended now."""
     before = pending_points_call(words, me, 5, 0)
-    fits = words[me + FITS]
+    fits = words[me + at.FITS]
     for colour in range(5):
         for row in range(5):
-            at = 6 * colour + row
-            points[at] = 0
-            if fits >> at & 1:
-                points[at] = pending_points_call(words, me, row, colour) - before
+            choice = 6 * colour + row
+            points[choice] = 0
+            if fits >> choice & 1:
+                points[choice] = pending_points_call(words, me, row, colour) - before
 
 
 @kernel()
 def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) -> int:
     """Writes what lies there after a group was taken; returns how many groups there are."""
     after, most, least = scratch.sources, scratch.most, scratch.least
-    tiles = words[SOURCES + source]
+    tiles = words[at.SOURCES + source]
     rest = tiles - (tiles & FIELD << 6 * colour)
     for i in range(10):
-        after[i] = words[SOURCES + i]
+        after[i] = words[at.SOURCES + i]
     after[source] = 0
     after[CENTRE] += rest
     if source == CENTRE:
@@ -107,8 +88,8 @@ def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) 
     groups = 0
     for i in range(5):
         most[i] = least[i] = 0
-        for at in range(10):
-            count = after[at] >> 6 * i & FIELD
+        for place in range(10):
+            count = after[place] >> 6 * i & FIELD
             if count:
                 groups += 1
                 most[i] = max(most[i], count)
@@ -119,7 +100,7 @@ def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) 
 @kernel()
 def _write_completed(words: PackedState, me: int, most: list[int], first: int, out: Rows) -> None:
     """For each line of a player, of how many colours a group is large enough to complete it."""
-    fits, lines = words[me + FITS], words[me + LINES]
+    fits, lines = words[me + at.FITS], words[me + at.LINES]
     for row in range(5):
         room = row + 1 - (lines >> 6 * row & 7)
         count = 0
@@ -131,7 +112,7 @@ def _write_completed(words: PackedState, me: int, most: list[int], first: int, o
 @kernel()
 def _least_drop(words: PackedState, me: int, least: list[int], but: int) -> int:
     """The fewest tiles of a group for which no line of a player has room, one line left out."""
-    fits, lines = words[me + FITS], words[me + LINES]
+    fits, lines = words[me + at.FITS], words[me + at.LINES]
     fewest = -1
     for colour in range(5):
         room = 0
@@ -151,15 +132,15 @@ def _write_option(
     """All features but those of `_write_others` and `_write_left`."""
     colour = choice // 6
     row = choice - 6 * colour
-    me = seat(words[CURRENT])
-    tiles = words[SOURCES + source]
+    me = seat(words[at.CURRENT])
+    tiles = words[at.SOURCES + source]
     count = tiles >> 6 * colour & FIELD
-    held = 0 if row == FLOOR else words[me + LINES] >> 6 * row & 7
+    held = 0 if row == FLOOR else words[me + at.LINES] >> 6 * row & 7
     room = 0 if row == FLOOR else row + 1 - held
     placed = min(count, room)
-    marker = source == CENTRE and words[HOLDER] == NOBODY
+    marker = source == CENTRE and words[at.HOLDER] == NOBODY
     completes = row != FLOOR and placed == room
-    length = words[me + FLOOR_LENGTH]
+    length = words[me + at.FLOOR_LENGTH]
     after = min(FLOOR_SLOTS, length + marker + count - placed)
     for i in range(_ENDS_ROUND):
         out[i] = 0
@@ -196,7 +177,7 @@ def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> No
     colour = choice // 6
     left, total, exact, enough = out[_LEFT], 0, 0, 0
     for i in range(10):
-        count = words[SOURCES + i] >> 6 * colour & FIELD
+        count = words[at.SOURCES + i] >> 6 * colour & FIELD
         if i != source and count:
             total += count
             exact += count == left
@@ -220,7 +201,7 @@ def _write_group_left(
     out[_NEXT_HELD] = out[_NEXT_ROOM] = 0
     for i in range(5):
         out[_CENTRE + i] = scratch.sources[CENTRE] >> 6 * i & FIELD
-        line = words[rival + LINES] >> 6 * i & FIELD
+        line = words[rival + at.LINES] >> 6 * i & FIELD
         held = line & 7
         if 0 < held <= i and line >> 3 == colour:
             out[_NEXT_HELD] += held
@@ -242,13 +223,13 @@ def _write_left(words: PackedState, me: int, choice: int, scratch: Scratch, out:
 @kernel()
 def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
     """Writes the legal moves in the order of their ids; returns their number."""
-    player, num_players = words[CURRENT], words[NUM_PLAYERS]
+    player, num_players = words[at.CURRENT], words[at.NUM_PLAYERS]
     me, rival = seat(player), seat((player + 1) % num_players)
     _write_points(words, me, scratch.points)
     fits = fits_of(words)
-    at = 0
+    count = 0
     for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
+        moves = fits & colour_fields(words[at.SOURCES + source])
         last = -1
         while moves:
             choice = bits_of((moves & -moves) - 1)
@@ -258,12 +239,12 @@ def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
                 last = colour
                 groups = _take_group(words, source, colour, scratch)
                 _write_group_left(words, me, rival, colour, groups, scratch)
-            one = out[at]
-            at += 1
+            one = out[count]
+            count += 1
             _write_option(words, source, choice, scratch, one)
             _write_others(words, source, choice, one)
             _write_left(words, me, choice, scratch, one)
-    return at
+    return count
 
 
 class EntityRows(NamedTuple):
@@ -282,8 +263,8 @@ class EntityRows(NamedTuple):
 def _standing(words: PackedState, player: int) -> int:
     """Points of a player if the round ended now, without the limit at 0."""
     me = seat(player)
-    points = words[me + SCORE] + pending_points_call(words, me, 5, 0)
-    return int(points - FLOOR_COSTS[words[me + FLOOR_LENGTH]])
+    points = words[me + at.SCORE] + pending_points_call(words, me, 5, 0)
+    return int(points - FLOOR_COSTS[words[me + at.FLOOR_LENGTH]])
 
 
 @kernel()
@@ -300,7 +281,7 @@ def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
     """The room of each line of a player, and what begun ones would bring."""
     before = pending_points_call(words, me, 5, 0)
     for row in range(5):
-        line = words[me + LINES] >> 6 * row & FIELD
+        line = words[me + at.LINES] >> 6 * row & FIELD
         held = line & 7
         out[first + row] = row + 1 - held
         out[first + 5 + row] = 0
@@ -310,17 +291,17 @@ def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
 
 @kernel()
 def _write_table(words: PackedState, player: int, out: Rows) -> None:
-    num_players = words[NUM_PLAYERS]
-    out[0] = words[ROUND]
+    num_players = words[at.NUM_PLAYERS]
+    out[0] = words[at.ROUND]
     out[1] = num_players
-    out[2] = (player - words[START] + num_players) % num_players
-    out[3] = words[HOLDER] == NOBODY
+    out[2] = (player - words[at.START] + num_players) % num_players
+    out[3] = words[at.HOLDER] == NOBODY
     tiles = 0
     for source in range(10):
-        tiles += num_tiles(words[SOURCES + source])
+        tiles += num_tiles(words[at.SOURCES + source])
     for colour in range(5):
-        out[4 + colour] = words[BAG] >> 6 * colour & FIELD
-        out[9 + colour] = words[LID] >> 6 * colour & FIELD
+        out[4 + colour] = words[at.BAG] >> 6 * colour & FIELD
+        out[9 + colour] = words[at.LID] >> 6 * colour & FIELD
     best, row = _NOTHING, 0
     for other in range(num_players):
         if other != player:
@@ -331,25 +312,25 @@ def _write_table(words: PackedState, player: int, out: Rows) -> None:
     out[16] = _fullest_row(words, player)
     out[17] = row
     me, rival = seat(player), seat((player + 1) % num_players)
-    out[18] = words[me + FLOOR_LENGTH]
-    out[19] = words[rival + FLOOR_LENGTH]
+    out[18] = words[me + at.FLOOR_LENGTH]
+    out[19] = words[rival + at.FLOOR_LENGTH]
     _write_lines(words, me, 20, out)
     _write_lines(words, rival, 30, out)
 
 
 @kernel()
 def _write_source(words: PackedState, source: int, out: Rows) -> None:
-    tiles = words[SOURCES + source]
+    tiles = words[at.SOURCES + source]
     out[0] = source == CENTRE
     for colour in range(5):
         out[1 + colour] = tiles >> 6 * colour & FIELD
     out[6] = num_tiles(tiles)
-    out[7] = source == CENTRE and words[HOLDER] == NOBODY
+    out[7] = source == CENTRE and words[at.HOLDER] == NOBODY
 
 
 @kernel()
 def _write_group(words: PackedState, source: int, colour: int, out: Rows) -> None:
-    tiles = words[SOURCES + source]
+    tiles = words[at.SOURCES + source]
     count = tiles >> 6 * colour & FIELD
     for i in range(10):
         out[i] = 0
@@ -357,22 +338,22 @@ def _write_group(words: PackedState, source: int, colour: int, out: Rows) -> Non
     out[1 + colour] = 1
     out[6] = count
     out[7] = source == CENTRE
-    out[8] = source == CENTRE and words[HOLDER] == NOBODY
+    out[8] = source == CENTRE and words[at.HOLDER] == NOBODY
     out[9] = num_tiles(tiles) - count
 
 
 @kernel()
 def _write_seat(words: PackedState, player: int, place: int, out: Rows) -> None:
     me = seat(player)
-    length = words[me + FLOOR_LENGTH]
+    length = words[me + at.FLOOR_LENGTH]
     cost = FLOOR_COSTS[length]
-    starts_next = words[START] if words[HOLDER] == NOBODY else words[HOLDER]
+    starts_next = words[at.START] if words[at.HOLDER] == NOBODY else words[at.HOLDER]
     out[0] = place
-    out[1] = words[me + SCORE]
+    out[1] = words[me + at.SCORE]
     out[2] = length
     out[3] = cost
     out[4] = FLOOR_COSTS[min(FLOOR_SLOTS, length + 1)] - cost
-    out[5] = words[HOLDER] == player
+    out[5] = words[at.HOLDER] == player
     out[6] = starts_next == player
     out[7] = pending_points_call(words, me, 5, 0)
     out[8] = _fullest_row(words, player)
@@ -380,7 +361,7 @@ def _write_seat(words: PackedState, player: int, place: int, out: Rows) -> None:
 
 @kernel()
 def _write_line(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
-    line = words[seat(player) + LINES] >> 6 * row & FIELD
+    line = words[seat(player) + at.LINES] >> 6 * row & FIELD
     count = line & 7
     for i in range(10):
         out[i] = 0
@@ -393,7 +374,7 @@ def _write_line(words: PackedState, player: int, place: int, row: int, out: Rows
 
 @kernel()
 def _write_wall_row(words: PackedState, player: int, place: int, row: int, out: Rows) -> None:
-    cells = words[seat(player) + WALL] >> 5 * row & 31
+    cells = words[seat(player) + at.WALL] >> 5 * row & 31
     out[0] = place
     out[1] = row
     for i in range(5):
@@ -410,7 +391,7 @@ def write_table(
 
     `shown` already holds `first` positions, and `first_group` groups.
     """
-    num_players, sources = words[NUM_PLAYERS], num_factories_packed(words) + 1
+    num_players, sources = words[at.NUM_PLAYERS], num_factories_packed(words) + 1
     _write_table(words, player, shown.table[first])
     for i in range(sources):
         source = CENTRE if i == sources - 1 else i
@@ -418,7 +399,7 @@ def write_table(
     groups = 0
     for source in range(10):
         for colour in range(5):
-            if words[SOURCES + source] >> 6 * colour & FIELD:
+            if words[at.SOURCES + source] >> 6 * colour & FIELD:
                 _write_group(words, source, colour, shown.group[first_group + groups])
                 groups += 1
     for place in range(num_players):
@@ -433,15 +414,15 @@ def write_table(
 
 @kernel()
 def write_entities(
-    words: PackedState, at: list[int], shown: EntityRows, scratch: Scratch
+    words: PackedState, filled: list[int], shown: EntityRows, scratch: Scratch
 ) -> tuple[int, int]:
     """Writes a position for the current player; returns the numbers of groups and options.
 
-    `at`, `(3,)`, counts the positions, groups and options that `shown` already holds.
+    `filled`, `(3,)`, counts the positions, groups and options that `shown` already holds.
     """
-    groups = write_table(words, words[CURRENT], at[0], at[1], shown)
-    options = write_options(words, scratch, shown.option[at[2] :])
-    at[0] += 1
-    at[1] += groups
-    at[2] += options
+    groups = write_table(words, words[at.CURRENT], filled[0], filled[1], shown)
+    options = write_options(words, scratch, shown.option[filled[2] :])
+    filled[0] += 1
+    filled[1] += groups
+    filled[2] += options
     return groups, options

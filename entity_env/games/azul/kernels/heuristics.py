@@ -24,6 +24,7 @@ from entity_env.games.azul.engine.rules import (
     NOBODY,
     ROWS,
 )
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
     colour_fields,
     fits_of,
@@ -31,18 +32,7 @@ from entity_env.games.azul.kernels.engine import (
     seat,
 )
 from entity_env.games.azul.kernels.kernel import bits_of, kernel, new_ints
-from entity_env.games.azul.kernels.packed_state import (
-    CURRENT,
-    FIELD,
-    FITS,
-    FLOOR_LENGTH,
-    HOLDER,
-    LINES,
-    SCORE,
-    SOURCES,
-    WALL,
-    PackedState,
-)
+from entity_env.games.azul.kernels.packed_state import FIELD, PackedState
 
 POINT: Final = 100
 """One point, in the unit of values."""
@@ -66,7 +56,7 @@ def pending_points_packed(words: PackedState, me: int, row: int, colour: int) ->
     A line `row` of this colour counts as complete, too, if `row` is below 5.
     """
     points = 0
-    lines, wall = words[me + LINES], words[me + WALL]
+    lines, wall = words[me + at.LINES], words[me + at.WALL]
     for i in range(5):
         line = lines >> 6 * i & FIELD
         if i == row or line & 7 == i + 1:
@@ -80,7 +70,7 @@ def pending_points_packed(words: PackedState, me: int, row: int, colour: int) ->
 @kernel(inline=True)
 def pending_wall_packed(words: PackedState, me: int) -> int:
     """The wall as it would be if the round ended now."""
-    lines, wall = words[me + LINES], words[me + WALL]
+    lines, wall = words[me + at.LINES], words[me + at.WALL]
     for i in range(5):
         line = lines >> 6 * i & FIELD
         if line & 7 == i + 1:
@@ -104,31 +94,31 @@ def greedy_worth_packed(
 @kernel(inline=True)
 def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
     """Values of lines for the current player, where tiles fit."""
-    me = seat(words[CURRENT])
+    me = seat(words[at.CURRENT])
     before, wall = pending_points_packed(words, me, 5, 0), pending_wall_packed(words, me)
-    fits = words[me + FITS]
+    fits = words[me + at.FITS]
     for colour in range(5):
         for row in range(5):
-            at = 6 * colour + row
-            if fits >> at & 1:
+            choice = 6 * colour + row
+            if fits >> choice & 1:
                 if idea == RUSH:
-                    worths[at] = RUSH_TOP - RUSH_STEP * row
+                    worths[choice] = RUSH_TOP - RUSH_STEP * row
                 else:
-                    worths[at] = greedy_worth_packed(words, me, row, colour, before, wall)
+                    worths[choice] = greedy_worth_packed(words, me, row, colour, before, wall)
 
 
 @kernel(inline=True)
 def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> int:
     """The value of a legal move; `choice` is `6 * colour + destination`."""
-    me = seat(words[CURRENT])
+    me = seat(words[at.CURRENT])
     colour = choice // 6
     row = choice - 6 * colour
-    count = words[SOURCES + source] >> 6 * colour & FIELD
-    held = words[me + FLOOR_LENGTH]
-    length = held + int(source == CENTRE and words[HOLDER] == NOBODY)
+    count = words[at.SOURCES + source] >> 6 * colour & FIELD
+    held = words[me + at.FLOOR_LENGTH]
+    length = held + int(source == CENTRE and words[at.HOLDER] == NOBODY)
     value = 0
     if row != FLOOR:
-        room = row + 1 - (words[me + LINES] >> 6 * row & 7)
+        room = row + 1 - (words[me + at.LINES] >> 6 * row & 7)
         placed = min(count, room)
         count -= placed
         full = worths[choice]
@@ -144,7 +134,7 @@ def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
     fits = fits_of(words)
     best, best_source, best_choice = -(2**62), 0, 0
     for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
+        moves = fits & colour_fields(words[at.SOURCES + source])
         while moves:
             choice = bits_of((moves & -moves) - 1)
             moves &= moves - 1
@@ -175,13 +165,13 @@ def potential_packed(words: PackedState, player: int) -> int:
     and of started lines."""
     me = seat(player)
     before, wall = pending_points_call(words, me, 5, 0), pending_wall_call(words, me)
-    value = POINT * (words[me + SCORE] + before) - _COSTS[words[me + FLOOR_LENGTH]]
+    value = POINT * (words[me + at.SCORE] + before) - _COSTS[words[me + at.FLOOR_LENGTH]]
     for i in range(5):
         share = rules.ROW_BONUS * bits_of(wall & ROWS[i]) ** 2
         share += rules.COLUMN_BONUS * bits_of(wall & COLUMNS[i]) ** 2
         share += rules.COLOUR_BONUS * bits_of(wall & COLOUR_CELLS[i]) ** 2
         value += SHARE * share
-        line = words[me + LINES] >> 6 * i & FIELD
+        line = words[me + at.LINES] >> 6 * i & FIELD
         count = line & 7
         if 0 < count <= i:
             worth = greedy_worth_packed(words, me, i, line >> 3, before, wall)

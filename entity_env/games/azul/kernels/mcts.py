@@ -15,14 +15,15 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any, Final, TypeAlias
 
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
-    colour_fields,
+    MAX_LEGAL,
     end_round,
-    fits_of,
     pass_turn,
     rows_of,
     seat,
     take_packed,
+    write_ids,
 )
 from entity_env.games.azul.kernels.heuristics import (
     GREEDY,
@@ -33,23 +34,8 @@ from entity_env.games.azul.kernels.heuristics import (
     potential_packed,
     write_worths,
 )
-from entity_env.games.azul.kernels.kernel import (
-    as_word,
-    bits_of,
-    kernel,
-    new_floats,
-    new_ints,
-)
-from entity_env.games.azul.kernels.packed_state import (
-    CURRENT,
-    END,
-    NUM_PLAYERS,
-    NUM_WORDS,
-    SCORE,
-    SOURCES,
-    WALL,
-    PackedState,
-)
+from entity_env.games.azul.kernels.kernel import as_word, kernel, new_floats, new_ints
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS, PackedState
 from entity_env.games.azul.kernels.playouts import deal_by
 
 EXPLORATION: Final = 0.7
@@ -59,8 +45,6 @@ MARGIN_SCALE: Final = 15.0
 """Points ahead that have half of the highest value."""
 MAX_DEPTH: Final = 64
 """Longer than any round: 36 tiles are dealt, and each move takes one or more."""
-_ROOM: Final = 246
-"""Bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
 Array: TypeAlias = Any
 """An array of a `Tree`."""
@@ -100,7 +84,7 @@ def run_search(
                 first_child[node], num_children[node] = first, count
                 num_nodes[0] = first + count
             node = _choose(int(first_child[node]), int(num_children[node]), visits, totals, priors)
-            path[depth], movers[depth] = node, words[CURRENT]
+            path[depth], movers[depth] = node, words[at.CURRENT]
             depth += 1
             action_id = int(actions[node])
             source = action_id // 30
@@ -112,7 +96,7 @@ def run_search(
             num_moves += _play_round(words, worths)
         end_round(words)
         for _ in range(rounds):
-            if words[END]:
+            if words[at.END]:
                 break
             word = deal_by(words, word, uniforms)
             num_moves += _play_round(words, worths)
@@ -140,25 +124,17 @@ def _play_round(words: PackedState, worths: Worths) -> int:
 @kernel()
 def _expand(words: PackedState, worths: Worths, first: int, actions: Array, priors: Array) -> int:
     """Writes the children of a node; returns their number, 0 if the tree is full."""
-    fits = fits_of(words)
-    count = 0
-    for source in range(10):
-        count += bits_of(fits & colour_fields(words[SOURCES + source]))
+    ids, values = new_ints(MAX_LEGAL), new_ints(MAX_LEGAL)
+    count = write_ids(words, ids)
     if first + count > len(actions):
         return 0
     write_worths(words, GREEDY, worths)
-    values = new_ints(_ROOM)
-    i = 0
     best = -(2**62)
-    for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
-        while moves:
-            choice = bits_of((moves & -moves) - 1)
-            moves &= moves - 1
-            values[i] = move_value(words, source, choice, worths)
-            best = max(best, values[i])
-            actions[first + i] = 30 * source + choice
-            i += 1
+    for i in range(count):
+        source = ids[i] // 30
+        values[i] = move_value(words, source, ids[i] - 30 * source, worths)
+        best = max(best, values[i])
+        actions[first + i] = ids[i]
     total = 0.0
     for i in range(count):
         share = 1.0 + (best - values[i]) / POINT
@@ -190,12 +166,12 @@ def _choose(first: int, count: int, visits: Array, totals: Array, priors: Array)
 @kernel(inline=True)
 def write_outcome(words: PackedState, values: list[float]) -> None:
     """The value for each player, from -1 to 1, between two rounds or at the end."""
-    num_players = words[NUM_PLAYERS]
+    num_players = words[at.NUM_PLAYERS]
     points = new_ints(4)
-    is_over = words[END] != 0
+    is_over = words[at.END] != 0
     for player in range(num_players):
         if is_over:
-            points[player] = words[seat(player) + SCORE]
+            points[player] = words[seat(player) + at.SCORE]
         else:
             points[player] = potential_packed(words, player)
     num_first = 0
@@ -216,9 +192,9 @@ def write_outcome(words: PackedState, values: list[float]) -> None:
 
 @kernel(inline=True)
 def _is_first(words: PackedState, points: list[int], player: int) -> bool:
-    mine = 8 * points[player] + rows_of(words[seat(player) + WALL])
-    for other in range(words[NUM_PLAYERS]):
-        if 8 * points[other] + rows_of(words[seat(other) + WALL]) > mine:
+    mine = 8 * points[player] + rows_of(words[seat(player) + at.WALL])
+    for other in range(words[at.NUM_PLAYERS]):
+        if 8 * points[other] + rows_of(words[seat(other) + at.WALL]) > mine:
             return False
     return True
 

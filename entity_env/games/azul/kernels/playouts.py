@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.seeding import GAMMA, splitmix64_int
 from entity_env.games.azul.engine.rules import FLOOR, NUM_SOURCES
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
     colour_fields,
     deal_packed,
@@ -26,14 +27,7 @@ from entity_env.games.azul.kernels.kernel import (
     new_floats,
     new_ints,
 )
-from entity_env.games.azul.kernels.packed_state import (
-    END,
-    NUM_WORDS,
-    ROUND,
-    SCORE,
-    SOURCES,
-    PackedState,
-)
+from entity_env.games.azul.kernels.packed_state import NUM_WORDS, PackedState
 
 _UNIT: Final = 2.0**-53
 
@@ -69,22 +63,26 @@ def nth_bit(bits: int, n: int) -> int:
 
 
 @kernel(inline=True)
+def nth_move(words: PackedState, n: int) -> tuple[int, int]:
+    """A legal move, counted from 0 in the order of ids: source and choice; -1, -1 = none."""
+    fits = fits_of(words)
+    for source in range(NUM_SOURCES):
+        moves = fits & colour_fields(words[at.SOURCES + source])
+        count = bits_of(moves)
+        if n < count:
+            return source, nth_bit(moves, n)
+        n -= count
+    return -1, -1
+
+
+@kernel(inline=True)
 def random_move(words: PackedState, number: float) -> tuple[int, int]:
     """A legal move by a number from 0 to 1: source, and `6 * colour + destination`."""
     fits = fits_of(words)
     total = 0
-    for i in range(NUM_SOURCES):
-        total += bits_of(fits & colour_fields(words[SOURCES + i]))
-    left = int(number * total)
-    source = 0
-    moves = fits & colour_fields(words[SOURCES])
-    count = bits_of(moves)
-    while left >= count:
-        left -= count
-        source += 1
-        moves = fits & colour_fields(words[SOURCES + source])
-        count = bits_of(moves)
-    return source, nth_bit(moves, left)
+    for source in range(NUM_SOURCES):
+        total += bits_of(fits & colour_fields(words[at.SOURCES + source]))
+    return nth_move(words, int(number * total))
 
 
 @kernel()
@@ -102,16 +100,16 @@ def play_games(
         start_game(words, num_players, i % num_players)
         word = deal_by(words, word, uniforms)
         num_moves = num_floor_moves = 0
-        while words[END] == 0:
+        while words[at.END] == 0:
             word = next_word(word)
             source, choice = random_move(words, uniform(word))
             num_moves += 1
             num_floor_moves += choice % 6 == FLOOR
-            if make_move(words, source, choice) and words[END] == 0:
+            if make_move(words, source, choice) and words[at.END] == 0:
                 word = deal_by(words, word, uniforms)
         counts[i, 0] = num_moves
-        counts[i, 1] = words[ROUND]
+        counts[i, 1] = words[at.ROUND]
         counts[i, 2] = num_floor_moves
-        counts[i, 3] = words[END]
+        counts[i, 3] = words[at.END]
         for player in range(num_players):
-            scores[i, player] = words[seat(player) + SCORE]
+            scores[i, player] = words[seat(player) + at.SCORE]

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
-    colour_fields,
     end_round,
-    fits_of,
     pass_turn,
     rows_of,
     seat,
@@ -22,25 +21,12 @@ from entity_env.games.azul.kernels.engine import (
 )
 from entity_env.games.azul.kernels.entities import EntityRows, Scratch, write_entities
 from entity_env.games.azul.kernels.heuristics import POINT, best_move, potential_packed
-from entity_env.games.azul.kernels.kernel import (
-    as_word,
-    bits_of,
-    kernel,
-    new_floats,
-    new_ints,
-)
-from entity_env.games.azul.kernels.packed_state import (
-    CURRENT,
-    END,
-    SCORE,
-    SOURCES,
-    WALL,
-    PackedState,
-)
+from entity_env.games.azul.kernels.kernel import as_word, kernel, new_floats, new_ints
+from entity_env.games.azul.kernels.packed_state import PackedState
 from entity_env.games.azul.kernels.playouts import (
     deal_by,
     next_word,
-    nth_bit,
+    nth_move,
     random_move,
     uniform,
 )
@@ -90,23 +76,10 @@ class SelfPlaySteps(NamedTuple):
 @kernel()
 def _standing(words: PackedState, player: int) -> int:
     """The final score in hundredths, or before the end the potential."""
-    if words[END]:
-        score: int = POINT * words[seat(player) + SCORE]
+    if words[at.END]:
+        score: int = POINT * words[seat(player) + at.SCORE]
         return score
     return potential_packed(words, player)
-
-
-@kernel()
-def _nth_option(words: PackedState, n: int) -> tuple[int, int]:
-    """A legal move by its place among all: source and choice."""
-    fits = fits_of(words)
-    for source in range(10):
-        moves = fits & colour_fields(words[SOURCES + source])
-        count = bits_of(moves)
-        if n < count:
-            return source, nth_bit(moves, n)
-        n -= count
-    return -1, -1
 
 
 @kernel()
@@ -128,7 +101,7 @@ def _make_move(
 def _answer(games: SelfPlayGames, i: int, uniforms: list[float], worths: list[int]) -> bool:
     """Moves of the scripted player until a learner's turn; returns whether the game is over."""
     words, other = games.words[i], games.others[i]
-    while other != LEARNER and words[CURRENT] == 1:
+    while other != LEARNER and words[at.CURRENT] == 1:
         if other == RANDOM:
             word = next_word(as_word(games.streams[i]))
             games.streams[i] = word
@@ -166,10 +139,10 @@ def _reward_lead(
 def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfPlaySteps) -> None:
     """The last rewards of a game, and its result."""
     words = games.words[i]
-    mine, theirs = words[seat(0) + SCORE], words[seat(1) + SCORE]
+    mine, theirs = words[seat(0) + at.SCORE], words[seat(1) + at.SCORE]
     steps.scores[i, 0] = mine
     steps.scores[i, 1] = theirs
-    rows = rows_of(words[seat(0) + WALL]) - rows_of(words[seat(1) + WALL])
+    rows = rows_of(words[seat(0) + at.WALL]) - rows_of(words[seat(1) + at.WALL])
     ahead = mine - theirs if mine != theirs else rows
     steps.shares[i] = 0.5 + 0.5 * (ahead > 0) - 0.5 * (ahead < 0)
     for player in range(1 + int(games.others[i] == LEARNER)):
@@ -197,7 +170,7 @@ def step_games(
     """
     uniforms, worths = new_floats(36), new_ints(30)
     for i in range(picks.shape[0]):
-        source, choice = _nth_option(games.words[i], picks[i])
+        source, choice = nth_move(games.words[i], picks[i])
         is_over = _make_move(games, i, source, choice, uniforms)
         if is_over or _answer(games, i, uniforms, worths):
             _finish(games, i, scale, win, steps)
@@ -209,12 +182,12 @@ def write_games(
     scale: float, games: SelfPlayGames, steps: SelfPlaySteps, shown: EntityRows, scratch: Scratch
 ) -> tuple[int, int]:
     """Writes the observation of each current player; returns the numbers of groups and options."""
-    at = new_ints(3)
+    filled = new_ints(3)
     for i in range(games.words.shape[0]):
         words = games.words[i]
-        player = words[CURRENT]
+        player = words[at.CURRENT]
         _reward_lead(games, i, player, scale, steps)
-        groups, options = write_entities(words, at, shown, scratch)
+        groups, options = write_entities(words, filled, shown, scratch)
         row = 2 * i + player
         steps.lengths[0, row] = 1
         steps.lengths[1, row] = 6
@@ -223,4 +196,4 @@ def write_games(
         steps.lengths[4, row] = 10
         steps.lengths[5, row] = 10
         steps.lengths[6, row] = options
-    return at[1], at[2]
+    return filled[1], filled[2]

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import (
     Mask,
     deal_packed,
@@ -20,14 +21,7 @@ from entity_env.games.azul.kernels.engine import (
 )
 from entity_env.games.azul.kernels.kernel import as_word, kernel, new_floats
 from entity_env.games.azul.kernels.observation import Row, write_observation
-from entity_env.games.azul.kernels.packed_state import (
-    CURRENT,
-    END,
-    NUM_PLAYERS,
-    ROUND,
-    SCORE,
-    PackedState,
-)
+from entity_env.games.azul.kernels.packed_state import PackedState
 from entity_env.games.azul.kernels.playouts import deal_by, next_word, uniform
 
 Observations: TypeAlias = NDArray[np.float32]
@@ -47,19 +41,19 @@ NO_LIMIT: Final = 2**62
 @kernel(inline=True)
 def _end_round(words: PackedState, is_dense: bool, rewards: Rewards) -> bool:
     """`end_round`, with the rewards of all players; returns whether the game is over."""
-    num_players = words[NUM_PLAYERS]
+    num_players = words[at.NUM_PLAYERS]
     for player in range(num_players):
-        rewards[player] = -words[seat(player) + SCORE]
+        rewards[player] = -words[seat(player) + at.SCORE]
     is_over = end_round(words)
     if is_dense:
         for player in range(num_players):
-            rewards[player] += words[seat(player) + SCORE]
+            rewards[player] += words[seat(player) + at.SCORE]
         return is_over
     total = 0
     for player in range(num_players):
-        total += words[seat(player) + SCORE]
+        total += words[seat(player) + at.SCORE]
     for player in range(num_players):
-        score = words[seat(player) + SCORE]
+        score = words[seat(player) + at.SCORE]
         rewards[player] = score - total / num_players if is_over else 0.0
     return is_over
 
@@ -72,10 +66,10 @@ def show_game(words: PackedState, observations: Observations, mask: Mask) -> int
     """Fills the arrays; returns the current player, plus `OVER` at the end, when it is the player
     of the last move."""
     if observations.shape[0]:
-        for player in range(words[NUM_PLAYERS]):
+        for player in range(words[at.NUM_PLAYERS]):
             write_observation(words, player, observations[player])
     write_mask(words, mask)
-    status: int = words[CURRENT] + OVER * (words[END] != 0)
+    status: int = words[at.CURRENT] + OVER * (words[at.END] != 0)
     return status
 
 
@@ -154,7 +148,7 @@ def first_illegal(table: list[PackedState], actions: ActionIds) -> int:
 def _show_current(words: PackedState, is_cut: bool, observation: Row, mask: Mask) -> None:
     observation[:] = 0.0
     mask[:] = False
-    write_observation(words, words[CURRENT], observation)
+    write_observation(words, words[at.CURRENT], observation)
     if not is_cut:
         write_mask(words, mask)
 
@@ -177,7 +171,7 @@ def begin_batch(
         start_game(table[i], num_players, start)
         arrays.streams[i] = deal_by(table[i], word, uniforms)
         arrays.terminals[i] = arrays.truncations[i] = 0
-        arrays.current_players[i] = table[i][CURRENT]
+        arrays.current_players[i] = table[i][at.CURRENT]
         _show_current(table[i], False, arrays.observations[i], arrays.legal_masks[i])
 
 
@@ -203,7 +197,7 @@ def step_batch(
         words, earned = table[i], player_rewards[i]
         action_id = int(actions[i])
         source = action_id // 30
-        mover = words[CURRENT]
+        mover = words[at.CURRENT]
         is_over = is_cut = False
         earned[:] = 0.0
         if not take_packed(words, source, action_id - 30 * source):
@@ -212,9 +206,9 @@ def step_batch(
             is_over = _end_round(words, is_dense, earned)
             if not is_over:
                 streams[i] = deal_by(words, as_word(streams[i]), uniforms)
-                is_cut = words[ROUND] > limit
+                is_cut = words[at.ROUND] > limit
         rewards[i] = earned[mover]
         terminals[i] = is_over
         truncations[i] = is_cut
-        current_players[i] = words[CURRENT]
+        current_players[i] = words[at.CURRENT]
         _show_current(words, is_cut, observations[i], legal_masks[i])

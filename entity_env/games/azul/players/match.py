@@ -19,7 +19,7 @@ from entity_env.core.seeding import SeedsFrom
 from entity_env.core.validation import checked_seed, is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
-from entity_env.games.azul.engine.state import End, GameState
+from entity_env.games.azul.engine.state import End
 from entity_env.games.azul.env import AzulEnv, EnvConfig, EnvStep
 from entity_env.games.azul.kernels.engine import rows_of
 from entity_env.games.azul.players.agents import AgentInput, AzulAgent
@@ -96,7 +96,15 @@ def play_game(
         num_moves += 1
         if watch is not None:
             watch(step)
-    return _result(tuple(names), env.state, num_moves)
+    state = env.state
+    return GameResult(
+        names=tuple(names),
+        scores=tuple(state.scores),
+        rows=tuple(rows_of(player.wall) for player in state.players),
+        num_moves=num_moves,
+        num_rounds=state.round,
+        end=state.end,
+    )
 
 
 def _step(env: AzulEnv, action_id: int, agent: str) -> EnvStep:
@@ -104,17 +112,6 @@ def _step(env: AzulEnv, action_id: int, agent: str) -> EnvStep:
         return env.step(action_id)
     except (IllegalAction, InvalidActionId) as error:
         raise type(error)(f"{agent} chose an illegal action: {error}") from error
-
-
-def _result(names: tuple[str, ...], state: GameState, num_moves: int) -> GameResult:
-    return GameResult(
-        names=names,
-        scores=tuple(state.scores),
-        rows=tuple(rows_of(player.wall) for player in state.players),
-        num_moves=num_moves,
-        num_rounds=state.round,
-        end=state.end,
-    )
 
 
 def play_match(

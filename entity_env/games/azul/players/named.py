@@ -89,7 +89,7 @@ class AzulPlayers(GameAgents):
 
     def load(self, name: str, seed: int) -> Agent | None:
         if name.startswith(_MCTS):
-            return _playing(MCTSAgent(seconds=_seconds(name)), seed)
+            return _playing(_searching(name), seed)
         return _playing(_AGENTS[name](), seed) if name in _AGENTS else None
 
     def adapted(self, agent: Agent) -> Agent:
@@ -146,14 +146,13 @@ class AzulPlayers(GameAgents):
         )
 
 
-def _seconds(name: str) -> float:
+def _searching(name: str) -> MCTSAgent:
     try:
-        seconds = float(name.removeprefix(_MCTS))
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"mcts takes seconds above 0 a move, as in {_MCTS}0.5: got {name!r}")
-    return seconds
+        return MCTSAgent(seconds=float(name.removeprefix(_MCTS)))
+    except (ValueError, UsageError) as error:
+        raise UsageError(
+            f"mcts takes seconds above 0 a move, as in {_MCTS}0.5: got {name!r}"
+        ) from error
 
 
 players = AzulPlayers()

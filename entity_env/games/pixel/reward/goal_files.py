@@ -353,11 +353,6 @@ def _read_meta(path: Path) -> dict[str, object]:
     unknown = sorted(set(meta) - set(_FIELDS))
     if unknown:
         raise UsageError(f"{path}: unknown fields {', '.join(unknown)[:200]}")
-    _check_largest(path, meta)
-    return meta
-
-
-def _check_largest(path: Path, meta: Mapping[str, object]) -> None:
     height, width = meta["height"], meta["width"]
     largest = PIXEL_RANGE[_metric(str(meta["metric"]))] * int(str(height)) * int(str(width))
     if meta["largest_distance"] != largest:
@@ -365,6 +360,7 @@ def _check_largest(path: Path, meta: Mapping[str, object]) -> None:
             f"{path}: largest_distance: expected {largest} of {height} x {width} pixels, got "
             f"{meta['largest_distance']}"
         )
+    return meta
 
 
 def _machine(meta: Mapping[str, object]) -> Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from entity_env.games.pixel.episode_state import ResetStates, Trackers
 from entity_env.games.pixel.reward.reward import TILE, Goal, RewardConfig, grid_shape
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
-from entity_env.games.pixel.warp_utils.runtime import BoundKernel
+from entity_env.games.pixel.warp_utils.runtime import Argument, BoundKernel
 
 # Threads that share an environment: a block that measures, lanes that begin an episode.
 _BLOCK: Final = {"cpu": 1, "cuda": 64}
@@ -30,10 +31,39 @@ class WarpGoalOps:
     def __init__(
         self, trackers: Trackers, goal: Goal, config: RewardConfig, starts: ResetStates
     ) -> None:
-        device = trackers.frames.device
-        self._observe = _bind_observe(trackers, goal, device)
-        self._judge = _bind_judge(trackers, goal, config, device)
-        self._begin = _bind_begin(trackers, starts, device)
+        word = warp_runtime.import_warp().uint64
+        from entity_env.games.pixel.reward import warp_kernels
+
+        t, num, device = trackers, len(trackers.frames), trackers.frames.device
+        block, lanes = _BLOCK[device.type], _LANES[device.type]
+
+        def words(pixels: Tensor) -> tuple[Tensor, object]:
+            """Pixels as words of eight, a row per environment."""
+            return pixels.flatten(1).view(torch.int64), word
+
+        def bound(
+            kernel: Callable[..., None], dim: int | tuple[int, int], *arguments: Argument
+        ) -> BoundKernel:
+            return BoundKernel(kernel, dim, arguments, device, block_dim=block)
+
+        planes = tile_planes(goal.pixels if goal.pixels.ndim == 3 else goal.pixels[None])
+        self._observe = bound(
+            *(warp_kernels.observe_screens, (num, block), words(t.frames)),
+            *(t.frames.shape[-1] // TILE, (planes.flatten(1), word), int(goal.metric == "squared")),
+            *(words(t.stack), t.tiles.flatten(1), t.sums),
+        )
+        self._judge = bound(
+            *(warp_kernels.judge_steps, num, t.sums, float(goal.divisor), goal.threshold),
+            *(config.match_k, config.max_steps, config.step_cost, config.alpha, config.goal_bonus),
+            *(t.prev_dist, t.match_count, t.episode_step, t.dist, t.reward),
+            *(t.terminated, t.truncated, t.ended, t.screen),
+        )
+        self._begin = bound(
+            *(warp_kernels.begin_episodes, (num, lanes), torch.zeros_like(t.ended)),
+            *(words(starts.frames), starts.tiles.flatten(1), starts.dist, starts.offset),
+            *(starts.per_start, words(t.stack), t.tiles.flatten(1), t.screen, t.prev_dist),
+            *(t.episode_step, t.match_count, t.slot, torch.zeros_like(t.slot), lanes),
+        )
 
     def observe(self) -> None:
         self._observe.launch()
@@ -54,92 +84,3 @@ def tile_planes(frames: Tensor) -> Tensor:
     places = TILE * row.T + 2 * (row % 4) + row // 4
     planes = [(tiles >> plane & 1).to(torch.int64) << places for plane in (0, 1)]
     return torch.stack([plane.sum((2, 3)) for plane in planes], 2)
-
-
-def _bind_observe(t: Trackers, goal: Goal, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.import_warp()
-    from entity_env.games.pixel.reward import warp_kernels
-
-    pixels = goal.pixels if goal.pixels.ndim == 3 else goal.pixels[None]
-    block = _BLOCK[device.type]
-    return BoundKernel(
-        warp_kernels.observe_screens,
-        (len(t.frames), block),
-        (
-            _words(t.frames),
-            t.frames.shape[-1] // TILE,
-            (tile_planes(pixels).flatten(1), warp.uint64),
-            int(goal.metric == "squared"),
-            _words(t.stack),
-            (t.tiles.flatten(1), warp.float32),
-            (t.sums, warp.int32),
-        ),
-        device,
-        block_dim=block,
-    )
-
-
-def _bind_judge(t: Trackers, goal: Goal, config: RewardConfig, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.import_warp()
-    from entity_env.games.pixel.reward import warp_kernels
-
-    return BoundKernel(
-        warp_kernels.judge_steps,
-        len(t.frames),
-        (
-            (t.sums, warp.int32),
-            float(goal.divisor),
-            goal.threshold,
-            config.match_k,
-            config.max_steps,
-            config.step_cost,
-            config.alpha,
-            config.goal_bonus,
-            (t.prev_dist, warp.float32),
-            (t.match_count, warp.int32),
-            (t.episode_step, warp.int32),
-            (t.dist, warp.float32),
-            (t.reward, warp.float32),
-            (t.terminated, warp.bool),
-            (t.truncated, warp.bool),
-            (t.ended, warp.bool),
-            (t.screen, warp.float32),
-        ),
-        device,
-        block_dim=_BLOCK[device.type],
-    )
-
-
-def _bind_begin(t: Trackers, starts: ResetStates, device: torch.device) -> BoundKernel:
-    warp = warp_runtime.import_warp()
-    from entity_env.games.pixel.reward import warp_kernels
-
-    lanes = _LANES[device.type]
-    return BoundKernel(
-        warp_kernels.begin_episodes,
-        (len(t.frames), lanes),
-        (
-            (torch.zeros_like(t.ended), warp.bool),
-            _words(starts.frames),
-            (starts.tiles.flatten(1), warp.float32),
-            (starts.dist, warp.float32),
-            (starts.offset, warp.int32),
-            starts.per_start,
-            _words(t.stack),
-            (t.tiles.flatten(1), warp.float32),
-            (t.screen, warp.float32),
-            (t.prev_dist, warp.float32),
-            (t.episode_step, warp.int32),
-            (t.match_count, warp.int32),
-            (t.slot, warp.int32),
-            (torch.zeros_like(t.slot), warp.int32),
-            lanes,
-        ),
-        device,
-        block_dim=_BLOCK[device.type],
-    )
-
-
-def _words(pixels: Tensor) -> tuple[Tensor, object]:
-    """Pixels as words of eight, a row per environment, with their Warp type."""
-    return pixels.flatten(1).view(torch.int64), warp_runtime.import_warp().uint64

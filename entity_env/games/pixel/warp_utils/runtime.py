@@ -20,8 +20,8 @@ from torch import Tensor
 
 from entity_env.errors import MissingExtraError, UsageError
 
-# A tensor with the Warp type of its elements, or a number.
-Argument: TypeAlias = tuple[Tensor, object] | int | float
+Argument: TypeAlias = Tensor | tuple[Tensor, object] | int | float
+"""A tensor, with the Warp type of its elements if that is not the one of its dtype, or a number."""
 
 
 @cache
@@ -101,7 +101,7 @@ class BoundKernel:
     Args:
         kernel: from a module of kernels.
         dim: indices that it is launched over.
-        arguments: tensors, each with the type of its elements, and numbers.
+        arguments: of the kernel.
         device: device of the tensors, as `device_of` returns it.
         block_dim: threads in a block; on the CPU a block is one thread.
     """
@@ -117,14 +117,19 @@ class BoundKernel:
     ) -> None:
         self._warp = warp = import_warp()
         self._device = device
-        self._arguments = list(arguments)
+        self._arguments = [each if isinstance(each, tuple) else (each, None) for each in arguments]
         self._stream: tuple[int, object] = -1, None
         own_device = warp.device_from_torch(device)
         with quiet(warp):
             self._command = warp.launch(
                 kernel,
                 dim=dim,
-                inputs=[self._described(argument) for argument in arguments],
+                inputs=[
+                    warp.from_torch(value, dtype=kind, requires_grad=False)
+                    if isinstance(value, Tensor)
+                    else value
+                    for value, kind in self._arguments
+                ],
                 device=own_device,
                 block_dim=block_dim,
                 record_cmd=True,
@@ -132,16 +137,15 @@ class BoundKernel:
 
     def set(self, index: int, tensor: Tensor) -> None:
         """Replace the tensor at an index by another of the same shape and dtype."""
-        known = self._arguments[index]
-        if not isinstance(known, tuple):
-            raise UsageError(f"argument {index} is {known!r}, not a tensor")
-        before = known[0]
+        before, kind = self._arguments[index]
+        if not isinstance(before, Tensor):
+            raise UsageError(f"argument {index} is {before!r}, not a tensor")
         if before.data_ptr() == tensor.data_ptr() and before.stride() == tensor.stride():
             return
-        described = self._warp.from_torch(tensor, dtype=known[1], return_ctype=True)
+        described = self._warp.from_torch(tensor, dtype=kind, return_ctype=True)
         self._command.set_param_at_index_from_ctype(index, described)
         # Keeps the memory alive while its address is in use.
-        self._arguments[index] = tensor, known[1]
+        self._arguments[index] = tensor, kind
 
     def launch(self) -> None:
         """Launch on torch's current stream."""
@@ -149,11 +153,6 @@ class BoundKernel:
             self._command.launch()
         else:
             self._command.launch(stream=self._current_stream())
-
-    def _described(self, argument: Argument) -> object:
-        if not isinstance(argument, tuple):
-            return argument
-        return self._warp.from_torch(argument[0], dtype=argument[1], requires_grad=False)
 
     def _current_stream(self) -> object:
         stream = torch.cuda.current_stream(self._device)

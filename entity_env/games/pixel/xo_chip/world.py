@@ -142,8 +142,8 @@ class XoChipWorld(CheckedWorld):
             kernels.step_machines,
             self.num_envs,
             (
-                (zeros(torch.int32), warp.int32),
-                (held_keys, warp.int32),
+                zeros(torch.int32),
+                held_keys,
                 (doubles, warp.uint32),
                 state,
                 self.quirks.memory_size,
@@ -164,7 +164,7 @@ class XoChipWorld(CheckedWorld):
         self._reset_kernel = warp_runtime.BoundKernel(
             kernels.reset_machines,
             (self.num_envs, lanes),
-            ((zeros(torch.bool), warp.bool), (zeros(torch.int32), warp.int32), bank, state, lanes),
+            (zeros(torch.bool), zeros(torch.int32), bank, state, lanes),
             self.device,
             block_dim=_BLOCK,
         )

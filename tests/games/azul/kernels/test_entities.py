@@ -22,7 +22,7 @@ from entity_env.games.azul.kernels.entities import (
     write_entities,
 )
 from entity_env.games.azul.kernels.kernel import machine_code
-from entity_env.games.azul.kernels.self_play import _nth_option
+from entity_env.games.azul.kernels.playouts import nth_move
 from tests.games.azul.recorded_games import NUM_PLAYERS, states
 
 # The first call compiles, which takes half a minute where the cores are shared.
@@ -126,8 +126,8 @@ def test_options_are_in_the_order_of_their_ids() -> None:
         zip(legal_actions(state), options_of(state), strict=True)
     ):
         assert ACTIONS[option.action_id] == action
-        source, choice = _nth_option(state.words, place)
+        source, choice = nth_move(state.words, place)
         assert (source, *divmod(choice, 6)) == action
         assert rows[place, 0] == action.source
         assert rows[place, 7] == action.destination
-    assert _nth_option(state.words, len(rows)) == (-1, -1)
+    assert nth_move(state.words, len(rows)) == (-1, -1)
