@@ -30,7 +30,7 @@ from entity_env.cli.display.console import ProgressBar
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.load_game import nearest
 from entity_env.cli.run_tables import (
-    SEED_COLUMNS,
+    TextTable,
     differing,
     plain,
     run_table,
@@ -321,13 +321,8 @@ def report_body(
     for game, own in _games(runs).items():
         parts += _section(game, own, names, pages)
     if (seeds := seed_table(runs)) is not None:
-        head = ("game", *seeds.settings, *SEED_COLUMNS)
-        rows = [(game, *values, *texts) for game, values, texts in seeds.rows]
-        parts += ["<h2>Over seeds</h2>", _html_table(head, rows), _note(seeds.note)]
-    table = run_table(runs)
-    head = ("run", "game", *table.settings, *table.columns)
-    every = [(run, game, *values, *texts) for run, game, values, texts in table.rows]
-    parts += ["<h2>Runs</h2>", _html_table(head, every), *map(_note, (*table.notes, _RUN_NOTE))]
+        parts += ["<h2>Over seeds</h2>", *_html_table(seeds)]
+    parts += ["<h2>Runs</h2>", *_html_table(run_table(runs)), _note(_RUN_NOTE)]
     return "\n".join((*parts, *_hints(runs)))
 
 
@@ -358,9 +353,9 @@ def _section(
         ),
     ]
     if any(line.has_band for line in _lines(runs, first)):
-        parts.append(f'<p class="note">{_BAND}</p>')
+        parts.append(_note(_BAND))
     if any(is_self_play(run) for run in runs):
-        parts.append(f'<p class="note">{_SELF_PLAY}</p>')
+        parts.append(_note(_SELF_PLAY))
     parts += _replays(runs, pages)
     width, height = _SMALL
     small = [
@@ -434,9 +429,13 @@ def _note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    body = [_html_row("td", row) for row in rows]
-    return "\n".join(('<div class="table"><table>', _html_row("th", head), *body, "</table></div>"))
+def _html_table(table: TextTable) -> Iterator[str]:
+    yield '<div class="table"><table>'
+    yield _html_row("th", (*table.labels, *table.settings, *table.columns))
+    for names, values, texts in table.rows:
+        yield _html_row("td", (*names, *values, *texts))
+    yield "</table></div>"
+    yield from map(_note, table.notes)
 
 
 def _html_row(tag: str, texts: Sequence[str]) -> str:

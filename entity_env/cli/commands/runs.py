@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
-from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo.tracking.comparison import mixed_rules
@@ -26,8 +25,7 @@ from entity_env.cli.report import (
     require_curves,
 )
 from entity_env.cli.run_tables import (
-    SEED_COLUMNS,
-    SeedTable,
+    TextTable,
     find_runs,
     plain,
     run_table,
@@ -97,13 +95,10 @@ def print_tables(runs: Sequence[TrainingRun]) -> None:
     console = Console()
     if not console.is_terminal:  # a file has no width
         console.width = _WIDTH
-    console.print(_table(runs, console))
-    for note in run_table(runs).notes:
-        console.print(Text(note, style="dim"))
+    _print_table(run_table(runs), console)
     if (seeds := seed_table(runs)) is not None:
         console.print()
-        console.print(_seed_table(seeds, console))
-        console.print(Text(seeds.note, style="dim"))
+        _print_table(seeds, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,25 +159,9 @@ def _tell(problems: Sequence[str]) -> int:
     return _FAILED if problems else 0
 
 
-def _table(runs: Sequence[TrainingRun], console: Console) -> Table:
-    found = run_table(runs)
-    rows = [((run, game), values, texts) for run, game, values, texts in found.rows]
-    return _fitting(("run", "game"), found.settings, found.columns, rows, console)
-
-
-def _seed_table(found: SeedTable, console: Console) -> Table:
-    rows = [((game,), values, texts) for game, values, texts in found.rows]
-    return _fitting(("game",), found.settings, SEED_COLUMNS, rows, console)
-
-
-def _fitting(
-    labels: Sequence[str],
-    settings: Sequence[str],
-    columns: Sequence[str],
-    rows: Sequence[tuple[Sequence[str], Sequence[str], Sequence[str]]],
-    console: Console,
-) -> Table:
-    """A column for each setting; one for all of them where they are too many."""
+def _print_table(found: TextTable, console: Console) -> None:
+    """Prints a table with a column for each setting, or one for all if they are too many."""
+    labels, settings, columns, rows, notes = found
     for is_wide in (True, False):
         table = plain_table()
         for name in labels:
@@ -201,7 +180,9 @@ def _fitting(
         wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
         if wanted <= console.width:
             break
-    return table
+    console.print(table)
+    for note in notes:
+        console.print(Text(note, style="dim"))
 
 
 @dataclass(frozen=True, kw_only=True)
