@@ -110,8 +110,7 @@ class Look:
     Args:
         board: where entities with coordinates lie.
         styles: by the name or class of an entity type; "__global__" = the global features.
-        at: names of the features that are coordinates; by default also `pos.x` and `pos.y` and the
-            like.
+        at: names of the features that are coordinates, also within others as `pos.x`, `pos.y`.
         group: a feature with a board for each value.
         size: width and height of the scenes that `draw` fills, or a function of the first
             observation; None = the board's.
@@ -190,6 +189,18 @@ class Look:
             name.rpartition(".")[2] == self.at[0] for names in features.values() for name in names
         ):
             raise SchemaError(f"{self.name}: no entity has the feature {self.at[0]!r} of at")
+
+    def coordinates(self, features: Sequence[str]) -> tuple[int, int] | None:
+        """Columns of the coordinates among features, or of the first pair as `pos.x`, `pos.y`."""
+        names = list(features)
+        for i, name in enumerate(names):
+            prefix, dot, last = name.rpartition(".")
+            partner = f"{prefix}{dot}{self.at[1]}"
+            if last == self.at[0] and partner in names:
+                return i, names.index(partner)
+        return (
+            (names.index(self.at[0]), names.index(self.at[1])) if {*self.at} <= {*names} else None
+        )
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
         """The result of one of its functions.
