@@ -254,25 +254,25 @@ def _collect(typed: Mapping[str, Any], params: Mapping[str, click.Parameter]) ->
         if text != HELP:
             given.trainer.append((f"--set-train {text}", parse_setting_text(text)))
     own = _own(params) | {_SET}
-    settings: dict[str, str] = {}
+    settings: dict[str, tuple[str, str]] = {}
+    """Text and source of settings of the game; "" = typed."""
     for source, options in found:
         for name, value in options.items():
             if (option := name.replace("-", "_")) in own:
-                given.options[option] = _option_text(value, params[option], f"{source}: {name}")
-                given.sources[option] = source
-        given.sources.pop(_SET, None)
-        own_settings = _by_name(given.options.pop(_SET, ()))
-        settings |= own_settings
-        given.setting_sources |= dict.fromkeys(own_settings, source)
-    settings |= {name: _game_text(path, name, value) for name, value in file.game.items()}
-    given.setting_sources |= dict.fromkeys(file.game, str(path))
-    settings |= (typed_settings := _by_name(typed.get(_SET, ())))
-    for name in typed_settings:
-        given.setting_sources.pop(name, None)
+                text = _option_text(value, params[option], f"{source}: {name}")
+                if option == _SET:
+                    settings |= _by_name(text, source)
+                else:
+                    given.options[option], given.sources[option] = text, source
+    settings |= {
+        name: (_game_text(path, name, value), str(path)) for name, value in file.game.items()
+    }
+    settings |= _by_name(typed.get(_SET, ()), "")
+    given.setting_sources = {name: source for name, (_, source) in settings.items() if source}
     given.options |= {name: _text(typed[name]) for name in own & set(typed)}
     given.sources = {name: each for name, each in given.sources.items() if name not in typed}
     if settings:
-        given.options[_SET] = list(settings.values())
+        given.options[_SET] = [text for text, _ in settings.values()]
     return given
 
 
@@ -325,8 +325,8 @@ def _require_places(path: Path, file: SettingsFile, params: Mapping[str, click.P
         raise UsageError(f"{path}: there is no option {name!r} in [run]{hint}")
 
 
-def _by_name(settings: Iterable[str]) -> dict[str, str]:
-    return {text.partition("=")[0]: text for text in settings}
+def _by_name(settings: Iterable[str], source: str) -> dict[str, tuple[str, str]]:
+    return {text.partition("=")[0]: (text, source) for text in settings}
 
 
 def _game_text(path: Path | None, name: str, value: object) -> str:

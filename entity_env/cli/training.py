@@ -257,6 +257,10 @@ class Origin:
     adapt: bool = False
     """With --init-from: the game has changed. What is new begins untrained, what is gone is left
     out."""
+    stay_close: Annotated[
+        float | None, CliOption(default="0.2, falling to 0 over the first half", of=PPOConfig)
+    ] = None
+    """With --init-from: weight of the divergence from that network."""
 
     def require(self, resume: bool) -> None:
         """Raises a `UsageError` for options that do not go together."""

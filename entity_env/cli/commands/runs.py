@@ -1,4 +1,4 @@
-"""`entity-env runs`, `report` and `export`: training runs compared, and what they leave."""
+"""`entity-env runs`, `report`, `watch` and `export`: training runs, and what they leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_age
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
-from entity_env.cli.options import DrawingLimits, File
+from entity_env.cli.options import DrawingLimits, File, IsOpened
 from entity_env.cli.report import (
     replay_pages,
     report_csv,
@@ -35,9 +35,8 @@ from entity_env.cli.run_tables import (
 )
 from entity_env.errors import UsageError
 
-RUNS: Final = (Path("runs"),)
+_RUNS: Final = (Path("runs"),)
 """Folders of runs where none are given."""
-_WIDTH: Final = 200
 _FAILED: Final = 1
 _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]] = {
     ".html": report_html,
@@ -92,9 +91,7 @@ class ListRuns:
 
 def print_tables(runs: Sequence[TrainingRun]) -> None:
     """Prints the table of these runs, and the one over seeds if there is one."""
-    console = Console()
-    if not console.is_terminal:  # a file has no width
-        console.width = _WIDTH
+    console = Console.for_tables()
     _print_table(run_table(runs), console)
     if (seeds := seed_table(runs)) is not None:
         console.print()
@@ -144,7 +141,7 @@ class Report:
 
 def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     """The runs, and the exit code; says which folders are none."""
-    found = find_runs(folders or RUNS)
+    found = find_runs(folders or _RUNS)
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
     for line in mixed_rules(found.runs):
@@ -183,6 +180,32 @@ def _print_table(found: TextTable, console: Console) -> None:
     console.print(table)
     for note in notes:
         console.print(Text(note, style="dim"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Watch training in the browser: curves, the table of runs, and their replays, live.
+
+    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+
+    The page is served to this machine alone, until Ctrl-C.
+    """
+
+    folders: RunFolders = ()
+    games: DrawnGames = ()
+    limits: DrawingLimits
+    is_opened: IsOpened = True
+
+    def run(self) -> None:
+        """Serves the page."""
+        from entity_env.cli.browser.watch import watch_runs
+
+        watch_runs(
+            self.folders or _RUNS,
+            games=self.games,
+            limits=self.limits.limits,
+            is_opened=self.is_opened,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

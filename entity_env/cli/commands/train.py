@@ -63,7 +63,6 @@ from entity_env.errors import CheckpointError, UsageError, shown
 
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
-_WIDTH: Final = 200
 _RECORDS: Final = Section("Curves and replays")
 _EPILOG: Final = """\b
 --config FILE.toml; options and --set-train replace what it says:
@@ -151,16 +150,6 @@ class LearningOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningOptions(Origin):
-    """Training that goes on from a trained network."""
-
-    stay_close: Annotated[
-        float | None, CliOption(default="0.2, falling to 0 over the first half", of=PPOConfig)
-    ] = None
-    """With --init-from: weight of the divergence from that network."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MachineOptions:
     """Where torch computes, and when its code is compiled."""
 
@@ -194,7 +183,7 @@ class Train:
     game: GameName
     basics: Annotated[RunOptions, Section("Run")]
     learning: Annotated[LearningOptions, Section("Learning")]
-    origin: Annotated[TuningOptions, Section("Fine-tuning")]
+    origin: Annotated[Origin, Section("Fine-tuning")]
     opponents: Annotated[
         tuple[str, ...],
         CliOption(name="--opponent", metavar="NAME[=SHARE]", default=_OPPONENTS),
@@ -228,10 +217,7 @@ class Train:
         game = load_game(self.game, self.settings.texts).with_transport(self.copies.transport)
         if HELP in self.learning.set_train:
             preset = self._preset(game)
-            console = Console()
-            if not console.is_terminal:  # a file has no width
-                console.width = _WIDTH
-            console.print(settings_table(PPOConfig(**preset.settings)))
+            Console.for_tables().print(settings_table(PPOConfig(**preset.settings)))
             if preset.is_fitted:
                 echo("rollouts, gamma and the network also follow what random play of a game shows")
             return

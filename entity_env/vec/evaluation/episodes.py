@@ -9,7 +9,7 @@ from typing import Final
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import Turn, Watch
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import SeedsFrom
 from entity_env.replay.failures import FailureWriter
@@ -59,8 +59,7 @@ class Episodes:
     def play(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
         """Plays blocks; returns the episodes in order.
 
-        `on_episode` is called when an episode ends, in any order; of several agents with the
-        first one that ends.
+        `on_episode` is called when an episode ends, in any order; once for all agents.
         """
         return (self._play_batched if self.is_batched else self._play_singly)(blocks, on_episode)
 
@@ -96,13 +95,7 @@ class Episodes:
     def _play_singly(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
         played: list[Episode] = []
         for block in blocks:
-            numbers, seen = self._numbers(block), set[int]()
-
-            def watch(turn: Turn, seen: set[int] = seen) -> None:
-                if turn.episode is not None and turn.number not in seen:
-                    seen.add(turn.number)
-                    on_episode(turn.episode)
-
+            numbers, watch = self._numbers(block), _watching(on_episode)
             found = self.game.run(
                 *self.players(block),
                 seed=block_seed(self.seed, block),
@@ -112,6 +105,18 @@ class Episodes:
             )
             played += [replace(each, number=numbers.start + each.number) for each in found]
         return played
+
+
+def _watching(on_episode: Callable[[Episode], None]) -> Watch:
+    """Passes on each episode once, that of the agent that ends it first."""
+    seen: set[int] = set()
+
+    def watch(turn: Turn) -> None:
+        if turn.episode is not None and turn.number not in seen:
+            seen.add(turn.number)
+            on_episode(turn.episode)
+
+    return watch
 
 
 def block_seed(seed: int, block: int) -> int:
