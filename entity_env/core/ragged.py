@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
+"""Set where not 0; kernels take other dtypes of one byte as well."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 _MAX_INT64: Final = np.iinfo(np.int64).max

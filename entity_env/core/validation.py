@@ -30,6 +30,9 @@ from numpy.typing import NDArray
 from entity_env.core.spaces import ActionName
 from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
 
+MISFIT: Final = -1
+"""Returned by a kernel that cannot read its arguments and has changed nothing."""
+
 
 def of_selectors(
     mask: object, num_actors: int, num_actees: int, action: ActionName

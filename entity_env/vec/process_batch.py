@@ -75,7 +75,7 @@ class ProcessBatch(ABC):
 
     @abstractmethod
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
-        """See `Backend`."""
+        """See `Executor`."""
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         """Image that an `Environment` renders; None for other sources."""

@@ -20,7 +20,7 @@ from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, VecEnvBase
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, UsageError, shown
-from entity_env.vec.backend import InProcess, make_backend, render_obs
+from entity_env.vec.executor import InProcess, make_executor, render_obs
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
 from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
@@ -99,10 +99,10 @@ class VecEnv(VecEnvBase):
             start_timeout_s,
         )
         self._options.new_runs((), seed)  # a bad one fails here rather than at the first reset
-        self._backend = make_backend(self._options)
-        self._local = self._backend if isinstance(self._backend, InProcess) else None
-        super().__init__(num_envs, self._backend.num_agents, autoreset)
-        self.can_reset_envs = self._backend.can_reset_envs
+        self._executor = make_executor(self._options)
+        self._local = self._executor if isinstance(self._executor, InProcess) else None
+        super().__init__(num_envs, self._executor.num_agents, autoreset)
+        self.can_reset_envs = self._executor.can_reset_envs
         self.num_workers = num_workers
         self._seed: int | None = seed
         """Of the run that the first reset begins."""
@@ -121,15 +121,15 @@ class VecEnv(VecEnvBase):
         self._num_episodes = 0
         self._clock = Stopwatch()
         # CPython never garbage-collects a suspended greenlet: close() must raise GameExit in it.
-        self._finalizer = weakref.finalize(self, self._backend.close)
+        self._finalizer = weakref.finalize(self, self._executor.close)
 
     def obs_space(self) -> ObsSpace:
         """Space of the observations."""
-        return self._backend.spaces[0]
+        return self._executor.spaces[0]
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         """Space of every action, by name."""
-        return self._backend.spaces[1]
+        return self._executor.spaces[1]
 
     @property
     def game(self) -> Game | None:
@@ -217,7 +217,7 @@ class VecEnv(VecEnvBase):
         if self.autoreset == "disabled":
             batch.require_running(self._is_over)
         masks = batch.obs.action_masks
-        return checked_vec_actions(actions, masks, self._backend.spaces[1], batch.where)
+        return checked_vec_actions(actions, masks, self._executor.spaces[1], batch.where)
 
     def send(self, actions: VecActions, env_ids: NDArray[np.int64] | None = None) -> None:
         """Gives every actor of one batch its action, and returns at once.
@@ -249,7 +249,7 @@ class VecEnv(VecEnvBase):
             self._log.add(batch.envs, obs.action_masks, values)
         self._pending.remove(batch)
         if len(batch.groups) == 1:
-            self._backend.start_act(batch.groups[0], values)
+            self._executor.start_act(batch.groups[0], values)
         else:
             for group, first, last in batch.bounds():
                 part = {
@@ -257,7 +257,7 @@ class VecEnv(VecEnvBase):
                     for name, chosen in values.items()
                     for offsets in (obs.action_masks[name].actors.offsets,)
                 }
-                self._backend.start_act(group, part)
+                self._executor.start_act(group, part)
         for group in batch.groups:
             self._busy[group] = batch
         self._clock.end_call()
@@ -289,7 +289,7 @@ class VecEnv(VecEnvBase):
         self._is_settled = False
         try:
             groups = sorted(self._wait(busy, min_envs or num_busy))
-            step = self._backend.collect(groups)
+            step = self._executor.collect(groups)
             previous = {group: self._busy.pop(group) for group in groups}
             self._num_steps += 1
             self._num_env_steps += self._num_envs_of(groups)
@@ -382,7 +382,7 @@ class VecEnv(VecEnvBase):
         if not self._options.has_episode_seeds:
             return None
         env_ids = range(self.num_envs) if env_ids is None else env_ids
-        seeds = [self._backend.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
+        seeds = [self._executor.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
         return np.array(seeds, dtype=np.int64)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
@@ -403,7 +403,7 @@ class VecEnv(VecEnvBase):
         for batch in self._pending:
             rows = np.flatnonzero(batch.obs.env_id == env_id)
             if len(rows):
-                image = self._backend.render(env_id)
+                image = self._executor.render(env_id)
                 if image is None:
                     return render_obs(batch.obs, self.obs_space(), int(rows[0]))
                 return image
@@ -443,7 +443,7 @@ class VecEnv(VecEnvBase):
             transport_s=self._clock.transport_s,
             waiting_s=self._clock.waiting_s,
             caller_s=self._clock.caller_s,
-            workers=self._backend.statistics(),
+            workers=self._executor.statistics(),
         )
 
     def close(self) -> None:
@@ -460,7 +460,7 @@ class VecEnv(VecEnvBase):
         self._is_closed = True
         self._forget()
         if self._finalizer.alive:
-            self._backend.close()
+            self._executor.close()
             self._finalizer.detach()
 
     def _reset(
@@ -486,24 +486,24 @@ class VecEnv(VecEnvBase):
     def _begin(
         self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, PendingBatch]
     ) -> VecObs:
-        groups = range(len(self._backend.groups))
+        groups = range(len(self._executor.groups))
         chosen = np.asarray(env_ids, dtype=np.int64)
         if self._log is not None:
             self._log.begin(env_ids)
         for group in groups:
-            envs = self._backend.groups[group]
+            envs = self._executor.groups[group]
             mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
-            self._backend.start_reset(group, mine.tolist(), runs)
+            self._executor.start_reset(group, mine.tolist(), runs)
         self._wait(groups, self.num_envs)
-        return self._make_pending(list(groups), self._backend.collect(groups), previous)
+        return self._make_pending(list(groups), self._executor.collect(groups), previous)
 
     def _make_pending(
         self, groups: list[int], step: CollectedStep, previous: Mapping[int, PendingBatch]
     ) -> VecObs:
         """Makes the `VecObs` of some groups, which waits for actions from now on."""
-        envs = [self._backend.groups[group] for group in groups]
+        envs = [self._executor.groups[group] for group in groups]
         env_id, agent_id = self._env_id, self._agent_id
-        if len(groups) == len(self._backend.groups):
+        if len(groups) == len(self._executor.groups):
             self._is_over[:] = step.is_over
         else:
             for batch in {id(batch): batch for batch in self._busy.values()}.values():
@@ -531,17 +531,17 @@ class VecEnv(VecEnvBase):
         obs = step.vec_obs(env_id, agent_id, rows)
         self._num_episodes += len(obs.episodes)
         if self._log is not None:
-            self._log.end(step.ended_episodes, step.lost.episodes, self._backend.failures)
+            self._log.end(step.ended_episodes, step.lost.episodes, self._executor.failures)
         return obs
 
     def _num_envs_of(self, groups: Sequence[int]) -> int:
-        sizes = self._backend.groups
+        sizes = self._executor.groups
         return self.num_envs if len(groups) == len(sizes) else sum(len(sizes[i]) for i in groups)
 
     def _wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         self._clock.begin_wait()
         try:
-            return self._backend.wait(groups, min_envs)
+            return self._executor.wait(groups, min_envs)
         finally:
             self._clock.end_wait()
 
@@ -569,7 +569,7 @@ class VecEnv(VecEnvBase):
         busy = list(self._busy)
         self._forget()
         if busy:
-            self._backend.collect(self._backend.wait(busy, self._num_envs_of(busy)))
+            self._executor.collect(self._executor.wait(busy, self._num_envs_of(busy)))
 
     def _new_log(self, num_envs: int, failures: Path | None = None) -> ActionLog:
         """A log of actions, for a game."""

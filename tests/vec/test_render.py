@@ -11,7 +11,7 @@ from entity_env import Game, Obs, UsageError
 from entity_env.agents import Agent
 from entity_env.games import snake
 from entity_env.vec import VecEnv
-from entity_env.vec.backend import render_obs
+from entity_env.vec.executor import render_obs
 from tests.helpers.tiny_games import Ghost, Move, dots_game
 from tests.helpers.worker_games import DarkLamp, Lamp
 from tests.helpers.worker_helpers import stay

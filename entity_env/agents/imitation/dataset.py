@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.imitation.dataset_file import (
+    FINAL,
+    FLAT,
+    FLAT_OPTIONAL,
+    Column,
+    ColumnKind,
+    flat_columns,
+    ragged_columns,
+    read_dataset,
+    shown_columns,
+    write_dataset,
+)
 from entity_env.core.ragged import RaggedArray, chosen_rows
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (
@@ -37,31 +49,10 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError, UsageError
 
 _MAX_RECORDINGS: Final = 1000
-Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
-
-_FLAT: Final = {
-    "episode": np.int64,
-    "agent_id": np.int64,
-    "step": np.int64,
-    "reward": np.float32,
-    "terminated": np.bool_,
-    "truncated": np.bool_,
-}
-_FLAT_OPTIONAL: Final = {"seed": np.uint64}
-_FINAL: Final = "final/"
-"""Prefix of the columns of final observations."""
 _PARTS: Final = "actors", "actees", "mask"
 """Of an action mask."""
 _TOLERANCE: Final = 1e-5
 """Of sums of float32 rewards, relative to 1 and to the largest."""
-
-
-class ColumnKind(NamedTuple):
-    """A ragged column: dtype, numbers per row (None = one, without an axis of its own), need."""
-
-    dtype: type[np.generic]
-    width: int | None
-    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,9 +292,8 @@ class Dataset:
                 written to, or a dataset that `load` would refuse.
             MissingExtraError: parquet needs pyarrow: `pip install 'entity-env[parquet]'`.
         """
-        from entity_env.agents.imitation.dataset_file import write_dataset
-
-        write_dataset(Path(path), self)
+        content = self.spaces, self.columns(), self.recordings
+        write_dataset(Path(path), content, Dataset.from_columns)
 
     @classmethod
     def load(cls, path: str | Path) -> Dataset:
@@ -313,9 +303,7 @@ class Dataset:
             UsageError: it cannot be read, is no dataset or a damaged one, or too large.
             MissingExtraError: parquet needs pyarrow.
         """
-        from entity_env.agents.imitation.dataset_file import read_dataset
-
-        return read_dataset(Path(path))
+        return read_dataset(Path(path), cls.from_columns)
 
     def columns(self) -> dict[str, Column]:
         """All arrays by name.
@@ -329,12 +317,12 @@ class Dataset:
         found |= _columns_of(self.obs)
         found |= {f"chosen/{name}": values for name, values in self.actions.items()}
         if self.final is not None:
-            found |= {f"{_FINAL}{name}": each for name, each in _columns_of(self.final).items()}
+            found |= {f"{FINAL}{name}": each for name, each in _columns_of(self.final).items()}
         return found
 
     def _flat_columns(self) -> dict[str, Any]:
         """The columns that are not ragged, by name."""
-        found = {name: getattr(self, name) for name in (*_FLAT, *_FLAT_OPTIONAL)}
+        found = {name: getattr(self, name) for name in (*FLAT, *FLAT_OPTIONAL)}
         return {name: values for name, values in found.items() if values is not None}
 
     @classmethod
@@ -366,39 +354,9 @@ class Dataset:
         actions = {name: ragged[f"chosen/{name}"] for name in spaces[1]}
         checked_vec_actions(actions, obs.action_masks, spaces[1], "decision {}".format)
         final = None
-        if any(name.startswith(_FINAL) for name in ragged):
-            final = _batch(spaces, ragged, _FINAL, flat["terminated"] | flat["truncated"])
+        if any(name.startswith(FINAL) for name in ragged):
+            final = _batch(spaces, ragged, FINAL, flat["terminated"] | flat["truncated"])
         return cls(*spaces, obs, actions, **flat, final=final, recordings=recordings)
-
-
-def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
-    """The ragged columns that a dataset of these spaces may have."""
-    found = _columns_of_spaces(spaces)
-    final = {
-        f"{_FINAL}{name}": kind._replace(is_optional=True)
-        for name, kind in found.items()
-        if not name.startswith("chosen/")
-    }
-    return found | final
-
-
-def _columns_of_spaces(spaces: Spaces) -> dict[str, ColumnKind]:
-    found: dict[str, ColumnKind] = {}
-    for name, width in entity_widths(*spaces).items():
-        found[f"features/{name}"] = ColumnKind(np.float32, width)
-        found[f"visible/{name}"] = ColumnKind(np.bool_, None, True)
-    for name, space in spaces[1].items():
-        found[f"actors/{name}"] = ColumnKind(np.int64, None)
-        if isinstance(space, ContinuousActionSpace):
-            found[f"chosen/{name}"] = ColumnKind(np.float32, len(space))
-            continue
-        found[f"chosen/{name}"] = ColumnKind(np.int64, None)
-        if isinstance(space, SelectEntityActionSpace):
-            found[f"actees/{name}"] = ColumnKind(np.int64, None)
-            found[f"mask/{name}"] = ColumnKind(np.bool_, None, True)
-        else:
-            found[f"mask/{name}"] = ColumnKind(np.bool_, len(space), True)
-    return found
 
 
 def _columns_of(batch: EntityBatch) -> dict[str, Column]:
@@ -423,7 +381,7 @@ def _batch(
     shown."""
     missing = [
         name
-        for name, kind in _columns_of_spaces(spaces).items()
+        for name, kind in shown_columns(spaces).items()
         if not (kind.is_optional or name.startswith("chosen/") or prefix + name in ragged)
     ]
     if missing:
@@ -450,13 +408,6 @@ def _batch(
         _require_lengths(f"{prefix}features/{GLOBAL_ENTITY}", found, ones)
     masks = {name: _mask(name, space, ragged, counts, prefix) for name, space in spaces[1].items()}
     return EntityBatch(features, visible, masks)
-
-
-def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
-    """Name and dtype of the columns that are not ragged: all that a dataset needs, and those of
-    the others that are present."""
-    yield from _FLAT.items()
-    yield from (each for each in _FLAT_OPTIONAL.items() if each[0] in present)
 
 
 def distinct_recordings(

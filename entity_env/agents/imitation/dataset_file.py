@@ -1,36 +1,49 @@
-"""Files of a `Dataset`: npz, and parquet by pyarrow."""
+"""Columns of a `Dataset`, and its files: npz, and parquet by pyarrow."""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from entity_env.agents.imitation.dataset import (
-    Column,
-    ColumnKind,
-    Dataset,
-    flat_columns,
-    ragged_columns,
-)
 from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.space_json import Spaces, spaces_from_json, spaces_to_json
+from entity_env.core.spaces import (
+    ContinuousActionSpace,
+    SelectEntityActionSpace,
+    entity_widths,
+)
 from entity_env.errors import EntityEnvError, MissingExtraError, SchemaError, UsageError, shown
 
-_Content: TypeAlias = tuple[Spaces, dict[str, Column], Sequence[Mapping[str, object]]]
-"""Arguments of `Dataset.from_columns`."""
+T = TypeVar("T")
+
+Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
+Content: TypeAlias = tuple[Spaces, dict[str, Column], Sequence[Mapping[str, object]]]
+"""Arguments of `Dataset.from_columns`: spaces, columns by name, and recordings."""
+
+FLAT: Final = {
+    "episode": np.int64,
+    "agent_id": np.int64,
+    "step": np.int64,
+    "reward": np.float32,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+}
+FLAT_OPTIONAL: Final = {"seed": np.uint64}
+FINAL: Final = "final/"
+"""Prefix of the columns of final observations."""
 NPZ: Final = ".npz"
 PARQUET: Final = ".parquet"
 _FORMAT: Final = "entity_env.dataset"
@@ -51,13 +64,59 @@ _DIALECT: Final = (1, 0), (2, 0)
 """Versions of the npy format that numpy writes for arrays of numbers."""
 
 
+class ColumnKind(NamedTuple):
+    """A ragged column: dtype, numbers per row (None = one, without an axis of its own), need."""
+
+    dtype: type[np.generic]
+    width: int | None
+    is_optional: bool = False
+
+
+def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
+    """The ragged columns that a dataset of these spaces may have."""
+    found = shown_columns(spaces)
+    final = {
+        f"{FINAL}{name}": kind._replace(is_optional=True)
+        for name, kind in found.items()
+        if not name.startswith("chosen/")
+    }
+    return found | final
+
+
+def shown_columns(spaces: Spaces) -> dict[str, ColumnKind]:
+    """Ragged columns of what was observed and chosen at a decision."""
+    found: dict[str, ColumnKind] = {}
+    for name, width in entity_widths(*spaces).items():
+        found[f"features/{name}"] = ColumnKind(np.float32, width)
+        found[f"visible/{name}"] = ColumnKind(np.bool_, None, True)
+    for name, space in spaces[1].items():
+        found[f"actors/{name}"] = ColumnKind(np.int64, None)
+        if isinstance(space, ContinuousActionSpace):
+            found[f"chosen/{name}"] = ColumnKind(np.float32, len(space))
+            continue
+        found[f"chosen/{name}"] = ColumnKind(np.int64, None)
+        if isinstance(space, SelectEntityActionSpace):
+            found[f"actees/{name}"] = ColumnKind(np.int64, None)
+            found[f"mask/{name}"] = ColumnKind(np.bool_, None, True)
+        else:
+            found[f"mask/{name}"] = ColumnKind(np.bool_, len(space), True)
+    return found
+
+
+def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
+    """Name and dtype of the columns that are not ragged: all that a dataset needs, and those of
+    the others that are present."""
+    yield from FLAT.items()
+    yield from (each for each in FLAT_OPTIONAL.items() if each[0] in present)
+
+
 def is_dataset_file(path: Path) -> bool:
     """Whether a path has the ending of a dataset."""
     return path.suffix in (NPZ, PARQUET)
 
 
-def write_dataset(path: Path, dataset: Dataset) -> None:
-    """See `Dataset.save`."""
+def write_dataset(path: Path, content: Content, make: Callable[..., T]) -> None:
+    """See `Dataset.save`; `make` is `Dataset.from_columns`, which the file must satisfy."""
     _require_ending(path)
     if path.exists():  # nothing but a dataset is replaced
         try:
@@ -65,27 +124,27 @@ def write_dataset(path: Path, dataset: Dataset) -> None:
         except UsageError as error:
             raise UsageError(f"{path} exists and is no dataset: choose another name") from error
     try:
-        content = (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(dataset)
+        written = (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(*content)
         # What cannot be read again is not written.
-        if len(content) > _MAX_FILE_BYTES:
-            raise SchemaError(f"{len(content)} bytes are too many to be read again")
-        _parsed(content, path.suffix)
-        write_file(path, content)
+        if len(written) > _MAX_FILE_BYTES:
+            raise SchemaError(f"{len(written)} bytes are too many to be read again")
+        make(*_parsed(written, path.suffix))
+        write_file(path, written)
     except (MissingExtraError, MemoryError):
         raise
     except (EntityEnvError, OSError, ValueError) as error:
         raise UsageError(f"cannot write {path}: {error}") from error
 
 
-def read_dataset(path: Path) -> Dataset:
-    """See `Dataset.load`."""
+def read_dataset(path: Path, make: Callable[..., T]) -> T:
+    """See `Dataset.load`; `make` is `Dataset.from_columns`."""
     _require_ending(path)
     with _naming(path):
-        return _parsed(read_file(path, _MAX_FILE_BYTES), path.suffix)
+        return make(*_parsed(read_file(path, _MAX_FILE_BYTES), path.suffix))
 
 
-def _parsed(content: bytes, suffix: str) -> Dataset:
-    return Dataset.from_columns(*(_read_npz if suffix == NPZ else _read_rows)(content))
+def _parsed(content: bytes, suffix: str) -> Content:
+    return (_read_npz if suffix == NPZ else _read_rows)(content)
 
 
 def _header_of(path: Path) -> _Header:
@@ -136,17 +195,19 @@ class _Header(NamedTuple):
     recordings: Sequence[Mapping[str, object]]
 
 
-def _header_text(dataset: Dataset) -> str:
-    known = ragged_columns(dataset.spaces)
-    for name, column in dataset.columns().items():
+def _header_text(
+    spaces: Spaces, columns: Mapping[str, Column], recordings: Sequence[Mapping[str, object]]
+) -> str:
+    known = ragged_columns(spaces)
+    for name, column in columns.items():
         if isinstance(column, RaggedArray) and name not in known:
             raise SchemaError(f"column {name!r} is of nothing in the spaces")
     data = {
         "format": _FORMAT,
         "version": _VERSION,
         "entity_env": version("entity-env"),
-        "spaces": spaces_to_json(*dataset.spaces),
-        "recordings": list(dataset.recordings),
+        "spaces": spaces_to_json(*spaces),
+        "recordings": list(recordings),
     }
     header = json.dumps(data, default=str)
     _parsed_header(header.encode())  # refuses names that cannot be those of arrays
@@ -173,9 +234,12 @@ def _parsed_header(header: bytes) -> _Header:
 # ------------------------------------------------------------------ npz
 
 
-def _npz_bytes(dataset: Dataset) -> bytes:
-    arrays: dict[str, NDArray[Any]] = {_HEADER: np.array(_header_text(dataset))}
-    for name, column in dataset.columns().items():
+def _npz_bytes(
+    spaces: Spaces, columns: Mapping[str, Column], recordings: Sequence[Mapping[str, object]]
+) -> bytes:
+    header = _header_text(spaces, columns, recordings)
+    arrays: dict[str, NDArray[Any]] = {_HEADER: np.array(header)}
+    for name, column in columns.items():
         if isinstance(column, RaggedArray):
             arrays[f"{name}.values"] = column.values
             arrays[f"{name}.lengths"] = column.lengths
@@ -195,7 +259,7 @@ def _npz_bytes(dataset: Dataset) -> bytes:
     return content.getvalue()
 
 
-def _read_npz(content: bytes) -> _Content:
+def _read_npz(content: bytes) -> Content:
     with _Archive(content) as archive:
         header = archive.header()
         columns: dict[str, Column] = {
@@ -276,16 +340,18 @@ def _arrow(module: str = "pyarrow") -> Any:  # noqa: ANN401 - it has no types, a
         raise MissingExtraError("pyarrow", "parquet", "a parquet file") from error
 
 
-def _parquet_bytes(dataset: Dataset) -> bytes:
-    arrow, header = _arrow(), _header_text(dataset).encode()
-    kinds = ragged_columns(dataset.spaces)
-    columns = {
+def _parquet_bytes(
+    spaces: Spaces, columns: Mapping[str, Column], recordings: Sequence[Mapping[str, object]]
+) -> bytes:
+    arrow, header = _arrow(), _header_text(spaces, columns, recordings).encode()
+    kinds = ragged_columns(spaces)
+    written = {
         name: arrow.array(column)
         if isinstance(column, np.ndarray)
         else _lists(column, kinds[name], arrow)
-        for name, column in dataset.columns().items()
+        for name, column in columns.items()
     }
-    table = arrow.table(columns).replace_schema_metadata({_KEY: header})
+    table = arrow.table(written).replace_schema_metadata({_KEY: header})
     content = io.BytesIO()
     _arrow("pyarrow.parquet").write_table(table, content)
     return content.getvalue()
@@ -310,7 +376,7 @@ def _rows_header(file: Any) -> _Header:  # noqa: ANN401 - a pyarrow.parquet.Parq
     return _parsed_header(header)
 
 
-def _read_rows(content: bytes) -> _Content:
+def _read_rows(content: bytes) -> Content:
     arrow = _arrow()
     with _opened(content) as file:
         header = _rows_header(file)

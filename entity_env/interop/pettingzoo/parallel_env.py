@@ -23,7 +23,7 @@ from entity_env.interop.gymnasium.vector_env import (
     require_settings,
     start_of,
 )
-from entity_env.vec.backend import render_obs
+from entity_env.vec.executor import render_obs
 from entity_env.vec.vec_env import VecEnv
 
 ByAgent: TypeAlias = dict[str, Any]

@@ -20,12 +20,13 @@ from entity_env.core.spaces import (
     ObsSpace,
 )
 from entity_env.core.validation import (
+    MISFIT as MISFIT,
     checked_count as checked_count,
     checked_seed,
     is_integer as is_integer,
 )
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
-from entity_env.vec.batch_env.reset_mask import MISFIT as MISFIT, ResetMask as ResetMask
+from entity_env.vec.batch_env.reset_mask import ResetMask as ResetMask
 
 _new = object.__new__
 _MOST_NAMED: Final = 8

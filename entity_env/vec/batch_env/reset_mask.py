@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.validation import checked_count, checked_index, has_numba
+from entity_env.core.ragged import Flags
+from entity_env.core.validation import MISFIT, checked_count, checked_index, has_numba
 from entity_env.errors import SchemaError
 
 _UINT64 = np.dtype(np.uint64)
@@ -16,13 +17,6 @@ _INT64 = np.dtype(np.int64)
 _empty = np.empty
 _new = object.__new__
 _MOST_SHOWN = 8
-
-MISFIT: Final = -1
-"""Returned by a kernel that cannot read its arguments; nothing has changed then."""
-
-
-Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
-"""`(num_envs,)` flags, set where not 0. Other dtypes of one byte work as well."""
 
 
 class ResetMask:
@@ -58,8 +52,8 @@ class ResetMask:
         """A mask of the environments whose episode has terminated or was truncated.
 
         Args:
-            terminals: see `Flags`.
-            truncations: see `Flags`.
+            terminals: `(num_envs,)` flags; see `Flags`.
+            truncations: as `terminals`.
 
         Raises:
             SchemaError: another shape or dtype, or two lengths.

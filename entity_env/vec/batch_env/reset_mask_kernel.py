@@ -16,7 +16,8 @@ from entity_env.core.numba_utils import (
     loaded,
     trailing_zeros,
 )
-from entity_env.vec.batch_env.reset_mask import MISFIT, Flags
+from entity_env.core.ragged import Flags
+from entity_env.core.validation import MISFIT
 
 _U = tuple(np.uint64(value) for value in range(64))
 _NO_FLAG = np.uint64(0xFEFEFEFEFEFEFEFE)

@@ -50,7 +50,7 @@ _MAX_REPLACEMENTS: Final = 5
 
 
 class WorkerPool:
-    """Backend of environments in worker processes, each a group; errors as for `VecEnv`."""
+    """Executor of environments in worker processes, each a group; errors as for `VecEnv`."""
 
     def __init__(self, options: VecOptions) -> None:
         num_envs, num_workers = options.num_envs, options.num_workers

@@ -297,10 +297,10 @@ class TestInterrupts:
         with VecEnv(count, 2, num_workers, seed=5) as expected:
             first, third = plain_reset(expected), expected.reset(seed=9)
         with VecEnv(count, 2, num_workers, seed=5) as vec:
-            backend = type(vec._backend)
+            executor = type(vec._executor)
             for seed in (None, 9):
                 with pytest.MonkeyPatch.context() as monkeypatch:
-                    interrupt_once(monkeypatch, backend, moment, before=False)
+                    interrupt_once(monkeypatch, executor, moment, before=False)
                     with pytest.raises(KeyboardInterrupt):
                         vec.reset(seed=seed)
                 if seed is None:
@@ -413,7 +413,7 @@ class TestForks:
                     os.close(1)
                     os.close(2)
                     signal.pause()
-                print(vec._backend._workers[0].process.pid, pid, flush=True)
+                print(vec._executor._workers[0].process.pid, pid, flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
         """
         with script(tmp_path, text) as process:

@@ -1,4 +1,4 @@
-"""Backends step the environments of a `VecEnv`, in this process or in workers."""
+"""Executors step the environments of a `VecEnv`, in this process or in workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from entity_env.vec.step import CollectedStep, StepMemory, local_memory
 _CELL_PIXELS = 16
 
 
-class Backend(Protocol):
+class Executor(Protocol):
     """Steps environments in groups; those of one group always step together.
 
     A group is idle until `start_act` or `start_reset`, then busy until `collect`.
@@ -78,7 +78,7 @@ class Backend(Protocol):
 
 
 class InProcess:
-    """Backend of one group in this process, which steps in `wait`."""
+    """Executor of one group in this process, which steps in `wait`."""
 
     def __init__(self, batch: ProcessBatch, step_timeout_s: float | None = None) -> None:
         self.batch = batch
@@ -154,8 +154,8 @@ class InProcess:
         return self._memories[0]
 
 
-def make_backend(options: VecOptions) -> Backend:
-    """Backend of all environments of a `VecEnv`."""
+def make_executor(options: VecOptions) -> Executor:
+    """Executor of all environments of a `VecEnv`."""
     if options.num_workers:
         from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
 
