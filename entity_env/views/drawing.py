@@ -18,19 +18,17 @@ from entity_env.views.describe import (
 )
 from entity_env.views.look import (
     COLOR_WORDS,
+    GROUND,
     PALETTE,
     Board,
     Look,
     Style,
     StyleShape,
-    is_tinted_by_enum,
     member_colors,
 )
 from entity_env.views.scene import Point, Scene, faded, one_line, rgba
 from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
 
-GROUND: Final = ("empty", "floor", "free", "ground")
-"""Entity types with these names are drawn as cells of the ground."""
 _SHAPES: Final[tuple[StyleShape, ...]] = ("circle", "square", "diamond", "triangle")
 _HIDDEN: Final = 0.35
 """Opacity of entities that are hidden from the policy."""
@@ -273,13 +271,7 @@ class Drawing:
 
     def _tint(self, features: Mapping[EntityName, Sequence[str]]) -> None:
         """Colors types without a style by their first Enum field."""
-        by_enum = {
-            name: names
-            for name, names in features.items()
-            if self.look.style(name) is None
-            and self._styles[name].shape != "ground"
-            and is_tinted_by_enum(names)
-        }
+        by_enum = self.look.tinted(features)
         plain = {i % len(PALETTE) for i, name in enumerate(features) if name not in by_enum}
         found = member_colors(by_enum, plain, COLOR_WORDS)
         self._palettes = {name: [PALETTE[i] for i in indices] for name, indices in found.items()}

@@ -24,6 +24,9 @@ PALETTE: Final = (
 COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
 """What each color of `PALETTE` is called."""
 
+GROUND: Final = ("empty", "floor", "free", "ground")
+"""Entity types with these names are drawn as cells of the ground."""
+
 _SAME_COLOR: Final = {
     **{"pink": "magenta", "purple": "magenta", "violet": "magenta", "gold": "yellow"},
     **{"gray": "black", "grey": "black"},
@@ -233,6 +236,16 @@ class Look:
                 return width, height
         raise self._error("size must be a width and a height above 0", size)
 
+    def tinted(self, kinds: Mapping[EntityName, Sequence[str]]) -> dict[EntityName, Sequence[str]]:
+        """The types without a style, with their features, whose first Enum chooses the color."""
+        return {
+            name: features
+            for name, features in kinds.items()
+            if self.style(name) is None
+            and name.lower() not in GROUND
+            and _is_tinted_by_enum(features)
+        }
+
     def style(self, name: str) -> Style | None:
         """The style of an entity type, if there is one."""
         for key, style in self.styles.items():
@@ -241,7 +254,7 @@ class Look:
         return None
 
 
-def is_tinted_by_enum(features: Sequence[str]) -> bool:
+def _is_tinted_by_enum(features: Sequence[str]) -> bool:
     """Whether the first Enum field of a type chooses its color, as without a style."""
     enum, _ = first_enum(features)
     return enum == "color" or (

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
 from entity_env.views.describe import describe_number
-from entity_env.views.drawing import GROUND
-from entity_env.views.look import Look, Style, is_tinted_by_enum, member_colors
+from entity_env.views.look import GROUND, Look, Style, member_colors
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, first_enum, member_of
 
@@ -159,11 +158,7 @@ def _default_colors(
     placed: Mapping[EntityName, Sequence[str]], look: Look
 ) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
     """The color of each type; and those of the members of its first Enum field, if these choose."""
-    tinted = {
-        key: features
-        for key, features in placed.items()
-        if look.style(key) is None and not _is_ground(key, look) and is_tinted_by_enum(features)
-    }
+    tinted = look.tinted(placed)
     own: dict[EntityName, int] = {}
     num_colored = 0
     for key in placed:
