@@ -34,11 +34,11 @@ from benchmarks.evaluation import evaluation_overhead
 from benchmarks.peers.environment import ROOT
 from entity_env.agents import Agent, BatchPolicy, load_agent
 from entity_env.agents.ppo import Callback, PPOConfig, TrainState, train
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS
 from entity_env.agents.ppo.self_play import Opponent, SelfPlayVecEnv
-from entity_env.agents.ppo.self_play.pool import OpponentPool
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
+from entity_env.agents.training.presets import DEFAULT_OPPONENTS
+from entity_env.agents.training.self_play.pool import OpponentPool
 from entity_env.authoring.schema import Schema
 from entity_env.cli.commands.eval import run_match
 from entity_env.cli.load_game import AgentLoader

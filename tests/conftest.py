@@ -74,10 +74,10 @@ _MANY_TESTS = 100
 # What takes longest, the longest first. Others follow by their number of tests.
 _LONG_FILES = (
     "tests/project/test_typing.py",
-    "tests/agents/ppo/test_peers.py",
+    "tests/agents/training/test_peers.py",
     "tests/contract/test_executors.py",
     "tests/agents/ppo/test_trainer.py",
-    "tests/agents/ppo/self_play/test_pool.py",
+    "tests/agents/training/self_play/test_pool.py",
     "tests/vec/workers/test_worker_faults.py",
     "tests/vec/batch_env/test_vec_env.py",
     "tests/games/pixel/worlds/test_game_boy.py",

@@ -22,12 +22,12 @@ from benchmarks.peers.serve import private_stdout
 from entity_env import Game
 from entity_env.agents import Agent, RandomAgent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS
-from entity_env.agents.ppo.tracking.settings_file import parse_setting_text
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.training.presets import DEFAULT_OPPONENTS, PRESETS
+from entity_env.agents.training.tracking.settings_file import parse_setting_text
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.training import defaults_of, preset_of
 from entity_env.vec import VecEnv

@@ -72,9 +72,9 @@ class _Prescribed:
 def difference(game: str, weights: list[int]) -> dict[str, float]:
     """Largest difference of a parameter to one process, after an update on the same minibatches."""
     from entity_env.agents.ppo.learner import new_learner
-    from entity_env.agents.ppo.peers import ALONE, Peers, TorchPeers
+    from entity_env.agents.ppo.ppo import collect, learn
     from entity_env.agents.ppo.rollout import Collector
-    from entity_env.agents.ppo.update import learn
+    from entity_env.agents.training.peers import ALONE, Peers, TorchPeers
 
     num_minibatches, part = 2, sum(weights)
     with make_training_env(load_game(game, ()), 64, 0, None, "raise") as vec:
@@ -83,7 +83,7 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
         obs = vec.reset(seed=1)
         learner.net.update_statistics(obs)
         collector = Collector(vec, learner.net, learner.generator, obs, config.at(0))
-        rollout = collector.collect(16, lambda _: None)
+        rollout = collect(collector, 16, lambda _: None)
     used = len(rollout.b_inds) // (num_minibatches * part) * num_minibatches * part
     rollout = replace(rollout, b_inds=rollout.b_inds[:used])
     config = replace(config, minibatch_size=used // num_minibatches)

@@ -1,6 +1,7 @@
 """Agents, which choose actions for a game: random, human, trained, or an own `decide`.
 
-Training them is in `ppo`, their network in `rogue_net`; the interface `Agent` is in `authoring`.
+Training them is in `ppo`, what trainers share in `training`, their network in `rogue_net`; the
+interface `Agent` is in `authoring`.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
 from entity_env.agents.against import has_bots
-from entity_env.agents.ppo.tracking.rewards import MeanReward
-from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
+from entity_env.agents.training.tracking.rewards import MeanReward
+from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.authoring.game import Game
 from entity_env.cli.command import CliOption
 from entity_env.cli.load_game import (
@@ -32,7 +32,7 @@ from entity_env.vec.evaluation.random_baseline import RandomBaseline
 from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
-    from entity_env.agents.ppo.callbacks import Callback
+    from entity_env.agents.training.callbacks import Callback
 
 _EPISODES: Final = 20
 _MANY_CUT: Final = 0.5

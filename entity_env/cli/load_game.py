@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
-from entity_env.agents.ppo.tracking.comparison import since_run
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
+from entity_env.agents.training.tracking.comparison import since_run
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.identity import place_of

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS
-from entity_env.agents.ppo.tracking.runs import read_run
 from entity_env.agents.scripted_agent import is_bot_file
+from entity_env.agents.training.presets import DEFAULT_OPPONENTS
+from entity_env.agents.training.tracking.runs import read_run
 from entity_env.authoring.game import Game
 from entity_env.cli.load_game import AgentLoader, game_against, has_self_play, load_opponent
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.vec import VecEnv
 
 if TYPE_CHECKING:
-    from entity_env.agents.ppo.self_play.pool import OpponentPool
+    from entity_env.agents.training.self_play.pool import OpponentPool
 
 NO_OPPONENT: Final = "none"
 _SELF: Final = "self"
@@ -89,7 +89,7 @@ def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -
         UsageError: an opponent that there is not, or that cannot play in batches.
         CheckpointError: one that cannot be read.
     """
-    from entity_env.agents.ppo.self_play.pool import OpponentPool
+    from entity_env.agents.training.self_play.pool import OpponentPool
 
     agents = {
         name: load_opponent(game, name, seed + i, AgentLoader(), "--opponent")

@@ -16,7 +16,7 @@ import click
 
 from entity_env.agents import Agent
 from entity_env.agents.human.keyboard import Keyboard
-from entity_env.agents.ppo.presets import PRESETS
+from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Watch
 from entity_env.cli.command import Argument, CliOption

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from entity_env.agents.ppo.tracking.advice import PAGE
-from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
-from entity_env.agents.ppo.tracking.runs import (
+from entity_env.agents.ppo.advice import PAGE
+from entity_env.agents.ppo.hints import command_to_try, hints_of
+from entity_env.agents.training.tracking.runs import (
     AGREEMENT,
     EVALUATED,
     REWARD,

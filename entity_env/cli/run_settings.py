@@ -16,14 +16,14 @@ from typing import Any, Final, TypeAlias
 import click
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.tracking.runs import RUN_FILE, read_about
-from entity_env.agents.ppo.tracking.settings_file import (
+from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.agents.training.tracking.runs import RUN_FILE, read_about
+from entity_env.agents.training.tracking.settings_file import (
     SettingsFile,
     parse_setting_text,
     read_settings,
     run_settings,
 )
-from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.authoring.load_module import split_file_name
 from entity_env.cli.command import CommandParser, SectionOption
 from entity_env.cli.load_game import game_code, load_game, nearest, setting_names

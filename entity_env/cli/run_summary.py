@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.agents.ppo import TrainResult
-from entity_env.agents.ppo.tracking.advice import PAGE
-from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
-from entity_env.agents.ppo.tracking.rewards import MeanReward, RandomPlay
-from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD, TrainingRun, read_about, read_run
+from entity_env.agents.ppo.advice import PAGE
+from entity_env.agents.ppo.hints import command_to_try, hints_of
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
+from entity_env.agents.training.tracking.rewards import MeanReward, RandomPlay
+from entity_env.agents.training.tracking.runs import (
+    EVALUATED,
+    REWARD,
+    TrainingRun,
+    read_about,
+    read_run,
+)
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import evaluation_lines, last_evaluation
 from entity_env.errors import EntityEnvError

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from entity_env.agents.intervals import Interval
-from entity_env.agents.ppo.tracking.hints import command_to_try, hints_of
-from entity_env.agents.ppo.tracking.rewards import MeanReward
-from entity_env.agents.ppo.tracking.runs import Setting, TrainingRun, read_run
-from entity_env.agents.ppo.tracking.seed_groups import SeedGroup, seed_groups
+from entity_env.agents.ppo.hints import command_to_try, hints_of
+from entity_env.agents.training.tracking.rewards import MeanReward
+from entity_env.agents.training.tracking.runs import Setting, TrainingRun, read_run
+from entity_env.agents.training.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
 
 _SEED_COLUMNS: Final = ("seeds", "steps", "mean", "IQM", "P(first > this)")

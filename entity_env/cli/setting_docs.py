@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.config import NET_KIND, NETS, Schedule
+from entity_env.agents.ppo.config import NET_KIND, NETS
+from entity_env.agents.training.schedule import Schedule
 from entity_env.core.validation import settings_of
 
 _ARGS: Final = re.compile(r"^Args:\n((?:    .*\n?|\n)*)", re.MULTILINE)

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
-from entity_env.agents.ppo.config import RESTARTS, values_of
-from entity_env.agents.ppo.presets import (
+from entity_env.agents.rogue_net import RogueNetConfig, read_network
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
+from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.training.presets import (
     PROBE_ENVS,
     Defaults,
     GameFigures,
     Preset,
     preset_for,
 )
-from entity_env.agents.ppo.tracking.recorders import RECORDERS
-from entity_env.agents.ppo.tracking.runs import RUN_FILE, read_run
-from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
-from entity_env.agents.rogue_net import RogueNetConfig, read_network
-from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
-from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
-from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.training.process import RESTARTS
+from entity_env.agents.training.schedule import values_of
+from entity_env.agents.training.tracking.recorders import RECORDERS
+from entity_env.agents.training.tracking.runs import RUN_FILE, read_run
+from entity_env.agents.training.tracking.time_limit import TIME_FRACTION
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, split_file_name
@@ -49,7 +50,7 @@ from entity_env.vec import VecEnv
 from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
-    from entity_env.agents.ppo.learner import MakePolicy
+    from entity_env.agents.training.network import MakePolicy
     from entity_env.cluster.learners import RunControl
 
 COMPILE_VARIABLE: Final = "ENTITY_ENV_COMPILE"
@@ -482,7 +483,7 @@ def train_run(run: PlannedRun, launched: Launched, ray: RayOptions) -> tuple[Tra
     title = f"training {run.game.name}"
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.ppo.process import StoppedBySignal
+        from entity_env.agents.training.process import StoppedBySignal
 
         try:
             with game_errors(run.game, run.own_callbacks):
@@ -497,7 +498,7 @@ def train_run(run: PlannedRun, launched: Launched, ray: RayOptions) -> tuple[Tra
 
 def _train_here(run: PlannedRun, launched: Launched, display: TrainDisplay) -> TrainResult:
     from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
-    from entity_env.agents.ppo.peers import launched_group
+    from entity_env.agents.training.peers import launched_group
 
     with launched_group(launched.size, run.config), run.make_env(launched) as vec:
         display.statistics = lambda: vec.statistics().describe(caller="learning")

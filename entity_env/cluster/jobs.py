@@ -15,7 +15,7 @@ from typing import IO, Final, Literal
 
 import cloudpickle
 
-from entity_env.agents.ppo.process import HeldInterrupt
+from entity_env.agents.training.process import HeldInterrupt
 from entity_env.cluster.child import SIZE_BYTES
 from entity_env.cluster.session import Portable
 from entity_env.core.files import read_file

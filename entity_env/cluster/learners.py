@@ -19,8 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import cloudpickle
 
-from entity_env.agents.ppo.config import RESTARTS
-from entity_env.agents.ppo.process import HeldInterrupt
+from entity_env.agents.training.process import RESTARTS, HeldInterrupt
 from entity_env.authoring.game_traceback import summary_of, trace_of
 from entity_env.authoring.load_module import to_pickle
 from entity_env.cluster.session import WORKER_ENV, Portable, connect, import_ray

@@ -19,9 +19,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress
-from entity_env.agents.ppo.presets import preset_for
-from entity_env.agents.ppo.tracking.runs import EVALUATED
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.training.presets import preset_for
+from entity_env.agents.training.tracking.runs import EVALUATED
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import Identity
 from entity_env.cluster.search_range import SearchRange, Settings, changed

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from entity_env.agents.ppo import Callback, PPOConfig
-from entity_env.agents.ppo.tracking.follow import FollowedRun
-from entity_env.agents.ppo.tracking.runs import CURVES_FILE, EVALUATED, REWARD, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.training.tracking.follow import FollowedRun
+from entity_env.agents.training.tracking.runs import CURVES_FILE, EVALUATED, REWARD, read_run
 from entity_env.cluster.jobs import LOG, Job, run_jobs
 from entity_env.interrupts import INTERRUPTED
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
-from entity_env.agents.ppo.callbacks import Callback, TrainState
+from entity_env.agents.training.callbacks import Callback, TrainState
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn

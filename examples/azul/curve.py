@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from entity_env.agents.ppo.tracking.runs import Curve, read_run
+from entity_env.agents.training.tracking.runs import Curve, read_run
 from entity_env.views.chart import Series, svg_chart
 
 COLUMNS: Final = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from entity_env.agents.ppo.tracking.comparison import mixed_rules, since_run
-from entity_env.agents.ppo.tracking.runs import TrainingRun
+from entity_env.agents.training.tracking.comparison import mixed_rules, since_run
+from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.cli import main
 from entity_env.games import cherry_pick, snake
 from tests.cli.commands.test_replay import GAME

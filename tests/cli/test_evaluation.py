@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from entity_env.agents.ppo import TrainProgress
-from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
-from entity_env.agents.ppo.tracking.settings_file import RUN_FORMAT
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
+from entity_env.agents.training.tracking.runs import EVALUATED, read_run
+from entity_env.agents.training.tracking.settings_file import RUN_FORMAT
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import evaluation_lines

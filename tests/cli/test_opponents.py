@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS
+from entity_env.agents.training.presets import DEFAULT_OPPONENTS
 from entity_env.authoring.game import Game
 from entity_env.cli.app import main
 from entity_env.cli.opponents import against_bots, make_pool, opponent_shares

@@ -16,16 +16,16 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig, RandomPlay
-from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
-from entity_env.agents.ppo.tracking.runs import (
+from entity_env.agents.ppo.hints import Hint, hint_facts
+from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.training.tracking.run_writer import write_run
+from entity_env.agents.training.tracking.runs import (
     AGREEMENT,
     CURVES_FILE,
     EVALUATED,
     REWARD,
     TrainingRun,
-    write_run,
 )
-from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.cli.report import (
     _lines,
     replay_pages,

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.config import NETS
-from entity_env.agents.ppo.tracking.runs import read_about
+from entity_env.agents.training.tracking.runs import read_about
 from entity_env.cli import main
 from entity_env.cli.app import command_of
 from entity_env.cli.commands.train import read_duration

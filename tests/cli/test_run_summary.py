@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from entity_env.agents.ppo import MeanReward, RandomPlay, read_run
-from entity_env.agents.ppo.tracking.runs import RUN_FILE
+from entity_env.agents.training.tracking.runs import RUN_FILE
 from entity_env.cli.run_summary import random_words
 from tests.cli.test_evaluation import run, train
 

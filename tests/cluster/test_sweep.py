@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.identity import identity_of
 from entity_env.cli import main
 from entity_env.cluster import sweep as sweep_module

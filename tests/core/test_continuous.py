@@ -20,9 +20,8 @@ from entity_env.agents import Agent, RandomAgent
 from entity_env.agents.load import load_agent
 from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ppo import PPOConfig, train
+from entity_env.agents.ppo.ppo import collect, ppo_loss
 from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import ppo_loss
 from entity_env.agents.rogue_net import (
     GaussianDistribution,
     NeuralAgent,
@@ -32,6 +31,7 @@ from entity_env.agents.rogue_net import (
     load_checkpoint,
     save_checkpoint,
 )
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import require_in_bounds
 from entity_env.core.observation import ContinuousAction, GlobalCategoricalAction
@@ -280,7 +280,7 @@ def _rollout(net: RogueNet) -> Rollout:
     collector = Collector(
         vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG.at(0)
     )
-    return collector.collect(3, lambda _: None)
+    return collect(collector, 3, lambda _: None)
 
 
 def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> None:

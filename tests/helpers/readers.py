@@ -20,14 +20,14 @@ from typing import Final
 
 from entity_env.agents.imitation import Dataset
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.tracking.runs import read_run
-from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net import load_checkpoint, read_network
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import FILES, parse_enn_checkpoint, read_tar
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob
 from entity_env.agents.rogue_net.enn_trainer.ron import parse_ron
+from entity_env.agents.training.tracking.runs import read_run
+from entity_env.agents.training.tracking.settings_file import read_settings
 from entity_env.cli.display.console import Console
 from entity_env.cli.display.terminal_view import Frames
 from entity_env.cli.report import report_csv, report_html, report_svg

@@ -49,7 +49,7 @@ MAX_CYCLE = 2
 OPTIONAL = {
     "torch": (
         *("core/ragged.py", "agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
-        "agents/imitation/cloning.py",
+        *("agents/training/*", "agents/imitation/cloning.py"),
     ),
     "numba": ("core/numba_utils.py", "*/kernels/*", "*/kernels.py", "*_kernel.py"),
     "warp": ("games/pixel/*",),

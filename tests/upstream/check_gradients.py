@@ -22,9 +22,10 @@ from ragged_buffer import RaggedBufferF32, RaggedBufferI64
 from torch import Tensor
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import ppo_loss as our_ppo_loss
+from entity_env.agents.ppo.ppo import normalized, ppo_loss as our_ppo_loss
 from entity_env.agents.rogue_net import ObsBatch, RogueNet, RogueNetConfig, write_enn_checkpoint
+from entity_env.agents.training.peers import Moments
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.ragged import RaggedArray
 from entity_env.interop.entity_gym import from_entity_gym
@@ -58,6 +59,8 @@ def test_loss_and_gradients_are_the_same(name: str, spread: float, tmp_path: Pat
     played = decided(net, batch)
     config = PPOConfig()
     whole = played.minibatch(np.arange(len(shown)))
+    advantages = normalized(whole.advantages, Moments.of(whole.advantages), None)
+    whole = replace(whole, advantages=advantages)
     now = replace(config.at(0), ent_coef=ENT_COEF)
     loss, _ = our_ppo_loss(net.evaluate(whole.obs, whole.samples), whole, now)
     loss.backward()  # type: ignore[no-untyped-call]

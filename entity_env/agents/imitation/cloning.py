@@ -17,15 +17,16 @@ from torch import Tensor, nn
 
 from entity_env.agents.imitation.config import CloneConfig
 from entity_env.agents.imitation.dataset import Dataset
-from entity_env.agents.ppo.checkpoint import run_folder
-from entity_env.agents.ppo.learner import MakePolicy, new_policy, torch_device, torch_threads
-from entity_env.agents.ppo.process import HeldInterrupt
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.tracking.progress import Losses, TrainProgress, TrainResult
-from entity_env.agents.ppo.tracking.runs import TrainingRun, curve_writer, end_run, write_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.checkpoint import not_finite, save_checkpoint
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.agents.training.network import MakePolicy, new_policy, torch_device, torch_threads
+from entity_env.agents.training.process import HeldInterrupt
+from entity_env.agents.training.rollout_buffer import Rollout
+from entity_env.agents.training.run_folder import run_folder
+from entity_env.agents.training.tracking.progress import Losses, TrainProgress, TrainResult
+from entity_env.agents.training.tracking.run_writer import curve_writer, end_run, write_run
+from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
 from entity_env.errors import TrainingDivergedError, UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, TypeAlias
 
-from entity_env.agents.ppo.presets import preset_for
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
+from entity_env.agents.training.presets import preset_for
 from entity_env.core.space_json import Spaces
 from entity_env.core.validation import Range, check_settings
 

@@ -7,30 +7,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entity_env.agents.ppo.callbacks import (
+from entity_env.agents.ppo.config import PPOConfig as PPOConfig
+from entity_env.agents.training.callbacks import (
     Callback as Callback,
     CheckpointHistory as CheckpointHistory,
     EvaluationResult as EvaluationResult,
     StopAtReward as StopAtReward,
     TrainState as TrainState,
 )
-from entity_env.agents.ppo.config import PPOConfig as PPOConfig, Schedule as Schedule
-from entity_env.agents.ppo.tracking.progress import (
+from entity_env.agents.training.schedule import Schedule as Schedule
+from entity_env.agents.training.tracking.progress import (
     Losses as Losses,
     TrainProgress as TrainProgress,
     TrainResult as TrainResult,
 )
-from entity_env.agents.ppo.tracking.recorders import (
+from entity_env.agents.training.tracking.recorders import (
     MLflowRecorder as MLflowRecorder,
     Recorder as Recorder,
     TensorBoardRecorder as TensorBoardRecorder,
     WandbRecorder as WandbRecorder,
 )
-from entity_env.agents.ppo.tracking.rewards import (
+from entity_env.agents.training.tracking.rewards import (
     MeanReward as MeanReward,
     RandomPlay as RandomPlay,
 )
-from entity_env.agents.ppo.tracking.runs import (
+from entity_env.agents.training.tracking.runs import (
     Curve as Curve,
     TrainingRun as TrainingRun,
     read_run as read_run,

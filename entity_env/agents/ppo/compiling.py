@@ -24,13 +24,13 @@ import numpy as np
 import torch
 
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import learn
+from entity_env.agents.ppo.ppo import learn
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy, fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels, torch_only
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")

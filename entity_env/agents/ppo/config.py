@@ -1,38 +1,28 @@
-"""Every setting of the trainer, and schedules of those that change over a run."""
+"""Every setting of the trainer."""
 
 from __future__ import annotations
 
 import difflib
-import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-from entity_env.agents.ppo.presets import GameFigures, named_preset, preset_for
-from entity_env.agents.ppo.tracking.settings_file import read_settings
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, stored_net
-from entity_env.core.validation import OneOf, Range, Setting, check_settings, settings_of
+from entity_env.agents.training.presets import GameFigures, named_preset, preset_for
+from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.tracking.settings_file import read_settings
+from entity_env.core.validation import OneOf, Range, check_settings, settings_of
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
-RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
-"""Variable of the environment in which torchrun counts how often it started the ranks anew."""
 FINE_TUNING_STEP: Final = 0.3
 """Share of a preset's step size for a network that can play already."""
 FINE_TUNING_ENTROPY: Final = 0.01
 """Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
 """Points of `stay_close` for such a network: until its value knows the game."""
-_SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
-    "linear": lambda share: share,
-    "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
-    "steps": lambda share: 0.0,
-}
-"""By kind of schedule: the way from one point to the next, 0 to 1, at a share of the distance."""
-_MAX_POINTS: Final = 10_000
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
 """Values of the setting `compile`, besides a number of steps."""
 _INT64: Final = 2**63 - 1
@@ -44,95 +34,6 @@ NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
 }
 """Kinds of networks, as a file names them."""
 NET_KIND: Final = "kind"
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A number that changes over a run: points, and how it gets from one to the next.
-
-    Before the first point it has the value of that point, after the last point the last value. Two
-    points at one place are a jump.
-
-    Args:
-        points: places, fractions of the run from 0 to 1 in rising order, each with a value. The
-            fraction is that of `total_steps`, or that of `max_train_time_s` if it is larger.
-        kind: "linear"; "cosine", half a cosine wave, level at both points (Loshchilov and Hutter
-            2017, equation 5, without restarts); "steps", each value holds until the next point.
-
-    Raises:
-        UsageError: points or a kind that cannot be.
-
-    Example:
-        >>> schedule = Schedule([(0, 0.003), (0.5, 0.001), (1, 0)])
-        >>> schedule.at(0.25)
-        0.002
-    """
-
-    points: Sequence[tuple[float, float]]
-    kind: str = "linear"
-
-    def __post_init__(self) -> None:
-        if self.kind not in tuple(_SHAPES):
-            raise UsageError(f"kind must be one of {', '.join(_SHAPES)}, got {shown(self.kind)}")
-        given: object = self.points
-        is_list = isinstance(given, list | tuple) and 0 < len(given) <= _MAX_POINTS
-        if not is_list or not all(map(_is_point, self.points)):
-            raise UsageError(
-                "points must be pairs [fraction of total_steps from 0 to 1, number], such as "
-                f"[[0, 0.003], [1, 0]], got {shown(given)}"
-            )
-        places = [place for place, _ in self.points]
-        if places != sorted(places):
-            raise UsageError(f"points must be in the order of their fractions, got {places}")
-        points = tuple((float(place), value) for place, value in self.points)
-        object.__setattr__(self, "points", points)
-
-    def at(self, fraction: float) -> float:
-        """The value after a fraction of the run."""
-        after = bisect_right(self.points, fraction, key=lambda point: point[0])
-        if after in (0, len(self.points)):
-            return self.points[max(0, after - 1)][1]
-        (start, low), (end, high) = self.points[after - 1 : after + 1]
-        share = _SHAPES[self.kind]((fraction - start) / (end - start))
-        value = low * (1 - share) + high * share
-        return min(max(value, min(low, high)), max(low, high))  # rounding must not leave the bounds
-
-    @property
-    def numbers(self) -> list[float]:
-        """The values at its points."""
-        return [value for _, value in self.points]
-
-    def to_json(self) -> object:
-        """The schedule as JSON, TOML alike: pairs, in a table with the kind if it is not linear."""
-        points = [list(point) for point in self.points]
-        return points if self.kind == "linear" else {"points": points, "kind": self.kind}
-
-    @classmethod
-    def from_json(cls, data: object) -> Schedule:
-        """The schedule that `to_json` gave.
-
-        Raises:
-            UsageError: it is none.
-        """
-        if isinstance(data, list | tuple):
-            return cls(data)
-        if not isinstance(data, Mapping) or not {"points"} <= set(data) <= {"points", "kind"}:
-            raise UsageError(
-                "a schedule is [[0, 0.003], [1, 0]], or a table with `points` and `kind`, got "
-                f"{shown(data)}"
-            )
-        return cls(**data)
-
-    def __str__(self) -> str:
-        points = " ".join(f"{place:g}:{value:g}" for place, value in self.points)
-        return points if self.kind == "linear" else f"{self.kind} {points}"
-
-
-def _is_point(point: object) -> bool:
-    """Whether a point is a pair of a fraction and a finite number."""
-    if not isinstance(point, list | tuple) or len(point) != 2:
-        return False
-    return all(map(Setting((float,)).allows, point)) and bool(0 <= point[0] <= 1)
 
 
 @dataclass(frozen=True)
@@ -460,13 +361,6 @@ def _changed_net(net: Net, settings: object) -> Net:
         return replace(net, **values) if isinstance(net, kind) else kind(**values)  # type: ignore[arg-type]
     except UsageError as error:
         raise UsageError(f"net: {error}") from error
-
-
-def values_of(setting: float | Schedule | None) -> list[float]:
-    """The numbers that a setting has at the points of its schedule; itself if it has none."""
-    if isinstance(setting, Schedule):
-        return setting.numbers
-    return [] if setting is None else [setting]
 
 
 def _none(name: str, value: object) -> object:

@@ -1,36 +1,69 @@
-"""`Learner`: network, optimizer and random states of a training run; and its teacher."""
+"""`Learner`: network, optimizer, random states and statistics of returns of a run; checkpoints."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from types import UnionType
+from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
-from entity_env.agents.ppo.config import PPOConfig, values_of
-from entity_env.agents.ppo.gae import ReturnStatistics
-from entity_env.agents.ppo.peers import Peers, copy_from_first
-from entity_env.agents.ppo.rollout_buffer import Minibatch
-from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
-from entity_env.agents.rogue_net.config import NetConfig, RogueNetConfig
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
-from entity_env.agents.rogue_net.torch_net.mlp import make_policy
-from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
-from entity_env.core.space_json import Spaces, differences
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.torch_net.checkpoint import (
+    Checkpoint,
+    not_finite,
+    save_checkpoint,
+)
+from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.training.network import MakePolicy, new_policy, torch_device
+from entity_env.agents.training.peers import ALONE, Peers
 from entity_env.core.vec_obs import VecEnvironment
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.errors import CheckpointError, TrainingDivergedError
 
-MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
-"""Makes the network to train from the spaces of the environments."""
-TEACHER: Final = "teacher"
-"""Folder of the teacher's network, in the folder of the run."""
+_MOST: Final = 2**63 - 1
+GENERATOR: Final = "generator"
+"""Name of the random state among the optimizer's tensors; parameters have dots in their names."""
+_RATE: Final = 0.05
+"""Weight of the newest rollout, at least."""
+_LEAST_STD: Final = 1e-6
+
+
+class ReturnStatistics:
+    """Running mean and deviation of returns, as a moving average over rollouts.
+
+    Args:
+        mean, square: means of the returns and of their squares.
+        count: rollouts so far.
+    """
+
+    def __init__(self, mean: float = 0.0, square: float = 0.0, count: int = 0) -> None:
+        self.mean = mean
+        self.square = square
+        self.count = count
+
+    @property
+    def std(self) -> float:
+        """Deviation, at least a tenth of the root mean square: equal returns still have a scale."""
+        variance = max(self.square - self.mean**2, 0.01 * self.square)
+        return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
+
+    def update(self, returns: NDArray[np.float32], peers: Peers = ALONE) -> None:
+        """Counts the returns of a rollout, of all ranks, if there are any."""
+        squares = np.square(returns, dtype=np.float64)
+        whole, of_squares = peers.moments((returns, squares))
+        if not whole.number:
+            return
+        self.count += 1
+        rate = max(1 / self.count, _RATE)
+        self.mean += rate * (whole.mean - self.mean)
+        self.square += rate * (of_squares.mean - self.square)
 
 
 @dataclass(slots=True)
@@ -79,138 +112,119 @@ def new_learner(
     )
 
 
-def new_policy(
-    spaces: Spaces, size: NetConfig, seed: int, policy: Policy | MakePolicy | None = None
-) -> Policy:
-    """A network: the given one, or a new one of that size; torch's random state stays as it is.
-
-    Raises:
-        UsageError: a `policy` that is none, or was made for other spaces.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if policy is None:
-            return make_policy(*spaces, size)
-        is_made = isinstance(policy, nn.Module) or not callable(policy)
-        return _checked(policy if is_made else policy(*spaces), spaces)
-
-
-def _checked(net: object, spaces: Spaces) -> Policy:
-    """Checks that a network was made for the environments."""
-    if not isinstance(net, Policy):
-        raise UsageError(
-            f"policy must be a Policy, or a function that returns one, got {shown(net)}: derive "
-            "the class from entity_env.agents.ppo.Policy"
-        )
-    if found := differences((net.obs_space, net.action_space), spaces):
-        raise UsageError(f"the policy was made for other spaces: {'; '.join(found)}")
-    return net
-
-
-@contextmanager
-def torch_threads(count: int | None) -> Iterator[None]:
-    """Sets the number of torch's threads, and restores it; None = as it is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def save_learner(
+    path: Path,
+    learner: Learner,
+    config: PPOConfig,
+    *,
+    resumable: bool = True,
+    notes: Mapping[str, object] | None = None,
+) -> None:
+    """Writes a checkpoint from which `load_learner` goes on, if it is to be resumable."""
+    optimizer = _optimizer_tensors(learner) if resumable else {}
+    for tensors in (learner.net.state_dict(), optimizer):
+        if bad := not_finite(tensors):
+            raise TrainingDivergedError(f"{bad[0]} of the network is not finite")
+    save_checkpoint(
+        path,
+        learner.net,
+        training={
+            "config": config.to_json(),
+            "step": learner.step,
+            "update": learner.update,
+            "num_episodes": learner.num_episodes,
+            "elapsed_s": learner.elapsed_s,
+            "rng": learner.rng.bit_generator.state,
+            "returns": [learner.returns.mean, learner.returns.square, learner.returns.count],
+            **({} if notes is None else {"notes": dict(notes)}),
+        },
+        optimizer=optimizer,
+    )
 
 
-def torch_device(name: str) -> torch.device:
-    """A device that torch can use here.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(
-            f"device must be one that torch can use here, got {name!r}: {reason}"
-        ) from error
-    return device
-
-
-# ------------------------------------------------------------------ teacher
-
-
-def has_teacher(config: PPOConfig) -> bool:
-    """Whether a run stays close to a teacher at any time."""
-    return any(values_of(config.stay_close))
-
-
-def frozen(net: Policy) -> Policy:
-    """A copy that does not learn, with its statistics of features as they are."""
-    return copy.deepcopy(net).eval().requires_grad_(False)
-
-
-def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Policy:
-    """The teacher of a run, which rank 0 also keeps in the folder of the run.
-
-    Args:
-        start: the network that the run began with; None = an untrained one.
-        peers: the ranks of the run.
-        out: its folder, if there is one.
-
-    Raises:
-        UsageError: the network is untrained.
-    """
-    if start is None:
-        raise UsageError(
-            "stay_close needs a trained network to stay close to: --init-from, in Python "
-            "train(..., policy=initialized_from(path))"
-        )
-    teacher = frozen(start)
-    copy_from_first(teacher, peers)
-    if out is not None and not peers.rank:
-        save_checkpoint(out / TEACHER, teacher)
-    return teacher
-
-
-def load_teacher(path: Path, net: Policy) -> Policy:
-    """The teacher of the run whose checkpoint is at a path, for a run of `net`.
-
-    Raises:
-        CheckpointError: the run has none, or one of another game.
-    """
-    folder = find_checkpoint(path).parent / TEACHER
-    if not (folder / CONFIG).is_file():
+def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
+    """Puts a checkpoint's state into `learner`, whose network has the same size and spaces."""
+    training = checkpoint.training
+    if GENERATOR not in checkpoint.optimizer or "update" not in training:
         raise CheckpointError(
-            f"stay_close needs the network that the run began with, and {folder} is not there: "
-            "resume with --stay-close 0, or begin a new run from the checkpoint with --init-from"
+            f"{checkpoint.path} cannot be resumed: it has no state of a run, as networks that were "
+            "cloned, kept along a run or shipped without their optimizer; a new run begins with "
+            "it: entity-env train --init-from, or initialized_from(path)"
         )
-    teacher = load_checkpoint(folder, copy.deepcopy(net)).net
-    theirs = teacher.obs_space, teacher.action_space
-    if found := differences(theirs, (net.obs_space, net.action_space)):
-        raise CheckpointError(f"{folder} is of another game: {'; '.join(found)}")
-    return teacher.to(net.device)
+    try:
+        step, update, num_episodes = (
+            int(_number(training, key, int)) for key in ("step", "update", "num_episodes")
+        )
+        elapsed_s = float(_number(training, "elapsed_s", int | float))
+        learner.rng.bit_generator.state = _object(training, "rng")
+        learner.returns = _returns(training)
+        learner.generator.set_state(checkpoint.optimizer[GENERATOR].cpu())
+        _fill_optimizer(learner.optimizer, learner.net, checkpoint.optimizer)
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{checkpoint.path} cannot be resumed: what the trainer noted is missing or does not "
+            f"fit ({type(error).__name__}: {error})"
+        ) from error
+    learner.step, learner.update, learner.num_episodes = step, update, num_episodes
+    learner.elapsed_s = elapsed_s
+    learner.net.load_state_dict(checkpoint.net.state_dict())
 
 
-def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
-    """`Policy.evaluate` of a minibatch, compared with a teacher if there is one.
+def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -> float:
+    value = training[key]
+    is_bool = isinstance(value, bool)
+    if isinstance(value, int | float) and isinstance(value, kinds) and not is_bool:
+        number: float = value
+        if 0 <= number <= _MOST:
+            return number
+    name = "an integer" if kinds is int else "a number"
+    raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
 
-    KL(teacher || policy) is the direction of AlphaStar (Vinyals et al. 2019), Kickstarting (Schmitt
-    et al. 2018, as a cross-entropy) and the winner of Lux AI 2021. Its gradient is largest where
-    the policy has given up a choice of the teacher; in the reverse direction, as in RLHF, such a
-    choice has hardly a gradient, and what is lost stays lost.
-    """
-    if teacher is None:
-        return net.evaluate(minibatch.obs, minibatch.samples)
-    with torch.no_grad():
-        theirs, _ = teacher.distributions(minibatch.obs)
-    distributions, values = net.distributions(minibatch.obs)
-    teacher_kl, agreed, counts = (torch.zeros_like(values) for _ in range(3))
-    for name, own in distributions.items():
-        rows = own.rows
-        teacher_kl = teacher_kl.index_add(0, rows, own.kl_from(theirs[name]))
-        with torch.no_grad():
-            agrees: Tensor = own.agrees_with(theirs[name])
-            agreed = agreed.index_add(0, rows, agrees.to(values.dtype))
-            counts = counts.index_add(0, rows, torch.ones_like(agrees, dtype=values.dtype))
-    agreement = torch.where(counts > 0, agreed / counts.clamp_min(1), 1.0)
-    found = evaluation_of(distributions, values, minibatch.samples)
-    return replace(found, teacher_kl=teacher_kl, agreement=agreement)
+
+def _returns(training: Mapping[str, object]) -> ReturnStatistics:
+    given = training.get("returns", [0.0, 0.0, 0])  # earlier releases had none
+    if not isinstance(given, list) or len(given) != 3:
+        raise TypeError(f"returns is {repr(given)[:40]}, not three numbers")
+    mean, square, count = (float(each) for each in given)
+    if not (math.isfinite(mean) and 0 <= square < math.inf and 0 <= count < math.inf):
+        raise ValueError(f"returns is {repr(given)[:40]}, not three finite numbers")
+    return ReturnStatistics(mean, square, int(count))
+
+
+def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
+    value = training[key]
+    if not isinstance(value, dict):
+        raise TypeError(f"{key} is {repr(value)[:40]}, not an object")
+    return value
+
+
+def _optimizer_tensors(learner: Learner) -> dict[str, Tensor]:
+    tensors = {GENERATOR: learner.generator.get_state()}
+    for name, parameter in learner.net.named_parameters():
+        # A parameter that had no gradient yet has no state.
+        for key, value in learner.optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}.{key}"] = value
+    return tensors
+
+
+def _fill_optimizer(
+    optimizer: torch.optim.Adam, net: Policy, tensors: Mapping[str, Tensor]
+) -> None:
+    for name, parameter in net.named_parameters():
+        found = {
+            key: tensors[f"{name}.{key}"]
+            for key in ("step", "exp_avg", "exp_avg_sq")
+            if f"{name}.{key}" in tensors
+        }
+        if not found:
+            continue
+        shapes = {value.shape for key, value in found.items() if key != "step"}
+        step = found.get("step", parameter)
+        is_step = step.shape == () and bool(step >= 0)
+        dtypes = {value.dtype for value in found.values()}
+        is_fit = len(found) == 3 and shapes == {parameter.shape} and dtypes == {parameter.dtype}
+        if not is_fit or not is_step or not_finite(found):
+            raise ValueError(f"the optimizer's state of {name} does not fit it")
+        optimizer.state[parameter] = {
+            key: value.to(parameter.device) for key, value in found.items()
+        }

@@ -1,8 +1,8 @@
-"""Collects rollouts: plays every environment for some steps and computes advantages."""
+"""What `collect` needs besides the algorithm: places of faults, resets in turns, cut episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 
 import numpy as np
@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.gae import Trajectories, compute_advantages
-from entity_env.agents.ppo.rollout_buffer import Rollout, RolloutBuffer
-from entity_env.agents.ppo.tracking.rollout_figures import RolloutMeter
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
-from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
+from entity_env.agents.training.rollout_buffer import Trajectories
+from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
+from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import partial_reset
 from entity_env.core.vec_obs import (
     EntityBatch,
+    VecActionMask,
     VecEnvironment,
     VecObs,
     concat_entities,
@@ -40,7 +40,7 @@ def staggered_starts(
 
 
 class Collector:
-    """Collects rollouts, each from where the last one stopped.
+    """Environments that `collect` plays, each rollout from where the last one stopped.
 
     Args:
         vec: the environments, with autoreset "same_step".
@@ -66,17 +66,15 @@ class Collector:
         config: CurrentConfig,
         seed: int = 0,
     ) -> None:
-        self._vec = vec
-        self._net = net
-        self._generator = generator
+        self.vec = vec
+        self.net = net
+        self.generator = generator
         self.config = config
         self.next_obs = next_obs
         self._clock = _EpisodeClock(len(next_obs))
-        _require_finite_obs(next_obs, net, lambda row: self._clock.place(row, []))
-        self._buffer = RolloutBuffer()
-        num_rows = len(next_obs)
-        num_envs = getattr(vec, "num_envs", num_rows)
-        self.meter = RolloutMeter(num_envs, num_rows, net.action_space)
+        self._require_finite_obs(next_obs, self._clock.place)
+        num_envs = getattr(vec, "num_envs", len(next_obs))
+        self.meter = RolloutMeter(num_envs, len(next_obs), net.action_space)
         self._num_steps = 0
         """Of all rollouts so far."""
         self._reset_envs = partial_reset(vec)
@@ -105,88 +103,53 @@ class Collector:
         rows = np.flatnonzero(is_due[next_obs.env_id] | next_obs.done)
         self._clock.restart(rows)
         self.meter.restart(rows)
-        _require_finite_obs(next_obs, self._net, lambda row: self._clock.place(row, []))
+        self._require_finite_obs(next_obs, self._clock.place)
         return rows
 
-    def collect(self, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
-        """Plays `num_steps` steps."""
-        trajectories = Trajectories.empty(num_steps, len(self.next_obs))
-        logprobs = np.zeros_like(trajectories.rewards)
-        finals = _FinalObservations()
-        self._buffer.clear()
-        policy = fastest_policy(self._net)
-        for t in range(num_steps):
-            next_obs = self.next_obs
-            output = policy.act(next_obs, generator=self._generator)
-            require_finite_output(output)
-            is_ready = next_obs.is_ready
-            rows = None if is_ready.all() else np.flatnonzero(is_ready)
-            self._vec.send(output.actions)
-            # While the environments step: observations stay valid until `recv`.
-            self._buffer.add(next_obs, output.samples, rows)
-            trajectories.is_ready[t] = is_ready
-            trajectories.values[t] = output.values
-            logprobs[t] = output.logprobs
+    def count(
+        self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
+    ) -> None:
+        """Counts a rollout, given the masks of its decisions."""
+        self._clock.advance(trajectories.done)
+        self._num_steps += len(trajectories.rewards)
+        self.meter.add(trajectories, action_masks)
 
-            self.next_obs = next_obs = self._vec.recv()
-            trajectories.rewards[t] = next_obs.reward
-            trajectories.terminated[t] = next_obs.terminated
-            trajectories.truncated[t] = next_obs.truncated
-            self._require_finite(trajectories, t)
-            finals.add(next_obs, t)
-            after_step(next_obs)
-        trajectories.is_ready[-1] = self.next_obs.is_ready
-        done = trajectories.terminated | trajectories.truncated
-        if not done[-1].all():  # else it is not used
-            trajectories.values[-1] = self._net.values(self.next_obs)
-        finals.fill(trajectories.final_values, self._net)
-        self._clock.advance(done)
-        self._num_steps += num_steps
-        rollout = self._finish(trajectories, logprobs)
-        self.meter.add(trajectories, rollout.obs.action_masks)
-        return rollout
-
-    def _require_finite(self, trajectories: Trajectories, t: int) -> None:
+    def require_finite(self, trajectories: Trajectories, t: int) -> None:
         """Checks rewards and observations of step `t`, of any kind of environments."""
         obs = self.next_obs
 
-        def place(row: int, *, is_next: bool = False) -> str:
-            done = trajectories.terminated | trajectories.truncated
-            return self._clock.place(row, list(done[: t + is_next]), 1 - is_next)
+        def before(row: int) -> str:
+            return self._clock.place(row, trajectories.done[:t], 1)
 
         if not np.isfinite(obs.reward).all():
             row = int(np.flatnonzero(~np.isfinite(obs.reward))[0])
             raise SchemaError(
-                f"{_row_name(obs, row)}, {place(row)}: the reward must be finite, got "
+                f"{_row_name(obs, row)}, {before(row)}: the reward must be finite, got "
                 f"{obs.reward[row]}"
             )
-        _require_finite_obs(obs, self._net, lambda row: place(row, is_next=True))
+        self._require_finite_obs(
+            obs, lambda row: self._clock.place(row, trajectories.done[: t + 1])
+        )
         if obs.final is not None:
             final = obs.final
-            _require_finite_obs(final, self._net, lambda row: place(int(obs.find_rows(final)[row])))
+            self._require_finite_obs(final, lambda row: before(int(obs.find_rows(final)[row])))
 
-    def _finish(self, trajectories: Trajectories, logprobs: NDArray[np.float32]) -> Rollout:
-        decided = np.nonzero(trajectories.is_ready[:-1])
-        values, config = trajectories.values[decided], self.config
-        with np.errstate(over="ignore", invalid="ignore"):  # refused below
-            advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)
-            returns = advantages[decided] + values
-        if not np.isfinite(returns).all():
-            largest = float(np.abs(trajectories.rewards).max())
-            raise TrainingDivergedError(
-                f"the returns are beyond float32: a reward of this rollout was {largest:.3g} or -"
-                f"{largest:.3g}"
-            )
-        obs, samples = self._buffer.joined()
-        return Rollout(
-            obs=obs,
-            samples=samples,
-            b_inds=np.flatnonzero(is_known[decided]),
-            logprobs=logprobs[decided],
-            values=values,
-            advantages=advantages[decided],
-            returns=returns,
+    def _require_finite_obs(self, obs: VecObs, place: Callable[[int], str]) -> None:
+        found = find_not_finite(obs.features)
+        if found is None:
+            return
+        name, row, feature, value = found
+        entity = self.net.obs_space.entities.get(name)
+        names = self.net.obs_space.global_features if entity is None else entity.features
+        raise SchemaError(
+            f"{_row_name(obs, row)}, {place(row)}: feature {names[feature]!r} of entity {name} "
+            f"must be finite, got {value}"
         )
+
+
+def _row_name(obs: VecObs, row: int) -> str:
+    env_id, agent_id = int(obs.env_id[row]), int(obs.agent_id[row])
+    return f"env {env_id}, agent {agent_id}" if obs.agent_id.any() else f"env {env_id}"
 
 
 class _EpisodeClock:
@@ -207,10 +170,11 @@ class _EpisodeClock:
         self._episodes[rows] += 1
         self._steps[rows] = 0
 
-    def place(self, row: int, done: Sequence[NDArray[np.bool_]], steps: int = 0) -> str:
-        """Episode and step of a row, `steps` after those of `done`."""
-        ends = [t for t, each in enumerate(done) if each[row]]
-        steps += len(done) - 1 - ends[-1] if ends else int(self._steps[row]) + len(done)
+    def place(self, row: int, done: NDArray[np.bool_] | None = None, steps: int = 0) -> str:
+        """Episode and step of a row, `steps` after those of `done`, as of `advance`."""
+        passed = np.zeros(0, np.bool_) if done is None else done[:, row]
+        ends = np.flatnonzero(passed)
+        steps += len(passed) + (-1 - int(ends[-1]) if len(ends) else int(self._steps[row]))
         return f"episode {self._episodes[row] + len(ends)}, step {steps}"
 
 
@@ -221,25 +185,7 @@ def require_finite_output(output: PolicyOutput) -> None:
             raise TrainingDivergedError(f"the {name} that the network gives are not finite")
 
 
-def _require_finite_obs(obs: VecObs, net: Policy, place: Callable[[int], str]) -> None:
-    found = find_not_finite(obs.features)
-    if found is None:
-        return
-    name, row, feature, value = found
-    entity = net.obs_space.entities.get(name)
-    names = net.obs_space.global_features if entity is None else entity.features
-    raise SchemaError(
-        f"{_row_name(obs, row)}, {place(row)}: feature {names[feature]!r} of entity {name} must be "
-        f"finite, got {value}"
-    )
-
-
-def _row_name(obs: VecObs, row: int) -> str:
-    env_id, agent_id = int(obs.env_id[row]), int(obs.agent_id[row])
-    return f"env {env_id}, agent {agent_id}" if obs.agent_id.any() else f"env {env_id}"
-
-
-class _FinalObservations:
+class FinalObservations:
     """Final observations of truncated episodes, to be valued all at once."""
 
     def __init__(self) -> None:

@@ -12,32 +12,27 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 
-from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
-from entity_env.agents.ppo.checkpoint import has_lock, load_learner, save_learner
+from entity_env.agents.ppo.advice import RunHistory, log_hints
 from entity_env.agents.ppo.compiling import KernelSwitch
-from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig, Schedule
-from entity_env.agents.ppo.learner import (
-    MakePolicy,
-    begin_teacher,
-    has_teacher,
-    load_teacher,
-    new_learner,
-)
-from entity_env.agents.ppo.peers import (
-    Peers,
-    copy_from_first,
-    gather_reports,
-    require_same_run,
-    update_statistics,
-)
-from entity_env.agents.ppo.process import HeldInterrupt
+from entity_env.agents.ppo.config import SCHEDULED, CurrentConfig, PPOConfig
+from entity_env.agents.ppo.hints import Hint, hint_facts
+from entity_env.agents.ppo.learner import load_learner, new_learner, save_learner
+from entity_env.agents.ppo.ppo import collect, update
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.tracking.advice import RunHistory, log_hints
-from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
-from entity_env.agents.ppo.tracking.progress import (
+from entity_env.agents.ppo.teacher import begin_teacher, has_teacher, load_teacher
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
+from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
+from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.transfer import fine_tuning
+from entity_env.agents.training.callbacks import Callback, EvaluationResult, TrainState
+from entity_env.agents.training.network import MakePolicy
+from entity_env.agents.training.peers import Peers, require_same_run
+from entity_env.agents.training.process import HeldInterrupt
+from entity_env.agents.training.rollout_buffer import Rollout
+from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
     Losses,
@@ -46,27 +41,21 @@ from entity_env.agents.ppo.tracking.progress import (
     TrainResult,
     WriteCurves,
 )
-from entity_env.agents.ppo.tracking.provenance import about_training
-from entity_env.agents.ppo.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.ppo.tracking.rewards import RandomPlay
-from entity_env.agents.ppo.tracking.rollout_figures import RolloutFigures
-from entity_env.agents.ppo.tracking.runs import (
-    TrainingRun,
+from entity_env.agents.training.tracking.provenance import about_training
+from entity_env.agents.training.tracking.recorders import Recorder, require_recorders
+from entity_env.agents.training.tracking.rewards import RandomPlay
+from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
+from entity_env.agents.training.tracking.run_writer import (
     add_random_play,
     curve_writer,
     end_run,
     note_run,
     write_run,
 )
-from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION, TimeLimit
-from entity_env.agents.ppo.update import learn
-from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.agents.rogue_net.transfer import fine_tuning
+from entity_env.agents.training.tracking.runs import TrainingRun
+from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.authoring.game_traceback import text_of
-from entity_env.core.space_json import differences
+from entity_env.core.space_json import differences, spaces_to_json
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
 from entity_env.errors import (
     CheckpointError,
@@ -110,9 +99,10 @@ class Run(TrainState):
         self.error = None
         self.is_resumed = False
         self.is_stopping = False
-        """Whether this rank wants to end the run early, and at the end whether all do."""
+        """True if this rank requested an early stop; after the run, true if all ranks did."""
         self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
+        self.net, self.optimizer = self.learner.net, self.learner.optimizer
         self._is_given = policy is not None
         self._teacher: Policy | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
@@ -121,7 +111,7 @@ class Run(TrainState):
         self.rollouts = RolloutFigures()
         self.num_rows = vec.num_rows
         self.history = RunHistory()
-        self._progress = TrainProgress(step=0, total=config.total_steps)
+        self.progress = TrainProgress(step=0, total=config.total_steps)
         self._described = TrainingRun(Path())
         """What `run.json` says."""
         self._recorded: dict[str, float] = {}
@@ -142,21 +132,9 @@ class Run(TrainState):
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
-        self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.learner.net)
+        self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.net)
 
     # ------------------------------------------------------------------ for callbacks
-
-    @property
-    def net(self) -> Policy:
-        return self.learner.net
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.learner.optimizer
-
-    @property
-    def progress(self) -> TrainProgress:
-        return self._progress
 
     @property
     def is_interrupted(self) -> bool:
@@ -182,8 +160,8 @@ class Run(TrainState):
             raise UsageError(problem)
         if math.isfinite(value):
             self._recorded[name] = float(value)
-            metrics = {**self._progress.metrics, name: float(value)}
-            self._progress = replace(self._progress, metrics=metrics)
+            metrics = {**self.progress.metrics, name: float(value)}
+            self.progress = replace(self.progress, metrics=metrics)
 
     def add_evaluation(self, evaluation: EvaluationResult) -> None:
         for name in ("mean_reward", "std_reward", "mean_length", "num_episodes"):
@@ -193,7 +171,7 @@ class Run(TrainState):
         self.call("on_evaluation", evaluation)
 
     def add_random_play(self, random_play: RandomPlay) -> None:
-        self._progress = replace(self._progress, random_play=random_play)
+        self.progress = replace(self.progress, random_play=random_play)
         self._described = add_random_play(self.written, self._described, random_play)
 
     def save_copy(
@@ -202,10 +180,10 @@ class Run(TrainState):
         save_learner(folder, self.learner, self.config, resumable=resumable, notes=notes)
 
     def make_agent(self, seed: int, *, greedy: bool = False) -> NeuralAgent:
-        return NeuralAgent(self.learner.net, greedy=greedy, seed=seed)
+        return NeuralAgent(self.net, greedy=greedy, seed=seed)
 
     def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> NeuralAgent:
-        net = load_checkpoint(folder, copy.deepcopy(self.learner.net)).net
+        net = load_checkpoint(folder, copy.deepcopy(self.net)).net
         return NeuralAgent(net.eval(), greedy=greedy, seed=seed)
 
     def call(self, name: str, *args: object) -> None:
@@ -236,7 +214,7 @@ class Run(TrainState):
         self._has_ended = True
         self.error = error
         self.interrupt.is_ending = True
-        self._hints = self.history.hints(self._progress, self.config)
+        self._hints = self.history.hints(self.progress, self.config)
         self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(self._hints))
         for callback in self.callbacks:
             try:
@@ -260,7 +238,7 @@ class Run(TrainState):
         """What `train` returns."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
         hints = tuple(map(str, self._hints))
-        progress = self._progress
+        progress = self.progress
         if progress.elapsed_s <= self._elapsed_before:  # no update has ended
             elapsed_s = self._elapsed_before + self.limit.elapsed_s
             progress = replace(progress, elapsed_s=elapsed_s)
@@ -271,7 +249,7 @@ class Run(TrainState):
 
     def resume(self, path: Path) -> None:
         """Loads a checkpoint."""
-        net = self.learner.net
+        net = self.net
         checkpoint = load_checkpoint(path, net)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
@@ -286,26 +264,29 @@ class Run(TrainState):
         self._saved_update = self.learner.update
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
-        self._progress = self._figures(Losses(), self.config.at(self.learner.step))
+        self.progress = self._figures(Losses(), self.config.at(self.learner.step))
         if has_teacher(self.config):
             self._teacher = load_teacher(path, net)
 
     def writer(self, given: Mapping[str, object]) -> AbstractContextManager[WriteCurves]:
         """Writes `run.json`; returns what writes the curves."""
-        step, net = self.learner.step, self.learner.net
+        step, net = self.learner.step, self.net
         about = about_training(self.vec, net, self.peers.size, given)
         self._described = write_run(self.written, self.config, step, about)
-        self._progress = replace(self._progress, random_play=self._described.random_play)
+        self.progress = replace(self.progress, random_play=self._described.random_play)
         return curve_writer(self.written, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
         """Resets the environments."""
         learner, peers = self.learner, self.peers
-        self.num_rows = require_same_run(
-            *(peers, self.vec.num_rows, learner.net, self.config, learner.update),
-            *(self.out, has_lock),
-        )
-        copy_from_first(learner.net, peers)
+        settings = replace(self.config, device="cpu", num_threads=None).to_json()
+        same = {
+            "update of the checkpoint": learner.update,
+            "spaces": spaces_to_json(learner.net.obs_space, learner.net.action_space),
+            **{f"setting {name}": value for name, value in settings.items()},
+        }
+        self.num_rows = require_same_run(peers, self.vec.num_rows, same, self.out)
+        peers.copy_from_first(learner.net)
         seed, entropy = self.config.seed, [self.config.seed, learner.update]
         if peers.rank:
             draws = np.random.SeedSequence([*entropy, peers.rank]).generate_state(3, np.uint32)
@@ -328,24 +309,17 @@ class Run(TrainState):
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
         """Collects one rollout and learns from it."""
         config, learner = self.config, self.learner
-        time_fraction = self.limit.start_update(lambda own: gather_reports(self.peers, own))
+        time_fraction = self.limit.start_update(self.peers.gather_reports)
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = self._now(num_decisions, time_fraction)
-        group = learner.optimizer.param_groups[0]
-        group["lr"], group["weight_decay"] = now.learning_rate, now.weight_decay
-        learner.returns.update(rollout.returns[rollout.b_inds], self.peers)
-        scale = learner.returns.std
-        if config.norm_returns:
-            learner.net.scale_values(learner.returns.mean, scale)
         # The first rollout was normalized by the openings of episodes, which must not be counted
         # twice: what it teaches is for the statistics from now on.
         if begins_statistics := self._begins_statistics:
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
-        optimizer, rng = learner.optimizer, learner.rng
-        net, teacher = learner.net, self._teacher if now.stay_close else None
-        losses = learn(net, optimizer, rollout, now, rng, scale, self.peers, teacher)
+        teacher = self._teacher if now.stay_close else None
+        losses = update(learner, rollout, now, self.peers, teacher)
         # After learning, so that the policy which learns is the one that played.
         if not begins_statistics:
             self._count(rollout.obs)
@@ -358,8 +332,11 @@ class Run(TrainState):
             if isinstance(getattr(config, name), Schedule)
         }
         self.speed.add(learner.step)
-        self._progress = self._figures(losses, now)
-        self._count_update()
+        self.progress = self._figures(losses, now)
+        self.history.add(self.progress)
+        if not self.peers.rank and (news := self.history.news(self.progress, self.config)):
+            log_hints(news)
+            note_run(self.written, self._described, hint_facts(self.history.shown.values()))
         if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
 
@@ -371,13 +348,6 @@ class Run(TrainState):
             now = replace(now, ent_coef=now.ent_coef / unit)
         return now
 
-    def _count_update(self) -> None:
-        """Adds the last update to the history; tells hints that are known since then."""
-        self.history.add(self._progress)
-        if not self.peers.rank and (news := self.history.news(self._progress, self.config)):
-            log_hints(news)
-            note_run(self.written, self._described, hint_facts(self.history.shown.values()))
-
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
         """A rollout of this rank, and the number of decisions of all; they stop together."""
 
@@ -388,7 +358,8 @@ class Run(TrainState):
             for callback in watching:
                 with _naming(callback, "on_step"):
                     callback.on_step(self, obs)
-            self._stop_in_time()
+            if self.limit.is_over and not self.is_stopping:
+                self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
             if self.is_stopping:
                 raise KeyboardInterrupt
             check()
@@ -402,12 +373,12 @@ class Run(TrainState):
             check()
             if not self.is_stopping:
                 self.meter.restart(collector.stagger())
-                rollout = collector.collect(num_steps, after_step)
+                rollout = collect(collector, num_steps, after_step)
         except KeyboardInterrupt:
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
         figures = self.meter.figures().to_json(), [*collector.meter.figures]
-        reports = gather_reports(self.peers, (num_decisions, figures, self.stop_reason))
+        reports = self.peers.gather_reports((num_decisions, figures, self.stop_reason))
         counts = [count for count, *_ in reports]
         if rollout is None or min(counts) < 0:
             self.is_stopping = True
@@ -424,10 +395,6 @@ class Run(TrainState):
         self._decisions_per_step = sum(counts) / num_steps
         return rollout, sum(counts)
 
-    def _stop_in_time(self) -> None:
-        if self.limit.is_over and not self.is_stopping:
-            self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
-
     def save_if_due(self, collector: Collector) -> None:
         """Writes a checkpoint if the last one is old."""
         if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:
@@ -436,7 +403,7 @@ class Run(TrainState):
 
     def require_sound(self, collector: Collector) -> None:
         """Raises `TrainingDivergedError` if outputs of the network are not finite."""
-        require_finite_output(self.learner.net.act(collector.next_obs, greedy=True))
+        require_finite_output(self.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
         """Writes a checkpoint, on rank 0."""
@@ -471,8 +438,8 @@ class Run(TrainState):
 
     def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
         """Counts observations into the statistics that normalize them."""
-        net = self.learner.net
-        update_statistics(net, batch, self.peers, restart=restart)
+        net = self.net
+        self.peers.update_statistics(net, batch, restart=restart)
         if bad := not_finite(dict(net.named_buffers())):
             raise TrainingDivergedError(
                 f"observations are so large that {bad[0]} of the network is not finite"
@@ -505,7 +472,7 @@ class Run(TrainState):
             unfinished=episodes.unfinished,
             is_compiling=is_compiling,
             rollouts=self.rollouts,
-            random_play=self._progress.random_play,
+            random_play=self.progress.random_play,
             time_fraction=self.limit.update_fraction,
         )
 

@@ -8,22 +8,22 @@ from typing import Literal
 
 import torch
 
-from entity_env.agents.ppo.callbacks import Callback
-from entity_env.agents.ppo.checkpoint import require_new_run, run_folder
+from entity_env.agents.ppo.advice import log_settings
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.learner import MakePolicy, torch_device, torch_threads
-from entity_env.agents.ppo.peers import find_peers, gather_reports
-from entity_env.agents.ppo.process import freeze_gc, tune_malloc
 from entity_env.agents.ppo.run import Run
-from entity_env.agents.ppo.tracking.advice import log_settings
-from entity_env.agents.ppo.tracking.progress import TrainProgress, TrainResult
-from entity_env.agents.ppo.tracking.recorders import Recorder
 from entity_env.agents.rogue_net.torch_net.checkpoint import require_safetensors
 from entity_env.agents.rogue_net.torch_net.mlp import (
     CNNPolicy as CNNPolicy,
     MLPPolicy as MLPPolicy,
 )
 from entity_env.agents.rogue_net.torch_net.policy import Policy as Policy
+from entity_env.agents.training.callbacks import Callback
+from entity_env.agents.training.network import MakePolicy, torch_device, torch_threads
+from entity_env.agents.training.peers import find_peers
+from entity_env.agents.training.process import freeze_gc, tune_malloc
+from entity_env.agents.training.run_folder import require_new_run, run_folder
+from entity_env.agents.training.tracking.progress import TrainProgress, TrainResult
+from entity_env.agents.training.tracking.recorders import Recorder
 from entity_env.authoring.game_traceback import is_a
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
@@ -135,7 +135,7 @@ def _train(
                 run.end()
                 if recorded := run.take_recorded():  # by callbacks, as they ended
                     write_curves(run.progress, run.episodes.metrics, recorded)
-                gather_reports(peers, "saved")  # no rank leaves before that
+                peers.gather_reports("saved")  # no rank leaves before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:

@@ -145,12 +145,12 @@ def _allowed_actees(mask: VecSelectEntityActionMask, max_actees: int) -> NDArray
 
 def _require_a_choice(action: ActionName, choices: Choices) -> None:
     stuck: NDArray[np.bool_]
-    if choices.allowed is None:
-        stuck = np.full(
-            len(choices.rows), choices.actees is not None and not choices.actees.packed.size
-        )
-    else:
+    if choices.allowed is not None:
         stuck = np.logical_not(choices.allowed.any(axis=1))
+    elif choices.actees is None or choices.actees.packed.size:
+        return
+    else:
+        stuck = np.full(len(choices.rows), True)
     if stuck.any():
         row = choices.rows[int(stuck.argmax())]
         raise SchemaError(

@@ -27,15 +27,8 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
-from entity_env.agents.rogue_net.weights import (
-    RELPOS,
-    VALUE_NET,
-    Picture,
-    Tensors,
-    Weights,
-    projections,
-    value_head,
-)
+from entity_env.agents.rogue_net.operations import RELPOS, VALUE_NET, Picture, projections
+from entity_env.agents.rogue_net.weights import Tensors, Weights, value_head
 from entity_env.core.ragged import Floats
 from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import (
-    MAX_NUMBERS,
-    CNNConfig,
-    MLPConfig,
-    NetConfig,
-    OwnNetConfig,
-    RelposEncodingConfig,
-    RogueNetConfig,
+from entity_env.agents.rogue_net.config import NetConfig, RelposEncodingConfig, RogueNetConfig
+from entity_env.agents.rogue_net.operations import (
+    RELPOS,
+    VALUE_NET,
+    Operation,
+    TensorSpec,
+    operations,
+    tensors_of,
 )
-from entity_env.agents.rogue_net.features import FlatFeatures, Inputs, picture_of
-from entity_env.agents.rogue_net.relpos import Relpos
-from entity_env.core.spaces import (
-    ActionName,
-    ActionSpace,
-    ContinuousActionSpace,
-    EntityName,
-    ObsSpace,
-    SelectEntityActionSpace,
-)
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import CheckpointError, SchemaError
 
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
-RELPOS: Final = "backbone.relpos_encoding."
-VALUE_NET: Final = "value_net."
 MAX_TENSORS: Final = 1 << 17
 """In one file, with those of an optimizer."""
 _MAX_LISTED: Final = 5
 _LINEAR: Final = ("weight", "bias")
-
-
-class TensorSpec(NamedTuple):
-    """Shape and dtype of one parameter."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any] = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -63,6 +44,10 @@ class Weights:
     action_space: Mapping[ActionName, ActionSpace]
     config: NetConfig
     tensors: Tensors
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What the network computes, in order; raises as `operations`."""
+        return operations(self.obs_space, self.action_space, self.config)
 
     def value_net(self) -> Weights:
         """The network of the value alone, where it is apart."""
@@ -143,229 +128,13 @@ def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float3
 def expected_tensors(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: NetConfig
 ) -> dict[str, TensorSpec]:
-    """Every parameter and statistic of a network by name; of a RogueNet as in rogue-net 0.1.9."""
-    if isinstance(config, OwnNetConfig):
-        raise SchemaError(
-            f"it is a network of the class {config.name}, which only its own program can make: "
-            "make it there, and load_checkpoint(path, policy=it)"
-        )
-    if isinstance(config, MLPConfig):
-        specs = _mlp(FlatFeatures(obs_space, action_space).width, action_space, config)
-    elif isinstance(config, CNNConfig):
-        specs = _cnn(obs_space, action_space, config)
-    else:
-        specs = _rogue_net(obs_space, action_space, config)
-    num_numbers = sum(prod(spec.shape) for spec in specs.values())
-    if num_numbers > MAX_NUMBERS:
-        raise SchemaError(
-            f"the network would have {num_numbers} parameters, at most {MAX_NUMBERS} go: choose a "
-            "smaller one"
-        )
-    return specs
-
-
-def _mlp(
-    width: int, action_space: Mapping[ActionName, ActionSpace], config: MLPConfig
-) -> dict[str, TensorSpec]:
-    sizes = (width, *config.hidden)
-    specs = _prefixed("input_norm.", _input_norm(width)) if config.norm_inputs else {}
-    specs |= _prefixed("policy_net.", _layers(sizes)) | _prefixed("value_net.", _layers(sizes))
-    return specs | _flat_heads(sizes[-1], action_space)
-
-
-class Picture(NamedTuple):
-    """What a CNN reads.
-
-    Args:
-        name: the entity type that is a picture.
-        shape: its height, width and channels.
-        config: sizes of the network, all of them.
-        width: length of the vector of all else.
-        num_convolved: numbers that the last convolution gives.
-    """
-
-    name: EntityName
-    shape: tuple[int, int, int]
-    config: CNNConfig
-    width: int
-    num_convolved: int
-
-    @classmethod
-    def of(
-        cls,
-        obs_space: ObsSpace,
-        action_space: Mapping[ActionName, ActionSpace],
-        config: CNNConfig,
-    ) -> Picture:
-        """Raises `SchemaError` unless `is_flat` with one picture, or for too large a kernel."""
-        name = picture_of(obs_space)
-        width = FlatFeatures(obs_space, action_space, name).width
-        shape = None if name is None else obs_space.entities[name].shape
-        if name is None or shape is None:
-            found = ", ".join(name for name, each in obs_space.entities.items() if each.shape)
-            raise SchemaError(
-                f"a CNN reads one entity that is a picture, and there are {found or 'none'}: "
-                "declare its shape, as Entity(features, is_single=True, shape=(height, width, "
-                "channels)), or use an MLP"
-            )
-        config = config.of_shape(shape)
-        return cls(name, shape, config, width, prod(config.out_sizes(shape)[-1]))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Widths of input and output of the layers after the convolutions."""
-        return (self.num_convolved + self.width, *(self.config.hidden or ()))
-
-
-def _cnn(
-    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: CNNConfig
-) -> dict[str, TensorSpec]:
-    picture = Picture.of(obs_space, action_space, config)
-    num_inputs = picture.shape[2]
-    specs = _prefixed("picture_norm.", _input_norm(num_inputs))
-    for i, (num_outputs, kernel, _) in enumerate(picture.config.layers or ()):
-        weight = TensorSpec((num_outputs, num_inputs, kernel, kernel))
-        specs[f"convolutions.{2 * i}.weight"] = weight
-        specs[f"convolutions.{2 * i}.bias"] = TensorSpec((num_outputs,))
-        num_inputs = num_outputs
-    specs |= _prefixed("hidden.", _layers(picture.sizes))
-    return specs | _flat_heads(picture.sizes[-1], action_space)
-
-
-def _layers(sizes: Sequence[int]) -> dict[str, TensorSpec]:
-    specs: dict[str, TensorSpec] = {}
-    for i, (num_inputs, num_outputs) in enumerate(pairwise(sizes)):
-        specs |= _prefixed(f"{2 * i}.", _linear(num_inputs, num_outputs))
-    return specs
-
-
-def _flat_heads(
-    width: int, action_space: Mapping[ActionName, ActionSpace]
-) -> dict[str, TensorSpec]:
-    specs: dict[str, TensorSpec] = {}
-    for action, space in action_space.items():
-        specs |= _prefixed(f"action_heads.{action}.", _label_head(space, width))
-    specs |= _prefixed("value_head.", _linear(width, 1))
-    return specs | _prefixed("value_scale.", _value_scale())
-
-
-def _rogue_net(
-    obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: RogueNetConfig
-) -> dict[str, TensorSpec]:
-    inputs = Inputs(obs_space, action_space, config.translation)
-    specs: dict[str, TensorSpec] = {}
-    for name, width in inputs.widths.items():
-        specs |= _prefixed(f"embedding.embeddings.{name}.", _embedding(width, config.d_model))
-    if config.relpos_encoding is not None:
-        Relpos(config.relpos_encoding, inputs.features)
-        specs |= _prefixed(RELPOS, _relpos(config, config.relpos_encoding, inputs))
-    for i in range(config.n_layer):
-        specs |= _prefixed(f"backbone.blocks.{i}.", _block(config.d_model, config.pooling))
-    for action, space in action_space.items():
-        specs |= _prefixed(f"action_heads.{action}.", _head(space, config))
-    if config.separate_value:
-        value_net = _rogue_net(obs_space, {}, replace(config, separate_value=False))
-        return specs | _prefixed(VALUE_NET, value_net)
-    specs |= _prefixed("auxiliary_heads.value.", _linear(config.d_model, 1))
-    if config.value_scale:
-        specs |= _prefixed("auxiliary_heads.value_scale.", _value_scale())
-    return specs
-
-
-def _value_scale() -> dict[str, TensorSpec]:
-    return {"mean": TensorSpec(()), "std": TensorSpec(())}
+    """Every parameter and statistic by name; raises as `operations`."""
+    return tensors_of(operations(obs_space, action_space, config))
 
 
 def num_bytes(specs: Iterable[TensorSpec]) -> int:
     """Size of these tensors."""
     return sum(prod(spec.shape) * spec.dtype.itemsize for spec in specs)
-
-
-def _embedding(width: int, d_model: int) -> dict[str, TensorSpec]:
-    if not width:
-        return {"embedding": TensorSpec((1, d_model))}
-    return {
-        **_prefixed("0.", _input_norm(width)),
-        **_prefixed("1.", _linear(width, d_model)),
-        **_prefixed("3.", _layer_norm(d_model)),
-    }
-
-
-def _input_norm(width: int) -> dict[str, TensorSpec]:
-    both = TensorSpec((width,))
-    return {"count": TensorSpec(()), "mean": both, "squares_sum": both}
-
-
-def _linear(num_inputs: int, num_outputs: int) -> dict[str, TensorSpec]:
-    return {"weight": TensorSpec((num_outputs, num_inputs)), "bias": TensorSpec((num_outputs,))}
-
-
-def _layer_norm(width: int) -> dict[str, TensorSpec]:
-    return {"weight": TensorSpec((width,)), "bias": TensorSpec((width,))}
-
-
-def _block(d_model: int, pooling: str | None) -> dict[str, TensorSpec]:
-    specs: dict[str, TensorSpec] = {}
-    for name in ("ln1", "ln2"):
-        specs |= _prefixed(f"{name}.", _layer_norm(d_model))
-    num_pooled = 2 * d_model if pooling == "meanmax" else d_model
-    for name in ("key", "query", "value") if pooling is None else ("prepool",):
-        specs |= _prefixed(f"attn.{name}.", _linear(d_model, d_model))
-    specs |= _prefixed("attn.proj.", _linear(num_pooled, d_model))
-    specs |= _prefixed("mlp.0.", _linear(d_model, 4 * d_model))
-    return specs | _prefixed("mlp.2.", _linear(4 * d_model, d_model))
-
-
-def _relpos(
-    config: RogueNetConfig, relpos: RelposEncodingConfig, inputs: Inputs
-) -> dict[str, TensorSpec]:
-    d_head, num_types = config.d_head, len(inputs.names)
-    num_values = relpos.num_buckets * (num_types if relpos.per_entity_values else 1)
-    specs = {
-        "strides": TensorSpec((1, len(relpos.strides))),
-        "extent_tensor": TensorSpec((1, 1, 1, len(relpos.extent)), np.dtype(np.int64)),
-        "keys.weight": TensorSpec((relpos.num_buckets, d_head)),
-        "values.weight": TensorSpec((num_values, d_head)),
-        "distance_values.weight": TensorSpec((num_types, d_head)),
-    }
-    for prefix in projections(relpos, inputs.names):
-        specs |= _prefixed(prefix, _linear(3, d_head))
-    if relpos.has_projection:
-        specs |= _prefixed("relpos_norm.", _input_norm(3))
-    if relpos.value_gate is not None:
-        specs |= _prefixed("value_gate_proj.", _linear(config.d_model, d_head))
-    return specs
-
-
-def projections(relpos: RelposEncodingConfig, names: tuple[str, ...]) -> list[str]:
-    """Prefixes of the projections of positions."""
-    used = {"vproj": relpos.value_relpos_projection, "kproj": relpos.key_relpos_projection}
-    inner = [f"{name}." for name in names] if relpos.per_entity_projections else [""]
-    return [f"{part}.{name}" for part, is_used in used.items() if is_used for name in inner]
-
-
-def _head(space: ActionSpace, config: RogueNetConfig) -> dict[str, TensorSpec]:
-    if isinstance(space, SelectEntityActionSpace):
-        return {
-            **_prefixed("query_proj.", _linear(config.d_model, config.d_qk)),
-            **_prefixed("key_proj.", _linear(config.d_model, config.d_qk)),
-        }
-    return _label_head(space, config.d_model)
-
-
-def _num_labels(space: ActionSpace) -> int:
-    return 0 if isinstance(space, SelectEntityActionSpace) else len(space)
-
-
-def _label_head(space: ActionSpace, width: int) -> dict[str, TensorSpec]:
-    specs = _prefixed("proj.", _linear(width, _num_labels(space)))
-    if isinstance(space, ContinuousActionSpace):
-        specs["log_std"] = TensorSpec((len(space),))
-    return specs
-
-
-def _prefixed(prefix: str, specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-    return {prefix + name: spec for name, spec in specs.items()}
 
 
 def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from entity_env.agents.ppo.tracking.runs import CURVES_FILE, REPLAY_FOLDERS, RUN_FILE
+from entity_env.agents.training.tracking.runs import CURVES_FILE, REPLAY_FOLDERS, RUN_FILE
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import replay_animation
 from entity_env.cli.game_errors import GameFailed

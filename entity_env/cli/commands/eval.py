@@ -19,9 +19,9 @@ from rich.table import Table
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.intervals import mean_of
-from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.ratings import Match, Result, Standing, match_groups, seatings
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.agents.training.tracking.runs import read_about
 from entity_env.authoring.game import Game, Transport
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
-from entity_env.agents.ppo.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
+from entity_env.agents.training.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.command import Argument, CliOption

@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Final
 
 import click
 
-from entity_env.agents.ppo.tracking.comparison import Comparison, compare_runs
-from entity_env.agents.ppo.tracking.runs import RUN_FILE, TrainingRun, read_run
-from entity_env.agents.ppo.tracking.time_limit import TIME_FRACTION
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.agents.training.tracking.comparison import Comparison, compare_runs
+from entity_env.agents.training.tracking.runs import RUN_FILE, TrainingRun, read_run
+from entity_env.agents.training.tracking.time_limit import TIME_FRACTION
 from entity_env.cli.command import Argument, CliOption, parser_of
 from entity_env.cli.commands.train import Train
 from entity_env.cli.display.console import echo

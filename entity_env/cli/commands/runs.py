@@ -10,10 +10,10 @@ from typing import Annotated, Final, TypeAlias
 
 from rich.text import Text
 
-from entity_env.agents.ppo.tracking.comparison import mixed_rules
-from entity_env.agents.ppo.tracking.runs import TrainingRun
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.agents.training.tracking.comparison import mixed_rules
+from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.options import DrawingLimits, File, IsOpened

@@ -16,9 +16,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from entity_env.agents.ppo.tracking.follow import FollowedRun
-from entity_env.agents.ppo.tracking.runs import EVALUATED, REWARD, read_about, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.training.tracking.follow import FollowedRun
+from entity_env.agents.training.tracking.runs import EVALUATED, REWARD, read_about, read_run
 from entity_env.cli.commands.runs import print_tables
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay

@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.presets import PRESETS
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, identity_of
 from entity_env.cli.command import CliOption

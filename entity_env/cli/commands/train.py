@@ -15,8 +15,6 @@ import click
 
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.ppo.config import COMPILE_MODES
-from entity_env.agents.ppo.presets import DEFAULT_OPPONENTS, PRESETS, Preset
-from entity_env.agents.ppo.tracking.recorders import RECORDERS
 from entity_env.agents.rogue_net.checkpoints.folder import (
     SUBFOLDER,
     find_checkpoint,
@@ -24,6 +22,8 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     require_place,
 )
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.agents.training.presets import DEFAULT_OPPONENTS, PRESETS, Preset
+from entity_env.agents.training.tracking.recorders import RECORDERS
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game
 from entity_env.cli.command import CliOption, Section

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import TrainProgress
-from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
-from entity_env.agents.ppo.tracking.runs import EVALUATED
+from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
+from entity_env.agents.training.tracking.runs import EVALUATED
 from entity_env.cli.display.console import RunDisplay
 
 _BARS: Final = "▁▂▃▄▅▆▇█"

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from entity_env.agents.ppo.callbacks import Callback, EvaluationResult, TrainState
 from entity_env.agents.random import RandomAgent
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header, require_place
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.agents.training.callbacks import Callback, EvaluationResult, TrainState
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.core.validation import checked_count, checked_seed

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from entity_env.agents.ppo.callbacks import EvaluationResult, TrainState
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.agents.training.callbacks import EvaluationResult, TrainState
 from entity_env.vec.evaluation.games import FRESH_STARTS, NO_GAMES, EvaluationGames, Played
 from entity_env.vec.evaluation.pace import Pace
 

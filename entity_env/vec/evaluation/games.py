@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from entity_env.agents.against import METRIC, has_bots
 from entity_env.agents.policy_agent import BatchPolicy
-from entity_env.agents.ppo.callbacks import EvaluationResult
 from entity_env.agents.ratings import Result
 from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
+from entity_env.agents.training.callbacks import EvaluationResult
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.core.episode import Episode

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
-from entity_env.agents.ppo.tracking.progress import TrainProgress
+from entity_env.agents.training.tracking.progress import TrainProgress
 
 LEAST_EPISODES: Final = 4
 """A mean of fewer says too little."""

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo.callbacks import Callback, TrainState
-from entity_env.agents.ppo.tracking.rewards import RandomPlay
 from entity_env.agents.random import RandomAgent, random_actions
+from entity_env.agents.training.callbacks import Callback, TrainState
+from entity_env.agents.training.tracking.rewards import RandomPlay
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.core.seeding import EVALUATED_ENV, EpisodeSeeds

@@ -21,12 +21,12 @@ from entity_env.agents.imitation import (
 )
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, TrainProgress, train
-from entity_env.agents.ppo.tracking.runs import read_run
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
+from entity_env.agents.training.tracking.runs import read_run
 from entity_env.core.observation import Action
 from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import TrainingDivergedError

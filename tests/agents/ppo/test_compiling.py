@@ -31,11 +31,11 @@ from entity_env.agents.ppo import (
     train,
 )
 from entity_env.agents.ppo.compiling import KernelSwitch
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.tracking.runs import read_about
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.torch_net import tensors
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
+from entity_env.agents.training.rollout_buffer import Rollout
+from entity_env.agents.training.tracking.runs import read_about
 from entity_env.core import validation
 from entity_env.errors import UsageError
 from tests.agents.ppo.small_envs import VecSigns, VecXor

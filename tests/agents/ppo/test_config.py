@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env.agents.ppo import PPOConfig, Schedule, train
-from entity_env.agents.ppo.tracking.advice import unusual_settings
-from entity_env.agents.ppo.tracking.runs import read_run
-from entity_env.agents.ppo.tracking.settings_file import parse_setting_text, read_settings
+from entity_env.agents.ppo.advice import unusual_settings
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig
+from entity_env.agents.training.tracking.runs import read_run
+from entity_env.agents.training.tracking.settings_file import parse_setting_text, read_settings
 from entity_env.cluster.search_range import SearchRange, changed
 from entity_env.errors import UsageError
 from tests.agents.ppo.small_envs import VecSigns
@@ -224,7 +224,7 @@ def test_the_file_of_a_run_gives_its_settings(before: MLPConfig, after: MLPConfi
     data = {"format": "entity_env.run", "config": json.loads(json.dumps(config.to_json()))}
     with pytest.MonkeyPatch.context() as patch:
         text = json.dumps(data).encode()
-        path = "entity_env.agents.ppo.tracking.settings_file.read_file"
+        path = "entity_env.agents.training.tracking.settings_file.read_file"
         patch.setattr(path, lambda *_: text)
         assert PPOConfig.from_file("run.json", PPOConfig(net=before)) == config
 

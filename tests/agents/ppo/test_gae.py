@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.agents.ppo.gae import Trajectories, compute_advantages
+from entity_env.agents.ppo.ppo import compute_advantages
+from entity_env.agents.training.rollout_buffer import Trajectories
 
 GAMMA, LAMBDA = 0.9, 0.8
 

@@ -30,12 +30,8 @@ from entity_env import (
 )
 from entity_env.agents.ppo import Policy, PPOConfig, Schedule, TrainResult, train
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.learner import TEACHER, evaluate_beside, frozen, new_policy
-from entity_env.agents.ppo.peers import ALONE, Peers
-from entity_env.agents.ppo.rollout_buffer import Minibatch, Rollout
-from entity_env.agents.ppo.tracking.progress import Losses
-from entity_env.agents.ppo.tracking.runs import AGREEMENT, read_run
-from entity_env.agents.ppo.update import learn, ppo_loss
+from entity_env.agents.ppo.ppo import learn, ppo_loss
+from entity_env.agents.ppo.teacher import TEACHER, evaluate_beside, frozen
 from entity_env.agents.rogue_net import (
     CNNConfig,
     MLPConfig,
@@ -48,12 +44,17 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     GaussianDistribution,
 )
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
+from entity_env.agents.training.network import new_policy
+from entity_env.agents.training.peers import ALONE, Peers
+from entity_env.agents.training.rollout_buffer import Minibatch, Rollout
+from entity_env.agents.training.tracking.progress import Losses
+from entity_env.agents.training.tracking.runs import AGREEMENT, read_run
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_obs import EntityBatch, VecActionMask
 from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecXor
-from tests.agents.ppo.test_peers import on_ranks, rollout_of
 from tests.agents.ppo.test_trainer import Continuing, Stop
 from tests.agents.rogue_net.torch_net.test_cnn import catch
+from tests.agents.training.test_peers import on_ranks, rollout_of
 
 SMALL = RogueNetConfig(d_model=16, n_layer=1)
 CONFIG = PPOConfig(total_steps=256, net=SMALL, num_steps=2, minibatch_size=64, update_epochs=2)

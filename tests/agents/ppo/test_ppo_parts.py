@@ -19,19 +19,18 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.ppo import rollout_buffer as storage_module
-from entity_env.agents.ppo.checkpoint import load_learner, save_learner
 from entity_env.agents.ppo.config import PPOConfig
-from entity_env.agents.ppo.learner import Learner
-from entity_env.agents.ppo.process import HeldInterrupt
-from entity_env.agents.ppo.rollout_buffer import (
+from entity_env.agents.ppo.learner import Learner, load_learner, save_learner
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
+from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
+from entity_env.agents.training import rollout_buffer as storage_module
+from entity_env.agents.training.process import HeldInterrupt
+from entity_env.agents.training.rollout_buffer import (
     Rollout,
     RolloutBuffer,
 )
-from entity_env.agents.ppo.tracking.progress import EpisodeFigures, EpisodeMeter
-from entity_env.agents.ppo.tracking.rewards import MOST_UNFINISHED
-from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, load_checkpoint
-from entity_env.agents.rogue_net.torch_net.checkpoint import Checkpoint
+from entity_env.agents.training.tracking.progress import EpisodeFigures, EpisodeMeter
+from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
 from entity_env.core.episode import Episode
 from entity_env.core.spaces import CategoricalActionSpace, Entity, ObsSpace
 from entity_env.core.validation import has_numba
@@ -109,8 +108,8 @@ def test_every_stored_decision_comes_back_in_any_order(
     has_it = is_compiled and has_numba()
     monkeypatch.setattr(storage_module, "has_kernels", lambda: has_it)
     rng = np.random.default_rng(seed)
-    buffer = RolloutBuffer()
     for _ in range(2):
+        buffer = RolloutBuffer()
         expected: list[dict[str, Any]] = []
         for num_rows in sizes:
             obs, samples = random_obs(rng, num_rows)

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from entity_env import Episode, Game
 from entity_env.agents.ppo import Callback, PPOConfig, TrainResult, TrainState, train
+from entity_env.agents.ppo.ppo import collect, learn, ppo_loss
 from entity_env.agents.ppo.rollout import Collector, staggered_starts
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import learn, ppo_loss
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.batch_layout import Batch as NetBatch
 from entity_env.agents.rogue_net.torch_net.net import PolicyOutput
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionSpace, CategoricalActionSpace, Entity, ObsSpace
@@ -115,17 +115,17 @@ class WorthNet:
         return np.array([t.sum() for t in batch.features["Thing"]], np.float32)
 
 
-def collect(num_steps: int, *batches: VecObs) -> Rollout:
+def collected(num_steps: int, *batches: VecObs) -> Rollout:
     script = Script(*batches)
     net = cast("RogueNet", WorthNet())
     collector = Collector(script, net, torch.Generator(), script.reset(), CONFIG.at(0))
-    return collector.collect(num_steps, lambda _: None)
+    return collect(collector, num_steps, lambda _: None)
 
 
 def test_a_cut_episode_is_worth_its_final_observation() -> None:
     final = seen([8.0, 6.0])
     final.env_id[:] = [2, 0]
-    batch = collect(
+    batch = collected(
         1,
         seen([1.0, 2.0, 3.0]),
         seen(
@@ -148,7 +148,7 @@ def test_final_rows_are_found_by_environment_and_agent() -> None:
         return obs
 
     final = two_agents(seen([4.0, 2.0]), [1, 1], [1, 0])
-    batch = collect(
+    batch = collected(
         1,
         two_agents(seen([0.0] * 4), [0, 0, 1, 1], [0, 1, 0, 1]),
         two_agents(
@@ -159,7 +159,7 @@ def test_final_rows_are_found_by_environment_and_agent() -> None:
 
 
 def test_waiting_rows_decide_nothing_and_earn_for_their_last_decision() -> None:
-    batch = collect(
+    batch = collected(
         3,
         seen([1.0, None]),
         seen([None, 2.0], reward=[1, 64]),  # row 1 has no decision yet that could have earned it
@@ -172,15 +172,15 @@ def test_waiting_rows_decide_nothing_and_earn_for_their_last_decision() -> None:
 
 
 def test_an_unfinished_decision_is_not_learnt_from() -> None:
-    batch = collect(2, seen([1.0, 1.0]), seen([2.0, 2.0]), seen([None, 4.0]))
+    batch = collected(2, seen([1.0, 1.0]), seen([2.0, 2.0]), seen([None, 4.0]))
     assert batch.b_inds.tolist() == [0, 1, 3]
     # Row that shows something but is not asked: nothing to bootstrap from either.
-    batch = collect(1, seen([1.0, 1.0]), seen([2.0, 4.0], waiting=[1, 0]))
+    batch = collected(1, seen([1.0, 1.0]), seen([2.0, 4.0], waiting=[1, 0]))
     assert batch.b_inds.tolist() == [1]
 
 
 def test_decisions_survive_that_their_batch_is_spoilt() -> None:
-    batch = collect(2, seen([1.0, None]), seen([2.0, 3.0]), seen([0.0, 0.0]))
+    batch = collected(2, seen([1.0, None]), seen([2.0, 3.0]), seen([0.0, 0.0]))
     stored = batch.minibatch(np.array([2, 0]))
     np.testing.assert_array_equal(stored.obs.features["Thing"].values[:, 0], [3, 1])
     assert stored.samples["go"].tolist() == [0, 0]
@@ -188,15 +188,15 @@ def test_decisions_survive_that_their_batch_is_spoilt() -> None:
 
 def test_what_cannot_be_learnt_from_is_refused() -> None:
     nothing = [seen([None]) for _ in range(6)]
-    assert len(collect(2, *nothing[:3])) == 0  # of one rank: others may have some
+    assert len(collected(2, *nothing[:3])) == 0  # of one rank: others may have some
     with pytest.raises(ProtocolError, match="no agent was asked for an action in 2 steps"):
         train(Script(*nothing[3:]), replace(CONFIG, num_steps=2))
     with pytest.raises(ProtocolError, match='autoreset="same_step"'):
-        collect(1, seen([1.0]), seen([1.0], truncated=[1]))
+        collected(1, seen([1.0]), seen([1.0], truncated=[1]))
     other = seen([1.0])
     other.env_id[:] = 5
     with pytest.raises(ProtocolError, match="env 0, agent 0 was truncated"):
-        collect(1, seen([1.0]), seen([1.0], truncated=[1], final=other))
+        collected(1, seen([1.0]), seen([1.0], truncated=[1], final=other))
 
 
 def test_visible_and_masks_that_come_and_go() -> None:
@@ -205,7 +205,7 @@ def test_visible_and_masks_that_come_and_go() -> None:
     actors = second.action_masks["go"].actors
     allowed = RaggedArray(np.array([[True, False], [True, True]]), [1, 1])
     second.action_masks["go"] = VecCategoricalActionMask(actors, allowed)
-    stored = collect(2, first, second, last).minibatch(np.arange(4))
+    stored = collected(2, first, second, last).minibatch(np.arange(4))
     assert stored.obs.visible["Thing"].values.tolist() == [True, True, True, False]
     mask = stored.obs.action_masks["go"]
     assert isinstance(mask, VecCategoricalActionMask)
@@ -218,7 +218,7 @@ def _real_batch(vec: VecEnvironment) -> tuple[RogueNet, Rollout]:
     collector = Collector(
         vec, net, torch.Generator().manual_seed(0), vec.reset(seed=0), CONFIG.at(0)
     )
-    return net, collector.collect(2, lambda _: None)
+    return net, collect(collector, 2, lambda _: None)
 
 
 def test_a_batch_of_nothing_changes_nothing() -> None:
@@ -228,7 +228,7 @@ def test_a_batch_of_nothing_changes_nothing() -> None:
     collector = Collector(
         vec, net, torch.Generator().manual_seed(0), vec.reset(seed=1), CONFIG.at(0)
     )
-    batch = collector.collect(1, lambda _: None)
+    batch = collect(collector, 1, lambda _: None)
     assert batch.b_inds.size == 0
     before = [p.clone() for p in net.parameters()]
     optimizer = torch.optim.Adam(net.parameters())
@@ -326,7 +326,7 @@ def test_staggered_rollouts_are_those_of_resets_by_hand(
             assert set((rows // vec.num_agents).tolist()) == set(np.flatnonzero(is_due).tolist())
             if any(is_due):
                 by_hand.next_obs = other.reset_envs(is_due)
-            mine, theirs = (each.collect(num_steps, lambda _: None) for each in (found, by_hand))
+            mine, theirs = (collect(each, num_steps, lambda _: None) for each in (found, by_hand))
             for name in ("logprobs", "values", "advantages", "returns", "b_inds"):
                 np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
             for name, features in mine.obs.features.items():

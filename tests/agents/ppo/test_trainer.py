@@ -29,13 +29,13 @@ from entity_env.agents.ppo import (
     run as ppo_run,
     train,
 )
-from entity_env.agents.ppo.config import Schedule
-from entity_env.agents.ppo.process import StoppedBySignal
-from entity_env.agents.ppo.tracking import runs
-from entity_env.agents.ppo.tracking.runs import read_about
-from entity_env.agents.ppo.tracking.time_limit import TimeLimit
 from entity_env.agents.rogue_net import RogueNetConfig, load_checkpoint
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.training.process import StoppedBySignal
+from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.tracking import run_writer
+from entity_env.agents.training.tracking.runs import read_about
+from entity_env.agents.training.tracking.time_limit import TimeLimit
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import (
     CheckpointError,
@@ -541,7 +541,7 @@ def test_every_way_out_saves(tmp_path: Path, door: str, monkeypatch: pytest.Monk
             if next(lines, line) is not None:
                 raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(runs._Lines, "write", write)
+        monkeypatch.setattr(run_writer._Lines, "write", write)
     errors = (SystemExit, WorkerError, MemoryError, OSError)
     with nullcontext() if door == "stop" else pytest.raises(errors):
         train(vec, config, out=tmp_path, callbacks=[leaving], recorders=[leaving])

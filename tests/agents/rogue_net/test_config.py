@@ -11,13 +11,13 @@ from hypothesis import given, strategies as st
 
 from entity_env import UsageError
 from entity_env.agents.ppo import PPOConfig
-from entity_env.agents.ppo.tracking.settings_file import parse_setting_text
 from entity_env.agents.rogue_net.config import (
     GATES,
     MAX_BUCKETS,
     RelposEncodingConfig,
     TranslationConfig,
 )
+from entity_env.agents.training.tracking.settings_file import parse_setting_text
 
 XY = ("x", "y")
 GRID: Mapping[str, Any] = {"extent": (2, 3), "position_features": XY}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from entity_env.agents import RandomAgent
-from entity_env.agents.ppo.tracking.hints import Hint, hint_facts
+from entity_env.agents.ppo.hints import Hint, hint_facts
 from entity_env.cli.browser import watch as module
 from entity_env.cli.browser.watch import RunPage
 from entity_env.errors import UsageError

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.agents.ppo import compiling, run as ppo_run
-from entity_env.agents.ppo.tracking.runs import read_about, read_run
-from entity_env.agents.ppo.tracking.time_limit import TimeLimit
+from entity_env.agents.training.tracking.runs import read_about, read_run
+from entity_env.agents.training.tracking.time_limit import TimeLimit
 from entity_env.cli import main
 from tests.cli.commands.test_replay import GAME
 

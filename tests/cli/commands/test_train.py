@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from entity_env.agents.ppo import Losses, TrainProgress
-from entity_env.agents.ppo.tracking.runs import EVALUATED, read_run
 from entity_env.agents.rogue_net.checkpoints.folder import (
     find_checkpoint,
     network_digest,
     read_header,
 )
+from entity_env.agents.training.tracking.runs import EVALUATED, read_run
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
 from entity_env.cli.load_game import load_game

@@ -14,8 +14,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 from entity_env.agents.ppo import PPOConfig, train
-from entity_env.agents.ppo.tracking.runs import read_run
 from entity_env.agents.rogue_net.config import MLPConfig
+from entity_env.agents.training.tracking.runs import read_run
 from entity_env.core.vec_obs import VecObs, merge_metrics
 from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
 from entity_env.vec import VecEnv

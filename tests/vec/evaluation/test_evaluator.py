@@ -28,9 +28,9 @@ from entity_env.agents.ppo import (
     TrainState,
     train,
 )
-from entity_env.agents.ppo.tracking.runs import read_run
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import OPTIMIZER, read_header
+from entity_env.agents.training.tracking.runs import read_run
 from entity_env.authoring.action_type import ActionKey
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds

@@ -12,8 +12,8 @@ import pytest
 from entity_env import Game, Obs
 from entity_env.agents import Agent, RandomAgent, ScriptedAgent
 from entity_env.agents.ppo import Callback, EvaluationResult, TrainState, train
-from entity_env.agents.ppo.tracking.runs import read_about, read_run
 from entity_env.agents.rogue_net import load_checkpoint
+from entity_env.agents.training.tracking.runs import read_about, read_run
 from entity_env.authoring.action_type import ActionKey
 from entity_env.core.episode import Episode
 from entity_env.replay.replay import Replay

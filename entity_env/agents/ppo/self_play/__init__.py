@@ -1,11 +1,11 @@
-"""Self-play: opponents in some of the environments, a pool of past selves, and ratings.
+"""Self-play for `train`: opponents in some of the environments.
 
-Matches between finished agents belong to `agents/ratings`.
+This is where users import it from; the code is in `agents/training/self_play`.
 """
 
 from __future__ import annotations
 
-from entity_env.agents.ppo.self_play.vec_env import (
+from entity_env.agents.training.self_play.vec_env import (
     Opponent as Opponent,
     SeatResult as SeatResult,
     SelfPlayVecEnv as SelfPlayVecEnv,

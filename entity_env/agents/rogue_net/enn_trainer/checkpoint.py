@@ -35,7 +35,8 @@ from entity_env.agents.rogue_net.enn_trainer.config import (
 )
 from entity_env.agents.rogue_net.enn_trainer.msgpack_tensors import read_blob, write_blob
 from entity_env.agents.rogue_net.enn_trainer.ron import Struct, parse_ron, write_ron
-from entity_env.agents.rogue_net.weights import RELPOS, Weights
+from entity_env.agents.rogue_net.operations import RELPOS
+from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.files import read_file
 from entity_env.errors import CheckpointError
 

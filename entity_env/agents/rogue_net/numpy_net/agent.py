@@ -21,7 +21,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
 )
 from entity_env.agents.rogue_net.numpy_net.functions import softmax
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
-from entity_env.agents.rogue_net.numpy_net.net import NumpyNet, numpy_net
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.action_request import MASK_OF_SPACE
@@ -205,9 +205,8 @@ class NumpyAgent(TrainedAgent):
         obs_space, action_space = weights.obs_space, weights.action_space
         super().__init__((obs_space, action_space), Choosing(greedy, temperature), adapt=adapt)
         try:
-            self._net = numpy_net(weights)
-            attends = isinstance(self._net, NumpyNet) and not weights.rogue_net_config().pooling
-            self._fused = FusedNet(weights) if attends else None
+            self._net = NumpyNet(weights)
+            self._fused = FusedNet(weights) if FusedNet.fits(weights.operations()) else None
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
         self.weights = weights
@@ -250,10 +249,7 @@ class NumpyAgent(TrainedAgent):
         return chosen, probs
 
     def thoughts(self, obs: Batch) -> Thoughts:
-        if isinstance(self._net, NumpyNet):
-            distributions, values, attention = self._net.attended(obs)
-        else:
-            (distributions, values), attention = self._net.distributions(obs), None
+        distributions, values, attention = self._net.attended(obs)
         value = float(values[0]) if self.weights.has_value else None
         return Thoughts(_probs_of(self._tempered(distributions)), value, attention)
 

@@ -144,6 +144,7 @@ def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
-    normed: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    # `reduce` itself: the methods `max` and `sum` take twice as long for a few numbers.
+    shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True, initial=-np.inf)
+    normed: Floats = shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True))
     return normed

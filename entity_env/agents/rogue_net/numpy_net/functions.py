@@ -1,4 +1,4 @@
-"""Activations and layers of a RogueNet, in numpy."""
+"""Activations and layers in numpy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from entity_env.core.ragged import Floats
 
 Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
 """A function and its arguments, among them the arrays that it writes to."""
+
+Activation: TypeAlias = Callable[[Floats], Floats]
 
 CLIP: Final = np.float32(5.0)
 """Normalized features are clipped at this many standard deviations."""
@@ -71,32 +73,47 @@ def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
     ]
 
 
-def table_gelu(x: Floats) -> Floats:
-    """The GELU, to a few roundings of float32."""
-    u = x * np.float32(SCALE) + np.float32(SHIFT)
-    for call, arguments in gelu_calls(u, np.empty(u.shape, np.intp), np.empty_like(u)):
+def gelu(x: Floats) -> Floats:
+    """In place, to a few roundings of float32."""
+    x *= np.float32(SCALE)
+    x += np.float32(SHIFT)
+    for call, arguments in gelu_calls(x, np.empty(x.shape, np.intp), np.empty_like(x)):
         call(*arguments)
-    return u
-
-
-def relu(x: Floats) -> Floats:
-    """`max(x, 0)`."""
-    above: Floats = np.maximum(x, np.float32(0))
-    return above
+    return x
 
 
 def sigmoid(x: Floats) -> Floats:
-    """`1 / (1 + exp(-x))` without overflow."""
-    half: Floats = np.tanh(x * np.float32(0.5)) * np.float32(0.5) + np.float32(0.5)
-    return half
+    """`1 / (1 + exp(-x))` in place, without overflow."""
+    x *= np.float32(0.5)
+    np.tanh(x, out=x)
+    x *= np.float32(0.5)
+    x += np.float32(0.5)
+    return x
+
+
+ACTIVATIONS: Final[Mapping[str, Activation]] = {
+    "gelu": gelu,
+    "relu": lambda x: np.maximum(x, np.float32(0), out=x),
+    "sigmoid": sigmoid,
+    "tanh": lambda x: np.tanh(x, out=x),
+}
+"""Each changes its array, and returns it."""
 
 
 def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
     """Each row with mean 0 and deviation 1, then scaled and shifted."""
-    centered = x - x.mean(axis=-1, keepdims=True)
-    variance = np.square(centered).mean(axis=-1, keepdims=True)
-    normed: Floats = centered / np.sqrt(variance + EPSILON) * weight + bias
+    normed: Floats = x - _mean(x)
+    normed /= np.sqrt(_mean(np.square(normed)) + EPSILON)
+    normed *= weight
+    normed += bias
     return normed
+
+
+def _mean(x: Floats) -> Floats:
+    # `reduce` itself: the method `mean` takes twice as long for a few numbers.
+    total: Floats = np.add.reduce(x, axis=-1, keepdims=True)
+    total /= np.float32(x.shape[-1])
+    return total
 
 
 _FEW: Final = 32
@@ -116,29 +133,44 @@ def softmax(logits: Floats) -> Floats:
     return raised
 
 
-def input_statistics(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[Floats, Floats]:
+def input_statistics(tensors: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
     """Mean and standard deviation of the features, `(num_features,)` each."""
-    count, mean = tensors[f"{prefix}.count"], tensors[f"{prefix}.mean"]
+    count, mean = tensors["count"], tensors["mean"]
     if not count > 1:
         return np.zeros_like(mean), np.ones_like(mean)
     with np.errstate(invalid="ignore"):  # a damaged sum of squares below 0 gives NaN, as in torch
-        deviation = np.sqrt(tensors[f"{prefix}.squares_sum"] / (count - np.float32(1)))
+        deviation = np.sqrt(tensors["squares_sum"] / (count - np.float32(1)))
     deviation[deviation == 0] = 1.0
     return mean, deviation
 
 
-def normalize_features(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floats) -> Floats:
-    """`(…, num_features)` by the statistics of that name, clipped."""
-    return normalize(x, *input_statistics(tensors, prefix))
+class InputScale:
+    """Normalizes features by statistics, and clips them.
 
+    Args:
+        tensors: `count`, `mean` and `squares_sum`, which are read again by `read`.
+    """
 
-def normalize(x: Floats, mean: Floats, deviation: Floats) -> Floats:
-    """`(…, num_features)` by these statistics, clipped."""
-    normed: Floats = x - mean
-    normed /= deviation
-    # In place, and not by `np.clip`, which takes longer to be called than to compare a few numbers.
-    np.minimum(normed, CLIP, out=normed)
-    return np.maximum(normed, -CLIP, out=normed)
+    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        self._tensors = tensors
+        self._known: list[bytes] = []
+        """Content of the tensors when mean and deviation were computed."""
+        self.read()
+
+    def read(self) -> None:
+        """Computes mean and deviation again if their tensors have changed."""
+        content = [each.tobytes() for each in self._tensors.values()]
+        if content != self._known:
+            self._known, self._scale = content, input_statistics(self._tensors)
+
+    def __call__(self, x: Floats) -> Floats:
+        """`(…, num_features)`, a new array."""
+        mean, deviation = self._scale
+        normed: Floats = x - mean
+        normed /= deviation
+        # In place, and not by `np.clip`, which takes longer to be called than to compare.
+        np.minimum(normed, CLIP, out=normed)
+        return np.maximum(normed, -CLIP, out=normed)
 
 
 _LARGEST_PRODUCT: Final = 2**19 - 1
@@ -194,24 +226,54 @@ def _is_small(x: Floats, y: Floats) -> bool:
     return is_small
 
 
-def linear(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floats) -> Floats:
-    """The linear layer of that name."""
-    return affine(x, tensors[f"{prefix}.weight"].T, tensors[f"{prefix}.bias"])
-
-
-def affine(x: Floats, weight: Floats, bias: Floats) -> Floats:
-    """`x @ weight + bias`."""
-    y: Floats = product(x, weight) if x.shape == (1, len(weight)) else x @ weight
+def linear(x: Floats, weight: Floats, bias: Floats, activation: str = "") -> Floats:
+    """`x @ weight.T + bias`, or the activation of it."""
+    # `dot` takes half the time of `matmul` for a few numbers.
+    y: Floats = product(x, weight.T) if len(x) == 1 else x.dot(weight.T)
     y += bias
-    return y
+    return ACTIVATIONS[activation](y) if activation else y
 
 
-def convolve(tensors: Mapping[str, NDArray[Any]], prefix: str, x: Floats, stride: int) -> Floats:
-    """The convolution of that name: `(n, height, width, channels)` to the same of other sizes."""
-    weight: Floats = tensors[f"{prefix}.weight"]
+def _convolve(x: Floats, weight: Floats, bias: Floats, stride: int, activation: str) -> Floats:
+    """Pictures `(n, height, width, channels)` to the same of other sizes."""
     num_outputs, kernel = len(weight), weight.shape[-1]
     # (n, height, width, channels, kernel, kernel), a view; the product copies it once.
     windows = sliding_window_view(x, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
     columns = windows.reshape(-1, weight[0].size)
-    y: Floats = columns @ weight.reshape(num_outputs, -1).T + tensors[f"{prefix}.bias"]
-    return y.reshape(*windows.shape[:3], num_outputs)
+    y: Floats = columns @ weight.reshape(num_outputs, -1).T + bias
+    return ACTIVATIONS[activation](y).reshape(*windows.shape[:3], num_outputs)
+
+
+def _add(x: Floats, y: Floats) -> Floats:
+    x += y
+    return x
+
+
+def _flatten(x: Floats) -> Floats:
+    return x.transpose(0, 3, 1, 2).reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _join(*parts: Floats) -> Floats:
+    return np.concatenate(parts, axis=1)
+
+
+def _repeat(x: Floats, embedding: Floats) -> Floats:
+    return np.repeat(embedding, len(x), axis=0)
+
+
+def _scale(x: Floats, mean: Floats, std: Floats) -> Floats:
+    scaled: Floats = x * std + mean
+    return scaled
+
+
+OPERATIONS: Final[Mapping[str, Callable[..., Floats]]] = {
+    "add": _add,
+    "convolve": _convolve,
+    "flatten": _flatten,
+    "join": _join,
+    "layer_norm": layer_norm,
+    "linear": linear,
+    "repeat": _repeat,
+    "scale": _scale,
+}
+"""By kind those that need no more than their inputs, tensors and constants."""

@@ -2,30 +2,18 @@
 
 With ten entities a call of numpy takes longer than its arithmetic, and what surrounds the call
 (views, shapes, new arrays, names that are looked up) as long again. A plan does the latter once.
-
-All blocks keep a state of `d_model + 2` columns an entity: its embedding minus the mean of it; a
-constant whose square is what a layer norm adds to the sum of squares, and which carries the biases
-of heads; and the mean. Layer norms divide the first columns by the root of the sum of squares, and
-their result has a column of ones for the bias of the matrix after it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.numpy_net.functions import (
-    HIDDEN,
-    Call,
-    gelu_calls,
-    product_call,
-)
+from entity_env.agents.rogue_net.numpy_net.functions import HIDDEN, Call, gelu_calls, product_call
 from entity_env.agents.rogue_net.numpy_net.relpos import RelposArrays
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import EntityName
@@ -37,87 +25,8 @@ def _einsum_rows(x: Floats, y: Floats, out: Floats) -> None:
 
 row_dot: Callable[[Floats, Floats, Floats], object] = getattr(np, "vecdot", _einsum_rows)
 """Dot products of rows. Five of them are a tenth of a decision by `einsum`, which numpy 1 has."""
-_MIN_SUM = 1e-25
-_MAX_SUM = 1e30
-"""Sums of unnormalized attention between these are exact enough; others are computed again."""
-_MAX_LOGIT = 50.0
-"""Sums of attention of smaller logits are between `_MIN_SUM` and `_MAX_SUM`."""
 _LARGEST_DOT = 8192
 """Length of vectors for which BLAS wakes no other thread."""
-_CALL = 150_000
-"""Multiplications in the time by which attention among whole states is shorter otherwise."""
-
-
-class Columns(NamedTuple):
-    """Columns of one entity type in the matrix of all features."""
-
-    name: EntityName
-    own: slice
-    shared: slice
-    mark: int
-    """Column that is 1 for entities of this type."""
-    own_mean: Floats
-    shared_mean: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """Parameters of the embeddings of all types.
-
-    Args:
-        columns: of every type.
-        limit: `(num_columns,)` of the centered features.
-        linear: `(num_columns, d_model + 1)`, the linear layer and a constant 1.
-        centering: `(d_model + 1, d_model + 1)`; the last column of the product is a constant.
-        scale: `(num_types, d_model)` of the layer norms.
-        state: `(d_model, d_model + 2)`, to a state.
-        shift: `(num_types, d_model + 2)` of the layer norms, as states.
-    """
-
-    columns: list[Columns]
-    limit: Floats
-    linear: Floats
-    centering: Floats
-    scale: Floats
-    state: Floats
-    shift: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Parameters of one block of the transformer; the last row of those of norms is a bias.
-
-    Args:
-        attention: `(d_model + 1, width)` to query, key, value and a one, head after head; then the
-            gate of relative positions, if any.
-        projection: `(n_head * (d_head + 1), d_model + 2)`.
-        scores: `(d_model + 1, n_head * (d_model + 1))`: with it a query is compared with normed
-            states, instead of keys; None = it would be too large.
-        values: `(n_head * (d_model + 1), d_model + 2)`, the projection of mixed normed states.
-        largest_logit: no attention logit is larger, or smaller than its negative; infinite if that
-            is not known.
-        hidden: `(d_model + 1, d_hidden + 1)`, with a constant unit.
-        output: `(d_hidden + 1, d_model + 2)`.
-    """
-
-    attention: Floats
-    projection: Floats
-    scores: Floats | None
-    values: Floats
-    largest_logit: float
-    hidden: Floats
-    output: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """All that plans compute with."""
-
-    n_head: int
-    d_head: int
-    has_relpos: bool
-    embedding: Embedding
-    blocks: list[Block]
 
 
 class Size(NamedTuple):
@@ -168,14 +77,14 @@ class _Positions:
         """Those of the observation that is being embedded."""
 
     def add_logits(self, q: Floats, rows: NDArray[np.intp] | None, logits: Floats) -> None:
+        """Adds to the logits of the queries of these rows; None = of all."""
         logits += self._of(rows).logits(q[None])[0]
 
     def add_values(
-        self, raised: Floats, gate: Floats, rows: NDArray[np.intp] | None, mixed: Floats
+        self, attention: Floats, gate: Floats | None, rows: NDArray[np.intp] | None, mixed: Floats
     ) -> None:
-        tables = self._of(rows)
-        gated = tables.relpos.activate(gate[None]) if gate.shape[1] else None
-        mixed += tables.values(raised[None], gated)[0]
+        """Adds to the sums of values by this attention."""
+        mixed += self._of(rows).values(attention[None], None if gate is None else gate[None])[0]
 
     def _of(self, rows: NDArray[np.intp] | None) -> RelposArrays:
         tables = self.tables
@@ -184,34 +93,78 @@ class _Positions:
         return tables if rows is None else tables.of_queries(rows)
 
 
+class Columns(NamedTuple):
+    """Columns of one entity type in the matrix of all features."""
+
+    name: EntityName
+    own: slice
+    shared: slice
+    mark: int
+    """Column that is 1 for entities of this type."""
+    own_mean: Floats
+    shared_mean: Floats
+
+
+class PlannedEmbedding(Protocol):
+    """Layers from features to states, of all types at once.
+
+    Args:
+        columns: of every type.
+        limit: `(num_columns,)` of the centered features.
+        scale, shift: a row for each type, which all entities of the type have.
+    """
+
+    columns: list[Columns]
+    limit: Floats
+    scale: Floats
+    shift: Floats
+
+    def bind(self, plan: Plan) -> Floats:
+        """Adds calls; returns the states that they compute."""
+
+
+class PlannedLayer(Protocol):
+    """A layer from states to states."""
+
+    mixes: bool
+    """Whether a state depends on those of other entities."""
+
+    def bind(self, plan: Plan, x: Floats, rows: NDArray[np.intp] | None) -> Floats:
+        """Adds calls; returns the states of all entities, or of the entities `rows`."""
+
+
 class Plan:
     """Embeds observations of one size, see `run`. Not for several threads at once."""
 
-    def __init__(self, parameters: Parameters, size: Size, buffers: Buffers) -> None:
-        length, num_wanted, is_hidden = size
-        self._parameters = parameters
-        self._buffers = buffers
-        self._length = length
-        self._positions = _Positions()
-        self._bias = buffers.floats("bias", length, length) if is_hidden else None
+    def __init__(
+        self,
+        embedding: PlannedEmbedding,
+        layers: Sequence[PlannedLayer],
+        size: Size,
+        buffers: Buffers,
+    ) -> None:
+        self.length, num_wanted, is_hidden = size
+        self.floats, self.positions = buffers.floats, _Positions()
+        self._embedding, self._buffers = embedding, buffers
+        self._bias = self.floats("bias", self.length, self.length) if is_hidden else None
         self._wanted = None if num_wanted is None else np.empty(num_wanted, dtype=np.intp)
-        embedding = parameters.embedding
         self._mark = object()  # not the plan: memory of a plan in a cycle would be freed late
         self._counts: tuple[int, ...] = ()
         self._own: list[tuple[EntityName, Floats, Floats]] = []
         self._shared: list[tuple[Floats, Floats]] = []
-        self._wide = buffers.floats("wide", length, len(embedding.limit))
-        self._flat = self._wide.reshape(-1)
-        self._scale = buffers.floats("scale", length, embedding.scale.shape[1])
-        self._shift = buffers.floats("shift", length, embedding.shift.shape[1])
-        self._calls: list[Call] = []
-        is_few = num_wanted is not None and num_wanted < length
-        x = self._embed()
-        for i, block in enumerate(parameters.blocks):
-            rows = self._wanted if is_few and i == len(parameters.blocks) - 1 else None
-            x = self._block(block, x, rows)
+        self.wide = self.floats("wide", self.length, len(embedding.limit))
+        self._flat = self.wide.reshape(-1)
+        self.scale = self.floats("scale", self.length, embedding.scale.shape[1])
+        self.shift = self.floats("shift", self.length, embedding.shift.shape[1])
+        self.calls: list[Call] = []
+        is_few = num_wanted is not None and num_wanted < self.length
+        # The last layer that mixes is the last to read all states.
+        last = max((i for i, each in enumerate(layers) if each.mixes and is_few), default=None)
+        x = embedding.bind(self)
+        for i, layer in enumerate(layers):
+            x = layer.bind(self, x, self._wanted if i == last else None)
         self._state = x
-        self._picked = None if is_few and parameters.blocks else self._wanted
+        self._picked = self._wanted if last is None else None
 
     def run(
         self,
@@ -248,15 +201,15 @@ class Plan:
             self._wanted[:] = wanted
         if self._bias is not None and visible is not None:
             np.multiply(visible[:, None] & ~visible, HIDDEN, self._bias)
-        self._positions.tables = tables
-        for call, arguments in self._calls:
+        self.positions.tables = tables
+        for call, arguments in self.calls:
             call(*arguments)
-        self._positions.tables = None
+        self.positions.tables = None
         return self._state.copy() if self._picked is None else self._state.take(self._picked, 0)
 
     def _lay_out(self, counts: tuple[int, ...]) -> None:
         """Sets what depends on the type of each entity."""
-        embedding, wide = self._parameters.embedding, self._wide
+        embedding, wide = self._embedding, self.wide
         self._buffers.laid_out = None
         self._own, self._shared = [], []
         wide[:] = 0.0
@@ -267,8 +220,8 @@ class Plan:
             start, stop = stop, stop + count
             rows = wide[start:stop]
             rows[:, columns.mark] = 1.0
-            self._scale[start:stop] = embedding.scale[number]
-            self._shift[start:stop] = embedding.shift[number]
+            self.scale[start:stop] = embedding.scale[number]
+            self.shift[start:stop] = embedding.shift[number]
             if len(columns.own_mean):
                 self._own.append((columns.name, columns.own_mean, rows[:, columns.own]))
             if len(columns.shared_mean):
@@ -276,172 +229,43 @@ class Plan:
         self._counts = counts
         self._buffers.laid_out = self._mark
 
-    def _embed(self) -> Floats:
-        """Calls from features to states.
+    def add(self, call: Callable[..., object], *arguments: Any) -> None:  # noqa: ANN401 - of any call
+        """Adds a call."""
+        self.calls.append((call, arguments))
 
-        Arrays are contiguous and as large as each other: with rows of 9 or 32 numbers, numpy takes
-        longer from row to row than for a row.
-        """
-        embedding, length, wide = self._parameters.embedding, self._length, self._wide
-        d_model, floats = len(embedding.state), self._buffers.floats
-        highest, lowest = (floats(name, *wide.shape) for name in ("highest", "lowest"))
-        zeros = floats("zeros", length, d_model + 1)
-        highest[:], lowest[:], zeros[:] = embedding.limit, -embedding.limit, 0.0  # for all plans
-        above, centered = (floats(name, length, d_model + 1) for name in ("above", "centered"))
-        scaled, x = floats("scaled", length, d_model), floats("state", length, d_model + 2)
-        self._add(partial(np.minimum, out=wide), wide, highest)
-        self._add(partial(np.maximum, out=wide), wide, lowest)
-        self._multiply(wide, embedding.linear, above)
-        self._add(partial(np.maximum, out=above), above, zeros)
-        self._multiply(above, embedding.centering, centered)
-        self._divide_by_deviation(centered, scaled)
-        self._add(np.multiply, scaled, self._scale, scaled)
-        self._multiply(scaled, embedding.state, x)
-        self._add(np.add, x, self._shift, x)
-        return x
+    def multiply(self, x: Floats, y: Floats, out: Floats) -> None:
+        """Adds the call of a product of matrices."""
+        self.calls.append(product_call(x, y, out))
 
-    def _block(self, block: Block, x: Floats, rows: NDArray[np.intp] | None) -> Floats:
-        """Calls from states to those of all entities, or of the entities `rows`."""
-        floats = self._buffers.floats
-        normed = self._norm(x, "normed")
-        if rows is not None:
-            of_rows = floats("state of rows", len(rows), x.shape[1])
-            self._add(x.take, rows, 0, of_rows, "clip")
-            x = of_rows
-        added = floats("added", *x.shape)
-        scores = block.scores
-        if scores is not None and self._compares_states(block, scores, len(normed), len(x)):
-            mixed, projection = self._attend_to_states(block, scores, normed, rows), block.values
-        else:
-            mixed, projection = self._attend(block, normed, rows), block.projection
-        self._multiply(mixed.reshape(len(x), -1), projection, added)
-        self._add(np.add, x, added, x)
-        hidden = floats("hidden", len(x), block.hidden.shape[1])
-        self._multiply(self._norm(x, "normed for mlp"), block.hidden, hidden)
-        piece, part = self._buffers.indices("piece", *hidden.shape), floats("part", *hidden.shape)
-        self._calls += gelu_calls(hidden, piece, part)
-        self._multiply(hidden, block.output, added)
-        self._add(np.add, x, added, x)
-        return x
+    def gelu(self, u: Floats) -> None:
+        """Adds calls that replace `u` by the GELU of `(u - SHIFT) / SCALE`."""
+        piece = self._buffers.indices("piece", *u.shape)
+        self.calls += gelu_calls(u, piece, self.floats("part", *u.shape))
 
-    def _compares_states(self, block: Block, scores: Floats, length: int, num_rows: int) -> bool:
-        """Whether `_attend_to_states` is shorter than `_attend`."""
-        n_head, d_head = self._parameters.n_head, self._parameters.d_head
-        pairs = 2 * num_rows * n_head * length
-        among_states = pairs * len(scores) + 2 * num_rows * scores.size
-        among_heads = (
-            pairs * (d_head + 1) + length * block.attention.size + num_rows * block.projection.size
-        )
-        return among_states <= among_heads + _CALL
+    def take(self, x: Floats, rows: NDArray[np.intp] | None, name: str, axis: int = 0) -> Floats:
+        """Adds a call that takes these rows; None = all, without one."""
+        if rows is None:
+            return x
+        shape = *x.shape[:axis], len(rows), *x.shape[axis + 1 :]
+        taken = self.floats(name, *shape)
+        self.add(x.take, rows, axis, taken, "clip")
+        return taken
 
-    def _attend_to_states(
-        self, block: Block, scores: Floats, normed: Floats, rows: NDArray[np.intp] | None
-    ) -> Floats:
-        """Calls to `(num_rows, n_head, d_model + 1)` means of normed states, by attention."""
-        floats, n_head = self._buffers.floats, self._parameters.n_head
-        length, width = normed.shape
-        num_rows, asking = length, normed
-        if rows is not None:
-            num_rows, asking = len(rows), floats("normed of rows", len(rows), width)
-            self._add(normed.take, rows, 0, asking, "clip")
-        queries = floats("queries", num_rows * n_head, width)
-        self._multiply(asking, scores, queries.reshape(num_rows, -1))
-        logits = floats("logits", num_rows * n_head, length)
-        begin = len(self._calls)
-        self._multiply(queries, normed.T, logits)
-        if (bias := self._bias_of(rows)) is not None:
-            by_row = logits.reshape(num_rows, n_head, length)
-            self._add(np.add, by_row, bias[:, None], by_row)
-        mixed, total = self._mix(block, begin, logits, normed)
-        means = floats("means", num_rows, n_head, width)
-        self._add(np.divide, mixed, total, means.reshape(-1, width))
-        return means
+    def bias_of(self, rows: NDArray[np.intp] | None) -> Floats | None:
+        """What hides entities from these rows, of logits; None = nothing is hidden."""
+        return None if self._bias is None else self.take(self._bias, rows, "bias of rows")
 
-    def _attend(self, block: Block, normed: Floats, rows: NDArray[np.intp] | None) -> Floats:
-        """Calls to `(num_rows, n_head, d_head + 1)` means of values."""
-        floats, n_head = self._buffers.floats, self._parameters.n_head
-        d_head, length = self._parameters.d_head, len(normed)
-        stop = n_head * (3 * d_head + 1)
-        parts = floats("heads", length, block.attention.shape[1])
-        self._multiply(normed, block.attention, parts)
-        heads = parts[:, :stop].reshape(length, n_head, -1).transpose(1, 0, 2)
-        q, v = heads[:, :, :d_head], heads[:, :, 2 * d_head :]
-        k = heads[:, :, d_head : 2 * d_head].transpose(0, 2, 1)
-        num_rows = length
-        if rows is not None:
-            num_rows = len(rows)
-            of_rows = floats("queries", n_head, num_rows, d_head)
-            self._add(q.take, rows, 1, of_rows, "clip")
-            q = of_rows
-        logits = floats("logits", n_head, num_rows, length)
-        begin = len(self._calls)
-        self._multiply(q, k, logits)
-        if self._parameters.has_relpos:
-            self._add(self._positions.add_logits, q, rows, logits)
-        if (bias := self._bias_of(rows)) is not None:
-            self._add(np.add, logits, bias, logits)
-        mixed, total = self._mix(block, begin, logits, v)
-        if self._parameters.has_relpos:
-            self._add(
-                self._positions.add_values, logits, parts[:, stop:], rows, mixed[:, :, :d_head]
-            )
-        means = floats("means", num_rows, n_head, d_head + 1)
-        self._add(np.divide, mixed, total, means.transpose(1, 0, 2))
-        return means
-
-    def _mix(
-        self, block: Block, begin: int, logits: Floats, values: Floats
-    ) -> tuple[Floats, Floats]:
-        """Calls to sums of values by unnormalized attention, and the sum of that, `(…, 1)`.
-
-        `begin` is the first of the calls that compute the logits, which are overwritten.
-        """
-        mixed = self._buffers.floats("mixed", *logits.shape[:-1], values.shape[-1])
-        again = self._calls[begin:]
-        self._add(np.exp, logits, logits)
-        self._multiply(logits, values, mixed)
-        if not block.largest_logit < _MAX_LOGIT:
-            shifted: list[Call] = [(_shift, (logits,)), *self._calls[begin + len(again) :]]
-            total = mixed.reshape(-1, mixed.shape[-1])[:, -1]
-            self._add(_repeat_unless_exact, total, again + shifted)
-        return mixed, mixed[..., -1:]
-
-    def _bias_of(self, rows: NDArray[np.intp] | None) -> Floats | None:
-        if self._bias is None or rows is None:
-            return self._bias
-        bias = self._buffers.floats("bias of rows", len(rows), self._length)
-        self._add(self._bias.take, rows, 0, bias, "clip")
-        return bias
-
-    def _norm(self, x: Floats, name: str) -> Floats:
-        """Calls to `(len(x), d_model + 1)`: rows of deviation 1 by the root of `d_model`, and 1."""
+    def norm(self, x: Floats, name: str) -> Floats:
+        """Adds calls to `(len(x), d_model + 1)`: rows of deviation 1 by the root of `d_model`, 1"""
         d_model = x.shape[1] - 2
-        normed = self._buffers.floats(name, len(x), d_model + 1)
+        normed = self.floats(name, len(x), d_model + 1)
         normed[:, d_model] = 1.0
-        self._divide_by_deviation(x[:, : d_model + 1], normed[:, :d_model])
+        self.divide_by_deviation(x[:, : d_model + 1], normed[:, :d_model])
         return normed
 
-    def _divide_by_deviation(self, x: Floats, out: Floats) -> None:
+    def divide_by_deviation(self, x: Floats, out: Floats) -> None:
         """Divides centered rows, without their last column, by the root of the sum of squares."""
-        deviation = self._buffers.floats("deviation", len(x))
-        self._add(row_dot, x, x, deviation)
-        self._add(np.sqrt, deviation, deviation)
-        self._add(np.divide, x[:, :-1], deviation[:, None], out)
-
-    def _multiply(self, x: Floats, y: Floats, out: Floats) -> None:
-        self._calls.append(product_call(x, y, out))
-
-    def _add(self, call: Callable[..., object], *arguments: Any) -> None:  # noqa: ANN401 - of any call
-        self._calls.append((call, arguments))
-
-
-def _shift(logits: Floats) -> None:
-    """Subtracts the largest of each row."""
-    logits -= np.maximum.reduce(logits, axis=-1, keepdims=True)
-
-
-def _repeat_unless_exact(total: Floats, calls: list[Call]) -> None:
-    """Repeats calls if a sum is too small or too large, or not a number."""
-    if not (total[total.argmin()] > _MIN_SUM and total[total.argmax()] < _MAX_SUM):
-        for call, arguments in calls:
-            call(*arguments)
+        deviation = self.floats("deviation", len(x))
+        self.add(row_dot, x, x, deviation)
+        self.add(np.sqrt, deviation, deviation)
+        self.add(np.divide, x[:, :-1], deviation[:, None], out)

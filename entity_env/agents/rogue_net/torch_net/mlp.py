@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.action_index import find_row_choices
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import FlatFeatures
+from entity_env.agents.rogue_net.operations import Picture
 from entity_env.agents.rogue_net.torch_net.distributions import (
     FORBIDDEN,
     HALF_LOG_TWO_PI,
@@ -33,7 +34,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
     as_tensors,
 )
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
-from entity_env.agents.rogue_net.weights import Picture, Weights, expected_tensors
+from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, SelectEntityActionSpace
 from entity_env.core.vec_obs import EntityBatch

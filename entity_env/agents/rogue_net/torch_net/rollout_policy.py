@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
-from entity_env.agents.rogue_net.numpy_net.net import NumpyMLP
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
 from entity_env.agents.rogue_net.torch_net.block import (
     LARGEST_MODEL,
@@ -89,7 +89,7 @@ class ArrayPolicy:
         self._net = net
         tensors = {name: as_array(tensor) for name, tensor in net.state_dict().items()}
         self._most_rows = FEW_PRODUCTS // max(tensor.size for tensor in tensors.values())
-        self._arrays = NumpyMLP(Weights(net.obs_space, net.action_space, net.config, tensors))
+        self._arrays = NumpyNet(Weights(net.obs_space, net.action_space, net.config, tensors))
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
         """See `Policy.act`; the same draws choose the same."""

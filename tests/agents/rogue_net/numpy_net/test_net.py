@@ -31,13 +31,17 @@ from entity_env.agents.rogue_net import (
     Weights,
     save_checkpoint,
 )
-from entity_env.agents.rogue_net.numpy_net import fused as numpy_fused, plan as numpy_plan
+from entity_env.agents.rogue_net.numpy_net import (
+    fused as numpy_fused,
+    layers as numpy_layers,
+    plan as numpy_plan,
+)
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     GaussianArrays,
     choose_label,
 )
-from entity_env.agents.rogue_net.numpy_net.functions import product, table_gelu
+from entity_env.agents.rogue_net.numpy_net.functions import ACTIVATIONS, product
 from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
 from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
 from entity_env.authoring.game import Game
@@ -62,6 +66,7 @@ from entity_env.errors import CheckpointError, SchemaError, UsageError
 from entity_env.games import cherry_pick, multi_snake, snake, treasure_hunt
 from entity_env.vec import VecEnv
 from tests.agents.rogue_net.fixtures import DATA, FIXTURES, OPTIONS, Fixture, batch_of
+from tests.agents.rogue_net.torch_net.test_policy import require_same
 from tests.helpers.tiny_games import chaos
 
 Case = Mapping[str, NDArray[np.float64]]
@@ -163,7 +168,7 @@ def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gelu_is_exact_enough() -> None:
     x = np.concatenate([np.linspace(-9, 9, 200_001), [-1e6, 1e6, 0.0]]).astype(np.float32)
     expected = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
-    np.testing.assert_allclose(table_gelu(x), expected, rtol=1e-6, atol=1.5e-6)
+    np.testing.assert_allclose(ACTIVATIONS["gelu"](x), expected, rtol=1e-6, atol=1.5e-6)
 
 
 OBS = ObsSpace(("t",), {"A": Entity(("x", "y")), "keys": Entity(()), "B": Entity(("y", "x", "z"))})
@@ -251,6 +256,7 @@ def observations(draw: st.DrawFn, obs_space: ObsSpace) -> Observation:
 def _equal_ways(weights: Weights, observation: Observation) -> None:
     """The quick way, the thorough one and torch make the same of one observation."""
     agent = NumpyAgent(weights, greedy=True)
+    require_same(RogueNet.of(weights), agent._batch_of_one(observation))
     quick_chosen, quick = agent.choose(observation)
     others = (
         agent._choose_from_batch(observation),
@@ -268,11 +274,25 @@ def _equal_ways(weights: Weights, observation: Observation) -> None:
         np.testing.assert_allclose(quick_chosen["push"], chosen["push"], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"d{config.d_model}")
-@settings(max_examples=25)
+@st.composite
+def configs(draw: st.DrawFn, pooling: str | None) -> RogueNetConfig:
+    n_head = draw(st.integers(1, 6))
+    return RogueNetConfig(
+        d_model=n_head * draw(st.integers(1, 4)),
+        n_layer=draw(st.integers(0, 2)),
+        n_head=n_head,
+        d_qk=draw(st.integers(1, 4)),
+        separate_value=draw(st.booleans()),
+        value_scale=draw(st.booleans()),
+        pooling=pooling,
+    )
+
+
+@pytest.mark.parametrize("pooling", [None, "mean", "max", "meanmax"])
+@settings(max_examples=20)
 @given(data=st.data())
-def test_all_ways_are_equal(config: RogueNetConfig, data: st.DataObject) -> None:
-    seed = data.draw(st.integers(0, 3))
+def test_all_ways_are_equal(pooling: str | None, data: st.DataObject) -> None:
+    config, seed = data.draw(configs(pooling)), data.draw(st.integers(0, 3))
     _equal_ways(_weights(OBS, config, seed, 0.4), data.draw(observations(OBS)))
 
 
@@ -311,7 +331,7 @@ def test_plans_of_all_sizes_are_as_exact(
     monkeypatch: pytest.MonkeyPatch, cost_of_calls: int, num_actors: int, is_hidden: bool
 ) -> None:
     """Few entities and many, which are not kept; in turns, so that they use the same memory."""
-    monkeypatch.setattr(numpy_plan, "_CALL", cost_of_calls)
+    monkeypatch.setattr(numpy_layers, "_CALL", cost_of_calls)
     agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
     for count in (1, 9, 70, 5, 2, 300, 9, 5, 2, 70):
         observation = _of_size(count, num_actors, is_hidden)

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from entity_env import ActionSpace, Entity, ObsSpace
 from entity_env.agents.ppo import MLPPolicy, PPOConfig, train
 from entity_env.agents.ppo.config import CurrentConfig
-from entity_env.agents.ppo.rollout_buffer import Rollout
-from entity_env.agents.ppo.update import _Minibatches, _Moments, learn
+from entity_env.agents.ppo.ppo import _Minibatches, learn
 from entity_env.agents.rogue_net import ActionDistribution, MLPConfig
 from entity_env.agents.rogue_net.torch_net.mlp import MLPEvaluation, MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.training.peers import Moments
+from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     CategoricalActionSpace,
@@ -121,11 +122,12 @@ def arrays_of(net: Policy, rollout: Rollout) -> MLPGradient | None:
 
 
 def gradient_of(
-    minibatches: _Minibatches, index: NDArray[np.int64], **given: object
+    minibatches: _Minibatches, index: NDArray[np.int64], moments: Moments | None = None
 ) -> list[Tensor]:
     """Gradients of all parameters, figures and loss."""
     minibatches.net.zero_grad()
-    loss, figures = minibatches.add_gradient(index, np.random.default_rng(0), **given)  # type: ignore[arg-type]
+    whole = moments or Moments.of(minibatches.rollout.advantages[index])
+    loss, figures = minibatches.add_gradient(index, whole, np.random.default_rng(0))
     gradients = [each.grad for each in minibatches.net.parameters() if each.grad is not None]
     assert len(gradients) == len(list(minibatches.net.parameters()))
     return [*(each.clone() for each in gradients), figures, torch.tensor(loss)]
@@ -137,13 +139,13 @@ def require_equal(
     index: NDArray[np.int64],
     config: CurrentConfig,
     return_scale: float | None = None,
-    **given: object,
+    moments: Moments | None = None,
 ) -> None:
     arrays = arrays_of(net, rollout)
     assert arrays is not None
-    minibatches = _Minibatches(net, None, rollout, config, return_scale)
-    expected = gradient_of(minibatches, index, **given)
-    found = gradient_of(minibatches._replace(arrays=arrays), index, **given)
+    minibatches = _Minibatches(net, rollout, config, return_scale)
+    expected = gradient_of(minibatches, index, moments)
+    found = gradient_of(minibatches._replace(arrays=arrays), index, moments)
     for own, other in zip(found, expected, strict=True):
         assert own.dtype == other.dtype
         scale = float(other.abs().max()) + 1e-3
@@ -189,7 +191,7 @@ def test_it_takes_the_moments_of_other_ranks() -> None:
     rng = np.random.default_rng(1)
     net = random_net(rng)
     rollout = random_rollout(rng, net, 12)
-    require_equal(net, rollout, np.arange(9), DEFAULT, moments=_Moments(30.0, 0.2, 1.4))
+    require_equal(net, rollout, np.arange(9), DEFAULT, moments=Moments(30.0, 0.2, 29 * 1.4**2))
 
 
 def test_products_that_are_left_to_torch() -> None:
@@ -211,7 +213,7 @@ def test_large_minibatches_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) ->
         return evaluate(arrays, index)
 
     monkeypatch.setattr(MLPGradient, "evaluate", counted)
-    monkeypatch.setattr("entity_env.agents.ppo.update._MOST_ROWS", 5)
+    monkeypatch.setattr("entity_env.agents.ppo.ppo._MOST_ROWS", 5)
     for count in (5, 6):
         require_equal(net, rollout, np.arange(count), DEFAULT)
     assert uses == [5]
@@ -223,7 +225,7 @@ def test_a_gradient_that_is_not_finite_is_not_hidden(action: str) -> None:
     net = random_net(rng, (action,))
     rollout = random_rollout(rng, net, 6)
     rollout.logprobs[0] = -1000.0
-    minibatches = _Minibatches(net, None, rollout, DEFAULT, None, arrays=arrays_of(net, rollout))
+    minibatches = _Minibatches(net, rollout, DEFAULT, arrays=arrays_of(net, rollout))
     assert not all(each.isfinite().all() for each in gradient_of(minibatches, np.arange(6)))
 
 

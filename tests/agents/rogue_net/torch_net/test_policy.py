@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from entity_env import ActionSpace, CheckpointError, Entity, ObsSpace, SchemaError, UsageError
 from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, train
-from entity_env.agents.ppo.presets import PRESETS, GameFigures
 from entity_env.agents.rogue_net import (
     ActionDistribution,
     MLPConfig,
@@ -29,7 +28,8 @@ from entity_env.agents.rogue_net import (
 )
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, agent_from_bytes
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays, GaussianArrays
-from entity_env.agents.rogue_net.numpy_net.net import numpy_net
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
+from entity_env.agents.rogue_net.operations import tensors_of
 from entity_env.agents.rogue_net.torch_net.distributions import (
     CategoricalDistribution,
     GaussianDistribution,
@@ -40,6 +40,7 @@ from entity_env.agents.rogue_net.torch_net.rollout_policy import (
     CompiledPolicy,
     fastest_policy,
 )
+from entity_env.agents.training.presets import PRESETS, GameFigures
 from entity_env.cli.training import settings_of_run
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
@@ -121,14 +122,22 @@ def rows_of(*columns: list[float], name: str = "Cart") -> EntityBatch:
 
 
 def require_same(net: Policy, batch: EntityBatch) -> None:
-    """Checks the numpy form of a network against the network."""
+    """Checks the operations of a network, and its numpy form, against the network."""
+    listed = net.weights().operations()
+    state = net.state_dict()
+    assert tensors_of(listed) == {
+        name: (tuple(each.shape), each.numpy().dtype) for name, each in state.items()
+    }
+    assert json.loads(json.dumps([each.to_json() for each in listed]))
     theirs, values = net.distributions(batch)
-    ours, our_values = numpy_net(net.weights()).distributions(batch)
+    ours, our_values = NumpyNet(net.weights()).distributions(batch)
     np.testing.assert_allclose(our_values, values.detach().numpy(), rtol=1e-4, atol=1e-4)
     assert ours.keys() == theirs.keys()
     for name, one in ours.items():
         other = theirs[name]
         np.testing.assert_array_equal(one.rows, other.rows.numpy())
+        if not len(one.rows):
+            continue  # as many columns as may be
         if isinstance(one, CategoricalArrays):
             assert isinstance(other, CategoricalDistribution)
             np.testing.assert_allclose(

@@ -1,0 +1,187 @@
+"""Advice: settings that are unusual for a kind of environment, and what a run's figures tell.
+
+The rules, with what is behind each, are explained in docs/not_learning.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.ppo.hints import (
+    LEAST_UPDATES,
+    Hint,
+    RunView,
+    early_hints,
+    final_hints,
+)
+from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.features import is_flat
+from entity_env.agents.training.schedule import values_of
+from entity_env.agents.training.tracking.progress import TrainProgress
+from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import num_cores
+from entity_env.core.vec_obs import VecEnvironment
+
+_LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
+
+PAGE: Final = "docs/not_learning.md"
+"""Where the rules are explained."""
+
+_USUAL: Final[Mapping[str, tuple[float, float]]] = {
+    "learning_rate": (1e-5, 1e-2),
+    "gamma": (0.8, 0.9999),
+    "gae_lambda": (0.5, 1.0),
+    "clip_coef": (0.05, 0.5),
+    "vf_coef": (0.01, 2.0),
+    "ent_coef": (0.0, 0.3),
+    "max_grad_norm": (0.1, 100.0),
+    "update_epochs": (1, 30),
+    "target_kl": (0.003, 0.3),
+    "weight_decay": (0.0, 0.1),
+}
+"""Smallest and largest value that is usual for PPO."""
+_LEAST_ROLLOUT: Final = 256
+_LEAST_GRADIENT_STEPS: Final = 8
+
+_MAX_POINTS: Final = 1024
+
+
+def unusual_settings(
+    config: PPOConfig,
+    obs_space: ObsSpace,
+    action_space: Mapping[ActionName, ActionSpace],
+    num_rows: int,
+) -> list[str]:
+    """Settings that are allowed but rarely right for an environment, a sentence each.
+
+    Args:
+        config: the settings.
+        obs_space, action_space: of the environment.
+        num_rows: rows of a batch of it.
+    """
+    found = []
+    for name, (least, most) in _USUAL.items():
+        # A schedule may end below what is usual, as one that goes down to 0.
+        value = max(values_of(getattr(config, name)), default=None)
+        if value is not None and not least <= value <= most and math.isfinite(value):
+            found.append(f"{name}={value:g}: usual are {least:g} to {most:g}")
+    if config.warmup_steps >= config.total_steps:
+        found.append(
+            f"warmup_steps={config.warmup_steps:,} of total_steps={config.total_steps:,}: the step "
+            "size never gets to learning_rate"
+        )
+    rollout = config.num_steps * num_rows
+    num_rollouts = math.ceil(config.total_steps / rollout)
+    if num_rollouts < LEAST_UPDATES:
+        found.append(
+            f"total_steps={config.total_steps:,} are {num_rollouts} rollouts of {rollout:,} "
+            f"decisions (num_steps={config.num_steps}, {num_rows} rows): usual are "
+            f"{LEAST_UPDATES} or more"
+        )
+    if rollout < _LEAST_ROLLOUT:
+        found.append(
+            f"a rollout has {rollout} decisions (num_steps={config.num_steps}, {num_rows} rows): "
+            f"usual are {_LEAST_ROLLOUT} or more"
+        )
+    if is_flat(obs_space, action_space):
+        first = config.at(0)
+        num_minibatches = max(1, round(rollout / first.minibatch_size))
+        gradient_steps = num_minibatches * first.update_epochs
+        if gradient_steps < _LEAST_GRADIENT_STEPS:
+            found.append(
+                f"{gradient_steps} gradient steps a rollout (minibatch_size="
+                f"{config.minibatch_size}, update_epochs={config.update_epochs}): observations of "
+                f"fixed size are usually learnt with more"
+            )
+        if isinstance(config.net, RogueNetConfig):
+            found.append(
+                "net is a RogueNet: observations of fixed size are usually learnt by an MLPConfig"
+            )
+    return found
+
+
+class RunHistory:
+    """Figures of a run as it went on, at most so many points, and the hints that they give."""
+
+    def __init__(self) -> None:
+        self._points: list[TrainProgress] = []
+        self._stride = 1
+        self._num_updates = 0
+        self.shown: dict[str, Hint] = {}
+        """Hints that `news` returned, by their names."""
+
+    def add(self, progress: TrainProgress) -> None:
+        """Counts an update."""
+        if self._num_updates % self._stride == 0:
+            self._points.append(progress)
+        self._num_updates += 1
+        if len(self._points) >= _MAX_POINTS:
+            del self._points[1::2]
+            self._stride *= 2
+
+    def news(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
+        """Hints that are known since the last update, each of them once in a run."""
+        found = early_hints(RunView(self._points, last, config)) if self._points else []
+        news = [hint for hint in found if hint.name not in self.shown]
+        self.shown |= {hint.name: hint for hint in news}
+        return news
+
+    def hints(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
+        """What to look at, if the run did not learn; see `final_hints`."""
+        if not self._num_updates:
+            return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
+        run = RunView(self._points, last, config)
+        is_whole = self._num_updates >= LEAST_UPDATES or last.unfinished > MOST_UNFINISHED
+        return final_hints(run) if is_whole else early_hints(run)
+
+
+def _no_update(limit_s: float) -> Hint:
+    return Hint(
+        "no_update",
+        f"no update was finished in {limit_s:g} s: entity-env check measures how long a step of "
+        "the game takes; give more time, or use fewer environments (--num-envs)",
+    )
+
+
+def log_settings(vec: VecEnvironment, config: PPOConfig, num_threads: int) -> None:
+    """Logs the settings of a run, and warns of unusual ones."""
+    _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
+    found = unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows)
+    for sentence in [*found, *crowded_threads(num_threads, getattr(vec, "num_workers", 0))]:
+        _LOGGER.warning("unusual: %s", sentence)
+
+
+def log_hints(hints: Iterable[Hint]) -> None:
+    """Logs hints that are known while a run goes on."""
+    for hint in hints:
+        _LOGGER.warning("hint: %s", hint)
+
+
+def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
+    """A sentence about more threads of torch and workers than cores; none if there are enough.
+
+    Threads of torch wait for each other at every operation. Where a worker has the core of one,
+    all wait until it is scheduled again: two threads and two workers on two cores once made 100
+    steps per second instead of 7,000. One thread never waits for another.
+
+    Args:
+        num_threads: threads of torch in each rank.
+        num_workers: worker processes of each rank.
+    """
+    ranks, cores = os.environ.get("LOCAL_WORLD_SIZE", ""), num_cores()  # as torchrun sets it
+    num_ranks = int(ranks) if ranks.isdecimal() else 1
+    if num_threads == 1 or num_ranks * (num_threads + num_workers) <= cores:
+        return []
+    of_ranks = f" in each of {num_ranks} ranks" if num_ranks > 1 else ""
+    return [
+        f"{num_threads} threads of torch and {num_workers} workers{of_ranks} share {cores} "
+        f"core{'s' * (cores > 1)}: threads wait for each other, and training can take many times "
+        "as long; use num_threads=1 (--set-train num_threads=1), or fewer workers "
+        "(--num-workers)"
+    ]

@@ -1,0 +1,582 @@
+"""Hints: why a run does not learn, from its figures, and the settings to try.
+
+The rules, and what is behind each, are explained in docs/not_learning.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Final, NamedTuple
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.training.schedule import values_of
+from entity_env.agents.training.tracking.progress import TrainProgress
+from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
+
+LEAST_UPDATES: Final = 10
+"""Without so many a run is not judged."""
+_FIRST_UPDATES: Final = 5
+"""After so many it is known whether the policy and the value move at all."""
+_LEAST_EPISODES: Final = 20
+_MOST_FIRST: Final = 0.95
+"""Share of the rows whose first episode must have ended before these are compared with."""
+_LATEST_FIRST: Final = 0.5
+"""Share of a run after which its first episodes are no longer of a policy that has not learned."""
+_LEAST_SHARE: Final = 0.3
+"""Of a run, before which a reward that has not risen tells nothing."""
+_STANDARD_ERRORS: Final = 3.0
+_LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
+"""Of the deviation of rewards: the last episodes may have those of one agent more than others."""
+
+_MOST_FORCED: Final = 0.9
+_LEAST_RETURNS: Final = 20
+_RETURNED: Final = 0.9
+_FEW_EPISODES: Final = 5
+_ENOUGH_EPISODES: Final = 12
+_PART_OF_EPISODE: Final = 4
+"""A rollout that is so many times shorter than an episode sees a part of it only."""
+_ENOUGH_TO_MIX: Final = 10
+"""Episodes after which copies are at different parts of them."""
+_LEAST_ENVS: Final = 8
+_LARGE_VALUE_LOSS: Final = 10.0
+_LEAST_EXPLAINED: Final = 0.5
+_LITTLE_EXPLAINED: Final = 0.2
+_SMALL_KL: Final = 1e-4
+_SMALL_CLIP_FRACTION: Final = 1e-3
+_LARGE_KL: Final = 0.05
+_COLLAPSED: Final = 0.05
+_UNCHANGED: Final = 0.98
+_LARGE_BONUS: Final = 0.5
+"""Reward for entropy of a decision, in deviations of advantages."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What to look at in a run that does not learn.
+
+    Args:
+        name: of the rule.
+        text: one sentence with the figures seen.
+        settings: to try, by their names: fields of `PPOConfig`, and `num_envs`.
+    """
+
+    name: str
+    text: str
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        options = train_options(self.settings)
+        return f"{self.text}; try {' '.join(options)}" if options else self.text
+
+    def to_json(self) -> dict[str, object]:
+        """The hint as JSON."""
+        return {"name": self.name, "text": self.text, "settings": dict(self.settings)}
+
+    @classmethod
+    def from_json(cls, data: object) -> Hint | None:
+        """The hint that `to_json` gave; None for anything else, as of a file that was edited."""
+        if not isinstance(data, dict):
+            return None
+        name, text, settings = (data.get(each) for each in ("name", "text", "settings"))
+        if not isinstance(name, str) or not isinstance(text, str) or not isinstance(settings, dict):
+            return None
+        known = {key: value for key, value in settings.items() if key in SETTINGS}
+        is_number = all(isinstance(value, int | float) for value in known.values())
+        return cls(name, text, known) if is_number else None
+
+
+def hint_facts(hints: Iterable[Hint]) -> dict[str, object]:
+    """What `run.json` says of hints."""
+    return {"hints": [hint.to_json() for hint in hints]}
+
+
+def hints_of(about: Mapping[str, object]) -> list[Hint]:
+    """The hints that a `run.json` has."""
+    found = about.get("hints")
+    hints = map(Hint.from_json, found if isinstance(found, list) else ())
+    return [hint for hint in hints if hint is not None]
+
+
+SETTINGS: Final = (
+    *("num_envs", "num_steps", "total_steps", "norm_returns", "learning_rate", "ent_coef"),
+    *("target_kl", "minibatch_size", "separate_value"),
+)
+"""Settings that hints change."""
+_OPTIONS: Final = {
+    "num_envs": "--num-envs",
+    "num_steps": "--num-steps",
+    "total_steps": "--steps",
+    "learning_rate": "--learning-rate",
+    "ent_coef": "--ent-coef",
+}
+"""Options of the command for some of them; the others go through --set-train."""
+
+
+def train_options(settings: Mapping[str, float]) -> list[str]:
+    """Options of `entity-env train` for settings of hints."""
+    options = []
+    for name, value in settings.items():
+        text = str(value).lower() if isinstance(value, bool) else f"{value:.15g}"
+        option = _OPTIONS.get(name)
+        net = "net." * (name == "separate_value")
+        options += [option, text] if option else ["--set-train", f"{net}{name}={text}"]
+    return options
+
+
+def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hint]) -> str:
+    """The command that trains again as hints say, in a new folder; "" if there is none.
+
+    Args:
+        folder: of the run.
+        about: content of its `run.json`: of a run of `entity-env train`.
+        hints: of several that change one setting the first one counts.
+    """
+    settings: dict[str, float] = {}
+    for hint in hints:
+        settings |= {name: x for name, x in hint.settings.items() if name not in settings}
+    game, options = about.get("game"), about.get("options")
+    if not settings or not isinstance(game, str) or not isinstance(options, dict):
+        return ""
+    file, out = folder / "run.json", _next_folder(folder)
+    words = ["entity-env", "train", game, "--config", str(file), *train_options(settings)]
+    return shlex.join([*words, "--out", str(out)])
+
+
+def _next_folder(folder: Path) -> Path:
+    """A folder that is not there: `snake-2` beside `snake`, `snake-3` beside `snake-2`."""
+    name, _, number = folder.name.rpartition("-")
+    known = int(number) if name and re.fullmatch("[1-9][0-9]{0,5}", number) else 1
+    stem = name if known > 1 else folder.name
+    numbers = (folder.with_name(f"{stem}-{i}") for i in count(known + 1))
+    return next(each for each in numbers if not each.exists())
+
+
+class _Rewards(NamedTuple):
+    """Rewards of some episodes: mean, standard deviation, number; whether of random play."""
+
+    mean: float
+    std: float
+    num_episodes: int
+    is_random: bool = False
+
+    def is_above(self, other: _Rewards) -> bool:
+        """Whether this mean is larger by more than chance makes it."""
+        errors = [each.std / math.sqrt(max(1, each.num_episodes)) for each in (self, other)]
+        return self.mean - other.mean > _STANDARD_ERRORS * math.hypot(*errors)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run until now, as rules see it.
+
+    Args:
+        points: some updates from the start of the run on.
+        last: the last update.
+        config: the settings.
+    """
+
+    points: Sequence[TrainProgress]
+    last: TrainProgress
+    config: PPOConfig
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether the run began here, rather than with a checkpoint of its own."""
+        return self.points[0].update <= 1
+
+    @cached_property
+    def scored(self) -> list[TrainProgress]:
+        """Points with a mean reward."""
+        return [each for each in self.points if math.isfinite(each.mean_reward)]
+
+    @property
+    def share(self) -> float:
+        """Share of the run that is over."""
+        return self.last.step / max(1, self.last.total)
+
+    @cached_property
+    def reference(self) -> _Rewards | None:
+        """Rewards without learning; None if they are not known.
+
+        Those of random play, or of the first episodes of all rows: the episodes that end first are
+        the shortest, and so not typical.
+        """
+        found = self.last.random_play
+        if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
+            return _Rewards(found.mean_reward, found.std_reward, found.num_episodes, is_random=True)
+        point = self.fair[0] if self.fair else None
+        if point is None:
+            return None
+        seen = point.rollouts
+        if not seen.num_rows or seen.num_first < _LEAST_EPISODES:
+            return self.rewards(point)
+        first = _Rewards(seen.first_mean, seen.first_std, seen.num_first)
+        is_late = point.step > _LATEST_FIRST * self.last.total
+        return None if is_late and not self.rewards(self.last).is_above(first) else first
+
+    @cached_property
+    def fair(self) -> list[TrainProgress]:
+        """Points since the first episodes of all rows, and 20 in all, have ended."""
+        return [
+            point
+            for point in self.scored
+            if point.num_episodes >= _LEAST_EPISODES
+            and point.rollouts.num_first >= _MOST_FIRST * point.rollouts.num_rows
+        ]
+
+    def rewards(self, point: TrainProgress) -> _Rewards:
+        """Rewards of the last episodes at a point."""
+        number = point.window or min(point.num_episodes, self.config.episode_window)
+        return _Rewards(point.mean_reward, point.std_reward, number)
+
+    @cached_property
+    def is_comparable(self) -> bool:
+        """Whether a mean reward that did not rise tells that nothing was learned.
+
+        It does not where agents that share the network may play against each other, where the run
+        was resumed and so may have risen before, and where the last episodes are the short ones.
+        """
+        is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
+        if is_versus or "rating" in self.last.metrics:
+            return False
+        if len(self.scored) < 2 or not self.is_whole:
+            return False
+        points = [*self.scored, self.last]
+        return self.last.unfinished <= MOST_UNFINISHED and not _is_zero_sum(points)
+
+    @cached_property
+    def has_risen(self) -> bool:
+        """Whether the reward rose by more than chance explains."""
+        reference = self.reference
+        return reference is not None and self.rewards(self.last).is_above(reference)
+
+    @cached_property
+    def is_stuck(self) -> bool:
+        """Whether the reward is known not to have risen, after a good part of the run."""
+        if not self.is_comparable or self.reference is None or self.has_risen:
+            return False
+        num_first = self.last.rollouts.num_first
+        return self.share >= _LEAST_SHARE and self.last.num_episodes >= 2 * num_first
+
+    def freedom(self, point: TrainProgress) -> float:
+        """Entropy as a share of that of equally likely choices; in nats if that is not known.
+
+        Unlike entropy it does not change with the number of actors and choices.
+        """
+        found = point.rollouts
+        uniform = 0.0 if found.num_reals else found.random_entropy
+        return point.losses.entropy / (uniform if uniform > 0 else 1.0)
+
+    @cached_property
+    def freedoms(self) -> tuple[float, float]:
+        """`freedom` at the start and over the last updates."""
+        return self.freedom(self.points[0]), _median(map(self.freedom, self.latest))
+
+    @cached_property
+    def latest(self) -> list[TrainProgress]:
+        """The last updates."""
+        is_last = self.points[-1] is self.last
+        return [*self.points, *([] if is_last else [self.last])][-_FIRST_UPDATES:]
+
+    def recent(self, name: str) -> float:
+        """Median of a loss over the last updates."""
+        return _median(getattr(point.losses, name) for point in self.latest)
+
+
+def _median(values: Iterable[float]) -> float:
+    """Median of the finite values: a rollout without known outcomes has no losses."""
+    finite = list(filter(math.isfinite, values))
+    return median(finite) if finite else math.nan
+
+
+def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
+    """Whether what one agent earns another one loses: the mean is always 0."""
+    return any(each.std_reward > 0 for each in points) and all(
+        abs(each.mean_reward) <= _LARGEST_MEAN_OF_ZERO_SUM * each.std_reward for each in points
+    )
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _forced(run: RunView) -> Iterator[Hint]:
+    share = run.last.rollouts.forced
+    if share >= _MOST_FORCED:
+        yield Hint(
+            "forced",
+            f"{share:.0%} of the decisions have one allowed choice, so that there is nothing to "
+            "decide: let the game go on without asking there, or allow more in the mask",
+        )
+
+
+def _score_per_step(run: RunView) -> Iterator[Hint]:
+    found = run.last.rollouts
+    if found.num_returns >= max(_LEAST_RETURNS, _RETURNED * found.num_changes):
+        yield Hint(
+            "score_per_step",
+            f"{found.num_returns:,} of {found.num_changes:,} times a score changed back to what "
+            "the episode began with: it looks like the reward of a step, but Obs(score) needs the "
+            "score so far, score += reward (entity-env check says where)",
+        )
+
+
+def _few_episodes(run: RunView) -> Iterator[Hint]:
+    found, total = run.last.rollouts, run.last.total
+    decisions = total / max(1, found.num_rows)
+    if not run.is_whole or found.first_length * _FEW_EPISODES <= decisions:
+        return
+    has_all = found.num_first >= _MOST_FIRST * found.num_rows
+    number = f"{'' if has_all else 'at most '}{decisions / found.first_length:.2g}"
+    wanted = found.num_envs * decisions / found.first_length / _ENOUGH_EPISODES
+    num_envs = 2 ** round(math.log2(max(wanted, _LEAST_ENVS)))
+    settings: dict[str, float] = {"num_envs": num_envs}
+    if num_envs >= found.num_envs:
+        steps = _ENOUGH_EPISODES * found.first_length * found.num_rows
+        settings = {"total_steps": _rounded_up(steps)}
+    yield Hint(
+        "few_episodes",
+        f"each of {found.num_envs} copies plays {number} episodes of {found.first_length:.0f} "
+        f"decisions{'' if has_all else ' or more'} in {total:,} steps: fewer copies play more",
+        settings,
+    )
+
+
+def _only_beginnings(run: RunView) -> Iterator[Hint]:
+    found = run.last.rollouts
+    rollout = run.config.num_steps * found.decisions_per_step  # the last one is shorter
+    decisions = run.last.total / max(1, found.num_rows)
+    is_part = 0 < rollout * _PART_OF_EPISODE <= found.first_length
+    is_lockstep = not run.config.staggered_steps
+    if run.is_whole and is_lockstep and is_part and decisions < _ENOUGH_TO_MIX * found.first_length:
+        num_steps = min(512, 2 ** math.ceil(math.log2(found.first_length / 2)))
+        factor = max(1.0, num_steps / run.config.num_steps)
+        num_envs = max(min(_LEAST_ENVS, found.num_envs), round(found.num_envs / factor))
+        yield Hint(
+            "only_beginnings",
+            f"a rollout sees {rollout:.0f} decisions of each copy, episodes have "
+            f"{found.first_length:.0f}, and all copies are at the same part of them",
+            {"num_steps": num_steps, "num_envs": num_envs},
+        )
+
+
+def _large_value_loss(run: RunView) -> Iterator[Hint]:
+    if len(run.points) < _FIRST_UPDATES:
+        return
+    loss, explained = run.recent("value_loss"), run.recent("explained_variance")
+    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # or not known, NaN
+        return
+    seen = f"the value loss is {loss:.3g} (explained variance {explained:.2f})"
+    if run.config.norm_returns:
+        rate = _scaled(run.config.learning_rate, 0.3)
+        text = f"{seen}, in units of the returns' variance: the value diverges"
+        yield Hint("value_loss", text, {"learning_rate": rate, "target_kl": 0.02})
+    else:
+        text = f"{seen}: returns are large, and the value's gradient drowns the policy's"
+        yield Hint("value_loss", text, {"norm_returns": True})
+
+
+def _small_updates(run: RunView) -> Iterator[Hint]:
+    points = [each for each in run.points if each.step > run.config.warmup_steps]
+    points = points[: 2 * _FIRST_UPDATES]
+    if not run.is_whole or len(points) < _FIRST_UPDATES:
+        return
+    kl = max(point.losses.approx_kl for point in points)
+    clipped = max(point.losses.clip_fraction for point in points)
+    if kl < _SMALL_KL and clipped < _SMALL_CLIP_FRACTION:
+        rate, size = values_of(run.config.learning_rate)[0], run.config.minibatch_size
+        settings: dict[str, float] = {"learning_rate": max(0.001, _scaled(rate, 3))}
+        if isinstance(size, int) and size > 256:
+            settings["minibatch_size"] = 256
+        yield Hint(
+            "small_updates",
+            f"updates hardly change the policy (approx kl {kl:.1g}, clip fraction {clipped:.1g})",
+            settings,
+        )
+
+
+def _same_rewards(run: RunView) -> Iterator[Hint]:
+    was_same = all(each.std_reward == 0 for each in run.scored) and not run.has_risen
+    has_many = run.last.num_episodes >= _LEAST_EPISODES
+    if run.last.std_reward == 0 and has_many and (was_same or run.is_stuck):
+        yield Hint(
+            "same_rewards",
+            f"the last episodes all earned {run.last.mean_reward:.3g}: where more is possible the "
+            "agent has not met it; give rewards on the way there, or train for longer",
+            {"ent_coef": _larger_bonus(run)},
+        )
+
+
+def _no_exploration(run: RunView) -> Iterator[Hint]:
+    start, now = run.freedoms
+    if run.is_stuck and start > 0 and now < _COLLAPSED * start:
+        yield Hint(
+            "no_exploration",
+            f"the policy no longer explores ({_entropies(run)})",
+            {
+                "ent_coef": _larger_bonus(run),
+                "learning_rate": _scaled(run.config.learning_rate, 0.3),
+            },
+        )
+
+
+def _large_bonus(run: RunView) -> Iterator[Hint]:
+    start, now = run.freedoms
+    coefficient, is_share = max(values_of(run.config.ent_coef)), run.config.norm_entropy
+    entropy = now if is_share else run.recent("entropy")
+    bonus = coefficient * entropy
+    if run.is_stuck and bonus > _LARGE_BONUS and now > _UNCHANGED * start:
+        actors = run.last.rollouts.actors
+        of_actors = f", summed over {actors:.0f} actors" if actors > 1.5 and not is_share else ""
+        of_random = " of that of random play" if is_share else ""
+        yield Hint(
+            "large_bonus",
+            f"the policy stays as it was ({_entropies(run)}{of_actors}): the reward for entropy, "
+            f"{coefficient:g} times {entropy:.3g}{of_random}, outweighs advantages, "
+            "whose deviation is 1",
+            {"ent_coef": _scaled(coefficient, min(0.3, 0.2 / bonus))},
+        )
+
+
+def _unchanged(run: RunView) -> Iterator[Hint]:
+    start, now = run.freedoms
+    if not run.is_stuck or start <= 0 or any(_large_bonus(run)) or any(_small_updates(run)):
+        return
+    if now > start / _UNCHANGED:
+        yield Hint(
+            "unsure",
+            f"the policy is less sure than it was at first ({_entropies(run)}): what it had "
+            "learned before is lost",
+            _smaller_updates(run) | {"ent_coef": _scaled(run.config.ent_coef, 0.3)},
+        )
+    elif now > _UNCHANGED * start:
+        size = run.config.minibatch_size
+        smaller = {"minibatch_size": max(64, size // 4)} if isinstance(size, int) else {}
+        yield Hint(
+            "unchanged",
+            f"the policy hardly changed ({_entropies(run)}): more gradient steps, or more steps, "
+            "may help",
+            {**smaller, "ent_coef": _scaled(run.config.ent_coef, 0.3)},
+        )
+
+
+def _entropies(run: RunView) -> str:
+    return f"entropy {run.points[0].losses.entropy:.3g}, then {run.recent('entropy'):.3g}"
+
+
+def _poor_value(run: RunView) -> Iterator[Hint]:
+    explained = run.recent("explained_variance")
+    if not run.is_stuck or any(_large_value_loss(run)) or run.last.std_reward == 0:
+        return
+    if explained < _LITTLE_EXPLAINED:
+        settings = {"separate_value": True} if run.config.norm_returns else {"norm_returns": True}
+        yield Hint(
+            "poor_value",
+            f"values do not tell returns (explained variance {explained:.2f}): the observation may "
+            f"lack what the reward depends on, or gamma ({run.config.gamma}) does not suit it",
+            settings,
+        )
+
+
+def _large_updates(run: RunView) -> Iterator[Hint]:
+    kl = _median(point.losses.approx_kl for point in run.points)  # small at the end: annealed
+    if run.is_stuck and kl > _LARGE_KL:
+        yield Hint(
+            "large_updates", f"updates are large (approx kl {kl:.3g})", _smaller_updates(run)
+        )
+
+
+def _smaller_updates(run: RunView) -> dict[str, float]:
+    limits = values_of(run.config.target_kl)
+    return {
+        "target_kl": _scaled(limits[0], 0.3) if limits and limits[0] <= 0.02 else 0.02,
+        "learning_rate": _scaled(run.config.learning_rate, 0.3),
+    }
+
+
+def _larger_bonus(run: RunView) -> float:
+    return max(0.01, _scaled(run.config.ent_coef, 3))
+
+
+def _scaled(setting: object, factor: float) -> float:
+    """The largest value of a setting times a factor, with one digit."""
+    value = max(values_of(setting)) * factor  # type: ignore[arg-type]
+    return float(f"{value:.1g}")
+
+
+def _rounded_up(number: float) -> int:
+    """The number with two digits, rounded up."""
+    unit: int = 10 ** max(0, math.floor(math.log10(max(1.0, number))) - 1)
+    return math.ceil(number / unit) * unit
+
+
+_MISTAKES: Final[tuple[Callable[[RunView], Iterator[Hint]], ...]] = (_forced, _score_per_step)
+"""Rules about games, which hold even if the run learns."""
+_EARLY: Final = (
+    *(_few_episodes, _only_beginnings, _large_value_loss, _small_updates, _same_rewards),
+    *(_no_exploration, _large_bonus),
+)
+"""Rules that may be known after a few updates."""
+_LATE: Final = (_unchanged, _poor_value, _large_updates)
+"""Rules about a whole run whose reward did not rise."""
+
+
+def early_hints(run: RunView) -> list[Hint]:
+    """What is known while a run goes on."""
+    rules = _MISTAKES if run.has_risen and run.is_comparable else (*_MISTAKES, *_EARLY)
+    return [hint for rule in rules for hint in rule(run)]
+
+
+def final_hints(run: RunView) -> list[Hint]:
+    """What the figures of a whole run tell; nothing but mistakes if its reward rose."""
+    found = [hint for rule in _MISTAKES for hint in rule(run)]
+    last, scored = run.last, run.scored
+    if last.unfinished > MOST_UNFINISHED:  # its mean rewards tell nothing
+        told = (
+            f"{last.unfinished:.0%} of the episodes that still run are already longer than all of "
+            "the last that ended: the mean reward of training is one of short episodes; compare "
+            "runs by their evaluations, or train for longer"
+        )
+        return [Hint("unfinished", told), *early_hints(run)]
+    if last.num_episodes == 0:
+        told = f"no episode has ended in {last.step:,} steps: let the game truncate its episodes, "
+        return [Hint("no_episode", f"{told}or train for longer"), *early_hints(run)]
+    if run.has_risen and len(scored) > 1 and "rating" not in last.metrics:
+        return [*found, *_lost(run)]
+    if not run.is_stuck:
+        return early_hints(run)
+    hints = [Hint("no_rise", _no_rise(run)), *early_hints(run)]
+    return hints + [hint for rule in _LATE for hint in rule(run)]
+
+
+def _no_rise(run: RunView) -> str:
+    reference, reward = run.reference or run.rewards(run.last), run.last.mean_reward
+    if reference.is_random:
+        return f"no better than random play: {reward:.3g}, random {reference.mean:.3g}"
+    grew = reward > reference.mean
+    told = "rose no more than chance explains" if grew else "did not rise"
+    return f"the mean reward {told}: {reference.mean:.3g} at first, {reward:.3g} at the end"
+
+
+def _lost(run: RunView) -> Iterator[Hint]:
+    """A reward that rose and fell again."""
+    if not run.fair:
+        return
+    best, reference = max(run.fair, key=lambda each: each.mean_reward), run.reference
+    if reference is None or not run.rewards(best).is_above(run.rewards(run.last)):
+        return
+    fallen = best.mean_reward - run.last.mean_reward
+    if fallen > 0.5 * (best.mean_reward - reference.mean):
+        yield Hint(
+            "lost",
+            f"the mean reward was {best.mean_reward:.3g} at step {best.step:,} and fell to "
+            f"{run.last.mean_reward:.3g}",
+            _smaller_updates(run),
+        )

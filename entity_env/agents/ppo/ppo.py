@@ -1,0 +1,404 @@
+"""Proximal policy optimization (PPO), in reading order.
+
+`collect` plays a rollout. `compute_advantages` estimates what each decision was worth. `update`
+learns from the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss`
+for each. `Run.update` (run.py) calls `collect` and `update` until the end of the run.
+
+- Another advantage estimator: replace `compute_advantages`.
+- Another loss: change `ppo_loss`, and `array_loss.py`, which is the same loss of an MLP in numpy.
+- An auxiliary target: record it in `collect`, add a field to `Rollout` and `Minibatch`
+  (training/rollout_buffer.py), and add its loss in `ppo_loss`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from entity_env.agents.ppo.array_loss import add_array_gradient
+from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.ppo.learner import Learner
+from entity_env.agents.ppo.rollout import Collector, FinalObservations, require_finite_output
+from entity_env.agents.ppo.teacher import evaluate_beside
+from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.training.peers import ALONE, Moments, Peers
+from entity_env.agents.training.rollout_buffer import (
+    Minibatch,
+    Rollout,
+    RolloutBuffer,
+    Trajectories,
+)
+from entity_env.agents.training.tracking.progress import Losses
+from entity_env.core.ragged import Floats
+from entity_env.core.vec_obs import VecObs
+from entity_env.errors import TrainingDivergedError
+
+_FIGURES: Final = (
+    *("policy loss", "value loss", "entropy", "divergence of the policy", "clipped share"),
+    *("divergence from the teacher", "agreement with the teacher"),
+)
+"""What `ppo_loss` returns besides the loss; the last two with a teacher alone."""
+_NUM_WITHOUT_TEACHER: Final = 5
+_MOST_ROWS: Final = 1024
+"""Of a minibatch in arrays: where there are more, torch can use several threads."""
+_LEAST_DEVIATION: Final = 0.1
+"""Of advantages, in deviations of returns: what is below that is mostly errors of the value."""
+
+
+def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
+    """Plays `num_steps` steps, from where the last rollout stopped."""
+    vec, net = collector.vec, collector.net
+    trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
+    logprobs = np.zeros_like(trajectories.rewards)
+    buffer, finals = RolloutBuffer(), FinalObservations()
+    policy = fastest_policy(net)
+    for t in range(num_steps):
+        next_obs = collector.next_obs
+        output = policy.act(next_obs, generator=collector.generator)
+        require_finite_output(output)
+        is_ready = next_obs.is_ready
+        rows = None if is_ready.all() else np.flatnonzero(is_ready)
+        vec.send(output.actions)
+        # While the environments step: observations stay valid until `recv`.
+        buffer.add(next_obs, output.samples, rows)
+        trajectories.is_ready[t] = is_ready
+        trajectories.values[t] = output.values
+        logprobs[t] = output.logprobs
+
+        collector.next_obs = next_obs = vec.recv()
+        trajectories.rewards[t] = next_obs.reward
+        trajectories.terminated[t] = next_obs.terminated
+        trajectories.truncated[t] = next_obs.truncated
+        collector.require_finite(trajectories, t)
+        finals.add(next_obs, t)
+        after_step(next_obs)
+    trajectories.is_ready[-1] = collector.next_obs.is_ready
+    if not trajectories.done[-1].all():  # else it is not used
+        trajectories.values[-1] = net.values(collector.next_obs)
+    finals.fill(trajectories.final_values, net)
+
+    config, decided = collector.config, np.nonzero(trajectories.is_ready[:-1])
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)
+        returns = advantages[decided] + trajectories.values[decided]
+    if not np.isfinite(returns).all():
+        largest = float(np.abs(trajectories.rewards).max())
+        raise TrainingDivergedError(
+            f"the returns are beyond float32: a reward of this rollout was {largest:.3g} or -"
+            f"{largest:.3g}"
+        )
+    obs, samples = buffer.joined()
+    collector.count(trajectories, obs.action_masks)
+    return Rollout(
+        obs=obs,
+        samples=samples,
+        b_inds=np.flatnonzero(is_known[decided]),
+        logprobs=logprobs[decided],
+        values=trajectories.values[decided],
+        advantages=advantages[decided],
+        returns=returns,
+    )
+
+
+def compute_advantages(
+    trajectories: Trajectories, gamma: float, gae_lambda: float
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Advantage of every decision.
+
+    Rewards up to a row's next decision belong to the last one. The value after an episode is 0 if
+    it terminated, that of its final observation if it was truncated. The outcome of a decision is
+    known once its episode has ended or the row decides again.
+
+    Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
+    (2016), equation 16.
+    """
+    num_steps = len(trajectories.rewards)
+    advantages = np.zeros_like(trajectories.rewards)
+    is_known = np.zeros_like(trajectories.terminated)
+    # Of each row, backward in time: rewards since step t, value and advantage of the decision (or
+    # end) that follows, and whether one follows.
+    earned = np.zeros_like(trajectories.values[0])
+    next_value = trajectories.values[-1].copy()
+    next_advantage = np.zeros_like(next_value)
+    has_next = trajectories.is_ready[-1].copy()
+    done = trajectories.done
+    end_values = np.where(trajectories.terminated, np.float32(0), trajectories.final_values)
+    for t in reversed(range(num_steps)):
+        ended = done[t]
+        earned = np.where(ended, 0, earned) + trajectories.rewards[t]
+        next_value = np.where(ended, end_values[t], next_value)
+        next_advantage = np.where(ended, 0, next_advantage)
+        has_next |= ended
+        decided = trajectories.is_ready[t]
+        is_known[t] = decided & has_next
+        delta = earned + gamma * next_value - trajectories.values[t]
+        advantages[t] = np.where(is_known[t], delta + gamma * gae_lambda * next_advantage, 0)
+        earned = np.where(decided, 0, earned)
+        next_value = np.where(decided, trajectories.values[t], next_value)
+        next_advantage = np.where(decided, advantages[t], next_advantage)
+        has_next |= decided
+    return advantages, is_known
+
+
+def update(
+    learner: Learner,
+    rollout: Rollout,
+    config: CurrentConfig,
+    peers: Peers = ALONE,
+    teacher: Policy | None = None,
+) -> Losses:
+    """Learns from a rollout; with `norm_returns`, values are in units of recent returns."""
+    group = learner.optimizer.param_groups[0]
+    group["lr"], group["weight_decay"] = config.learning_rate, config.weight_decay
+    learner.returns.update(rollout.returns[rollout.b_inds], peers)
+    scale = learner.returns.std
+    if config.norm_returns:
+        learner.net.scale_values(learner.returns.mean, scale)
+    net, optimizer, rng = learner.net, learner.optimizer, learner.rng
+    return learn(net, optimizer, rollout, config, rng, scale, peers, teacher)
+
+
+def learn(
+    net: Policy,
+    optimizer: torch.optim.Optimizer,
+    rollout: Rollout,
+    config: CurrentConfig,
+    rng: np.random.Generator,
+    return_scale: float | None = None,
+    peers: Peers = ALONE,
+    teacher: Policy | None = None,
+) -> Losses:
+    """Some epochs of minibatches over a rollout; changes nothing if no outcome is known.
+
+    A minibatch has a part of the rollout of every rank, and all take the same step: the gradient
+    is the mean over the decisions of all. Its network is in training mode meanwhile. What dropout
+    zeroes depends on `rng` alone. `teacher` is the network to stay close to.
+    """
+    total, explained = _explained_variance(rollout, peers)
+    num_minibatches = max(1, round(total / config.minibatch_size))
+    parameters = list(net.parameters())
+    seen: list[Tensor] = []
+    net.train()
+    try:
+        minibatches = _Minibatches.of(net, rollout, config, return_scale, teacher)
+        for _ in range(config.update_epochs if total else 0):
+            splits = np.array_split(rng.permutation(rollout.b_inds), num_minibatches)
+            moments = peers.moments([rollout.advantages[mb_inds] for mb_inds in splits])
+            for mb_inds, whole in zip(splits, moments, strict=True):
+                for parameter in parameters:
+                    parameter.grad = None
+                loss, figures = minibatches.add_gradient(mb_inds, whole, rng)
+                loss, figures = peers.sum_gradients(parameters, loss, figures)
+                norm = _clip_gradient(parameters, config.max_grad_norm)
+                if not math.isfinite(norm + loss):
+                    raise TrainingDivergedError(_not_finite_figures(norm, figures))
+                optimizer.step()
+                seen.append(figures)
+            if config.target_kl is not None and seen[-1][3] > config.target_kl:
+                break
+    finally:
+        net.eval()
+    if not seen:
+        return Losses()
+    means: list[float] = torch.stack(seen).mean(0).tolist()
+    means.insert(_NUM_WITHOUT_TEACHER, explained)
+    return Losses(*means)
+
+
+class _Minibatches(NamedTuple):
+    """What the gradient of a minibatch depends on.
+
+    Args:
+        old: a copy of the network before it learned, if it has dropout.
+        teacher: the network to stay close to, if there is one.
+        arrays: what computes the gradient instead of torch, if it can.
+    """
+
+    net: Policy
+    rollout: Rollout
+    config: CurrentConfig
+    return_scale: float | None = None
+    old: Policy | None = None
+    teacher: Policy | None = None
+    arrays: MLPGradient | None = None
+
+    @classmethod
+    def of(
+        cls,
+        net: Policy,
+        rollout: Rollout,
+        config: CurrentConfig,
+        return_scale: float | None,
+        teacher: Policy | None,
+    ) -> _Minibatches:
+        old = copy.deepcopy(net) if _has_dropout(net) else None
+        arrays = None
+        if teacher is None and old is None:
+            samples = {name: each.values for name, each in rollout.samples.items()}
+            arrays = MLPGradient.of(net, rollout.obs, samples)
+        return cls(net, rollout, config, return_scale, old, teacher, arrays)
+
+    def add_gradient(
+        self, mb_inds: NDArray[np.int64], whole: Moments, rng: np.random.Generator
+    ) -> tuple[float, Tensor]:
+        """Adds the gradient of the decisions of that index; returns their loss and figures.
+
+        `whole` has the moments of the advantages of all ranks, whose shares add up to 1.
+        """
+        config, scale = self.config, self.return_scale
+        num_figures = _NUM_WITHOUT_TEACHER if self.teacher is None else len(_FIGURES)
+        loss_sum, figures = 0.0, torch.zeros(num_figures, device=self.net.device)
+        for inds, advantages, share in self._parts(mb_inds, whole):
+            if self.arrays is not None and len(inds) <= _MOST_ROWS:
+                unit = _value_unit(config, scale)
+                loss, own = add_array_gradient(
+                    self.arrays, self.rollout, inds, advantages, share, config, unit
+                )
+            else:
+                minibatch = replace(self.rollout.minibatch(inds), advantages=advantages)
+                new, minibatch = self._evaluate(minibatch, rng)
+                loss_tensor, own = ppo_loss(new, minibatch, config, scale)
+                (loss_tensor * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+                loss = float(loss_tensor.detach())
+            loss_sum += loss * share
+            figures = figures + own * share
+        return loss_sum, figures
+
+    def _parts(
+        self, mb_inds: NDArray[np.int64], whole: Moments
+    ) -> Iterator[tuple[NDArray[np.int64], Floats, float]]:
+        """Indices of microbatches, with their advantages, and their shares of the whole."""
+        advantages = self.rollout.advantages[mb_inds]
+        if self.config.norm_adv:
+            advantages = normalized(advantages, whole, self.return_scale)
+        most = self.config.microbatch_size or max(len(mb_inds), 1)
+        num_parts = math.ceil(len(mb_inds) / most)
+        if num_parts == 1:
+            yield mb_inds, advantages, len(mb_inds) / whole.number
+        elif num_parts:
+            for at in np.array_split(np.arange(len(mb_inds)), num_parts):
+                yield mb_inds[at], advantages[at], len(at) / whole.number
+
+    def _evaluate(
+        self, minibatch: Minibatch, rng: np.random.Generator
+    ) -> tuple[Evaluation, Minibatch]:
+        """The samples by the network; with dropout, also by the one before, in the minibatch.
+
+        A ratio of probabilities compares two policies: with dropout, those with the same units
+        zeroed, which are equal before the first step.
+        """
+        if self.old is None:
+            return evaluate_beside(self.teacher, self.net, minibatch), minibatch
+        seed = int(rng.integers(2**63))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                old = self.old.evaluate(minibatch.obs, minibatch.samples)
+            torch.manual_seed(seed)
+            new = evaluate_beside(self.teacher, self.net, minibatch)
+        logprobs, values = (each.cpu().numpy() for each in (old.logprobs, old.values))
+        return new, replace(minibatch, logprobs=logprobs, values=values)
+
+
+def _has_dropout(net: nn.Module) -> bool:
+    kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+    return any(isinstance(module, kinds) and module.p > 0 for module in net.modules())
+
+
+def ppo_loss(
+    new: Evaluation,
+    minibatch: Minibatch,
+    config: CurrentConfig,
+    return_scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
+
+    Where `new` was compared with a teacher, the divergence from it is added.
+    `return_scale` is the deviation of returns, the unit of the value loss with `norm_returns`.
+
+    Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
+    loss is clipped as in OpenAI's baselines.
+    """
+    old_logprobs, old_values, advantages, returns = (
+        as_tensor(each, new.values.device)
+        for each in (minibatch.logprobs, minibatch.values, minibatch.advantages, minibatch.returns)
+    )
+    scale = _value_unit(config, return_scale)
+    logratio = new.logprobs - old_logprobs
+    ratio = logratio.exp()
+    clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
+    pg_loss = torch.max(-advantages * ratio, -advantages * clipped).mean()
+    error = (new.values - returns).square()
+    if config.clip_vloss:
+        most = config.clip_coef * scale
+        step = (new.values - old_values).clamp(-most, most)
+        error = torch.max(error, (old_values + step - returns).square())
+    v_loss = 0.5 * error.mean() / scale**2
+    entropy = new.entropy.mean()
+    loss = pg_loss - config.ent_coef * entropy + config.vf_coef * v_loss
+    with torch.no_grad():
+        approx_kl = (ratio - 1 - logratio).mean()
+        clip_fraction = ((ratio - 1).abs() > config.clip_coef).float().mean()
+        figures = torch.stack((pg_loss, v_loss, entropy, approx_kl, clip_fraction))
+    if new.teacher_kl is not None and new.agreement is not None:
+        teacher_kl = new.teacher_kl.mean()
+        loss = loss + config.stay_close * teacher_kl
+        compared = torch.stack((teacher_kl.detach(), new.agreement.mean()))
+        figures = torch.cat((figures, compared))
+    return loss, figures
+
+
+def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
+    return return_scale if config.norm_returns and return_scale is not None else 1.0
+
+
+def normalized(advantages: Floats, whole: Moments, return_scale: float | None) -> Floats:
+    """Advantages with mean 0 and about deviation 1 over the whole minibatch.
+
+    They are divided by their deviation, but by no less than a share of that of returns: where all
+    outcomes are equal, they are errors of the value, which must not become large ones.
+    """
+    if whole.number < 2:
+        return advantages
+    least = 1e-8 + _LEAST_DEVIATION * (return_scale or 0.0)
+    return (advantages - whole.mean) / max(whole.std, least)
+
+
+def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
+    """Scales the gradient to at most that norm; returns the norm before."""
+    if parameters[0].device.type != "cpu":
+        return float(nn.utils.clip_grad_norm_(parameters, max_norm))
+    # The same in a third of the time, for most gradients are short enough.
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    norm = float(torch.cat([each.reshape(-1) for each in gradients]).norm())
+    scale = max_norm / (norm + 1e-6)
+    if not scale >= 1:
+        for each in gradients:
+            each.mul_(scale)
+    return norm
+
+
+def _not_finite_figures(norm: float, figures: Tensor) -> str:
+    given = zip(_FIGURES, figures.tolist(), strict=False)
+    bad = [f"{name} {value}" for name, value in given if not math.isfinite(value)]
+    return f"not finite: {', '.join([*bad, f'length of the gradient {norm}'])}"
+
+
+def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, float]:
+    """Number of decisions of all ranks with a known outcome, and the explained variance."""
+    returns = rollout.returns[rollout.b_inds].astype(np.float64)
+    errors = returns - rollout.values[rollout.b_inds]
+    all_, left = peers.moments((returns, errors))
+    explained = 1 - left.squares / all_.squares if all_.squares else float("nan")
+    return int(all_.number), explained

@@ -1,0 +1,102 @@
+"""The teacher of a run: a network that the policy stays close to."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
+from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
+from entity_env.agents.training.peers import Peers
+from entity_env.agents.training.rollout_buffer import Minibatch
+from entity_env.agents.training.schedule import values_of
+from entity_env.core.space_json import differences
+from entity_env.errors import CheckpointError, UsageError
+
+TEACHER: Final = "teacher"
+"""Folder of the teacher's network, in the folder of the run."""
+
+
+def has_teacher(config: PPOConfig) -> bool:
+    """Whether a run stays close to a teacher at any time."""
+    return any(values_of(config.stay_close))
+
+
+def frozen(net: Policy) -> Policy:
+    """A copy that does not learn, with its statistics of features as they are."""
+    return copy.deepcopy(net).eval().requires_grad_(False)
+
+
+def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Policy:
+    """The teacher of a run, which rank 0 also keeps in the folder of the run.
+
+    Args:
+        start: the network that the run began with; None = an untrained one.
+        peers: the ranks of the run.
+        out: its folder, if there is one.
+
+    Raises:
+        UsageError: the network is untrained.
+    """
+    if start is None:
+        raise UsageError(
+            "stay_close needs a trained network to stay close to: --init-from, in Python "
+            "train(..., policy=initialized_from(path))"
+        )
+    teacher = frozen(start)
+    peers.copy_from_first(teacher)
+    if out is not None and not peers.rank:
+        save_checkpoint(out / TEACHER, teacher)
+    return teacher
+
+
+def load_teacher(path: Path, net: Policy) -> Policy:
+    """The teacher of the run whose checkpoint is at a path, for a run of `net`.
+
+    Raises:
+        CheckpointError: the run has none, or one of another game.
+    """
+    folder = find_checkpoint(path).parent / TEACHER
+    if not (folder / CONFIG).is_file():
+        raise CheckpointError(
+            f"stay_close needs the network that the run began with, and {folder} is not there: "
+            "resume with --stay-close 0, or begin a new run from the checkpoint with --init-from"
+        )
+    teacher = load_checkpoint(folder, copy.deepcopy(net)).net
+    theirs = teacher.obs_space, teacher.action_space
+    if found := differences(theirs, (net.obs_space, net.action_space)):
+        raise CheckpointError(f"{folder} is of another game: {'; '.join(found)}")
+    return teacher.to(net.device)
+
+
+def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
+    """`Policy.evaluate` of a minibatch, compared with a teacher if there is one.
+
+    KL(teacher || policy) is the direction of AlphaStar (Vinyals et al. 2019), Kickstarting (Schmitt
+    et al. 2018, as a cross-entropy) and the winner of Lux AI 2021. Its gradient is largest where
+    the policy has given up a choice of the teacher; in the reverse direction, as in RLHF, such a
+    choice has hardly a gradient, and what is lost stays lost.
+    """
+    if teacher is None:
+        return net.evaluate(minibatch.obs, minibatch.samples)
+    with torch.no_grad():
+        theirs, _ = teacher.distributions(minibatch.obs)
+    distributions, values = net.distributions(minibatch.obs)
+    teacher_kl, agreed, counts = (torch.zeros_like(values) for _ in range(3))
+    for name, own in distributions.items():
+        rows = own.rows
+        teacher_kl = teacher_kl.index_add(0, rows, own.kl_from(theirs[name]))
+        with torch.no_grad():
+            agrees: Tensor = own.agrees_with(theirs[name])
+            agreed = agreed.index_add(0, rows, agrees.to(values.dtype))
+            counts = counts.index_add(0, rows, torch.ones_like(agrees, dtype=values.dtype))
+    agreement = torch.where(counts > 0, agreed / counts.clamp_min(1), 1.0)
+    found = evaluation_of(distributions, values, minibatch.samples)
+    return replace(found, teacher_kl=teacher_kl, agreement=agreement)

@@ -1,0 +1,375 @@
+"""A network as a list of operations over named buffers: plain data, which backends read.
+
+`operations` makes the list of a configuration. Whatever computes a network without torch goes along
+it, and its tensors are those that the list names. A buffer may be written again: what counts is its
+content when it is read. A RogueNet begins with the buffers `features/TYPE`, the arrays of `Inputs`,
+an MLP with `features`, the vector of `FlatFeatures`, and a CNN also with `picture`, `(num_rows,
+height, width, channels)`. At the end `action/NAME` is the distribution of an action, and `value`
+has one number a row, an observation.
+
+| kind | output |
+|---|---|
+| `normalize` | the input by the statistics `count`, `mean` and `squares_sum`, clipped |
+| `linear` | `x @ weight.T + bias`, and the `activation` of it, if any: `gelu`, `relu`, … |
+| `layer_norm` | rows of mean 0 and deviation 1, times `weight` plus `bias` |
+| `add` | the first input, to which the second is added in place |
+| `repeat` | the tensor `embedding` for every row of the input |
+| `concatenate` | rows of all inputs, the types `entities`; what follows is about these entities |
+| `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
+| `attend` | query, key, value, and maybe positions and gate: `n_head` heads side by side |
+| `pool` | per observation the `mean`, `max` or `meanmax` of its visible entities |
+| `spread` | to every entity the row of its observation |
+| `mean` | per observation the mean of its entities, 0 without any |
+| `convolve` | pictures, with a `stride` and an `activation` |
+| `flatten` | vectors of pictures, channel after channel |
+| `join` | columns of both inputs |
+| `actors`, `actees` | rows of those of the `action`; of an MLP or CNN, of their observations |
+| `compare` | dot products of actors and actees, by the root of their width |
+| `categorical` | of logits, a distribution over the allowed choices of the `action` |
+| `gaussian` | the same of means, with `log_std`, in units of `low` to `high` |
+| `scale` | the input times `std` plus `mean` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from entity_env.agents.rogue_net.config import (
+    MAX_NUMBERS,
+    CNNConfig,
+    MLPConfig,
+    NetConfig,
+    OwnNetConfig,
+    RelposEncodingConfig,
+    RogueNetConfig,
+)
+from entity_env.agents.rogue_net.features import FlatFeatures, Inputs, picture_of
+from entity_env.agents.rogue_net.relpos import Relpos
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    EntityName,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import SchemaError
+
+RELPOS: Final = "backbone.relpos_encoding."
+VALUE_NET: Final = "value_net."
+Actions: TypeAlias = Mapping[ActionName, ActionSpace]
+_Tensor = TypeVar("_Tensor")
+
+
+class TensorSpec(NamedTuple):
+    """Shape and dtype of one parameter."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of a network.
+
+    Args:
+        kind: what it computes, see the head of the module.
+        inputs: buffers that it reads.
+        output: the buffer that it writes.
+        layer: what the names of its tensors begin with.
+        tensors: its parameters and statistics, by the rest of their names.
+        constants: numbers and names, as JSON.
+    """
+
+    kind: str
+    inputs: Sequence[str]
+    output: str
+    layer: str
+    tensors: Mapping[str, TensorSpec]
+    constants: Mapping[str, Any]
+
+    def of(self, tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
+        """Its own of all tensors of a network, by the rest of their names."""
+        return {part: tensors[self.layer + part] for part in self.tensors}
+
+    def to_json(self) -> dict[str, object]:
+        """The operation as JSON."""
+        tensors = {part: [spec.shape, spec.dtype.name] for part, spec in self.tensors.items()}
+        return {**asdict(replace(self, tensors={})), "tensors": tensors}
+
+
+def operations(
+    obs_space: ObsSpace, action_space: Actions, config: NetConfig
+) -> tuple[Operation, ...]:
+    """What a network computes, in order.
+
+    Raises:
+        SchemaError: no network has such spaces and options, or it would be too large.
+    """
+    if isinstance(config, OwnNetConfig):
+        raise SchemaError(
+            f"it is a network of the class {config.name}, which only its own program can make: "
+            "make it there, and load_checkpoint(path, policy=it)"
+        )
+    if isinstance(config, MLPConfig):
+        found = _mlp(FlatFeatures(obs_space, action_space).width, action_space, config)
+    elif isinstance(config, CNNConfig):
+        found = _cnn(Picture.of(obs_space, action_space, config), action_space)
+    else:
+        found = _rogue_net(obs_space, action_space, config)
+    listed = tuple(found)
+    num_numbers = sum(prod(spec.shape) for spec in tensors_of(listed).values())
+    if num_numbers > MAX_NUMBERS:
+        raise SchemaError(
+            f"the network would have {num_numbers} parameters, at most {MAX_NUMBERS} go: choose a "
+            "smaller one"
+        )
+    return listed
+
+
+def tensors_of(listed: Sequence[Operation]) -> dict[str, TensorSpec]:
+    """Every parameter and statistic by name; of a RogueNet as in rogue-net 0.1.9."""
+    return {each.layer + part: spec for each in listed for part, spec in each.tensors.items()}
+
+
+def _operation(
+    kind: str,
+    inputs: Sequence[str],
+    output: str,
+    layer: str = "",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    **constants: object,
+) -> Operation:
+    tensors = {part: TensorSpec(shape) for part, shape in (shapes or {}).items()}
+    return Operation(kind, inputs, output, layer, tensors, constants)
+
+
+def _linear(
+    layer: str, x: str, y: str, num_inputs: int, num_outputs: int, activation: str = ""
+) -> Operation:
+    shapes = {"weight": (num_outputs, num_inputs), "bias": (num_outputs,)}
+    constants = {"activation": activation} if activation else {}
+    return _operation("linear", (x,), y, layer, shapes, **constants)
+
+
+def _normalize(layer: str, x: str, y: str, width: int) -> Operation:
+    shapes = {"count": (), "mean": (width,), "squares_sum": (width,)}
+    return _operation("normalize", (x,), y, layer, shapes)
+
+
+def _label_head(action: ActionName, space: ActionSpace, x: str, width: int) -> Iterator[Operation]:
+    layer, at, out = f"action_heads.{action}.", f"actors/{action}", f"action/{action}"
+    num_labels = 0 if isinstance(space, SelectEntityActionSpace) else len(space)
+    yield _operation("actors", (x,), at, action=action)
+    yield _linear(f"{layer}proj.", at, at, width, num_labels)
+    if isinstance(space, ContinuousActionSpace):
+        constants = {"action": action, "low": [*space.low], "high": [*space.high]}
+        yield _operation("gaussian", (at,), out, layer, {"log_std": (num_labels,)}, **constants)
+    else:
+        yield _operation("categorical", (at,), out, action=action)
+
+
+def _value_scale(layer: str) -> Operation:
+    return _operation("scale", ("value",), "value", layer, {"mean": (), "std": ()})
+
+
+# ------------------------------------------------------------------ RogueNet
+
+
+def _rogue_net(
+    obs_space: ObsSpace, action_space: Actions, config: RogueNetConfig
+) -> Iterator[Operation]:
+    inputs, width = Inputs(obs_space, action_space, config.translation), config.d_model
+    for name, num_features in inputs.widths.items():
+        yield from _embedding(name, num_features, width)
+    embedded = [f"embedded/{name}" for name in inputs.names]
+    yield _operation("concatenate", embedded, "x", entities=inputs.names)
+    if config.relpos_encoding is not None:
+        yield _positions(config, config.relpos_encoding, inputs)
+    for i in range(config.n_layer):
+        yield from _block(f"backbone.blocks.{i}.", config)
+    for action, space in action_space.items():
+        if isinstance(space, SelectEntityActionSpace):
+            yield from _select_head(action, config)
+        else:
+            yield from _label_head(action, space, "x", width)
+    if config.separate_value:
+        for each in _rogue_net(obs_space, {}, replace(config, separate_value=False)):
+            yield replace(each, layer=VALUE_NET + each.layer)
+        return
+    yield _operation("mean", ("x",), "value")
+    yield _linear("auxiliary_heads.value.", "value", "value", width, 1)
+    if config.value_scale:
+        yield _value_scale("auxiliary_heads.value_scale.")
+
+
+def _embedding(name: EntityName, num_features: int, width: int) -> Iterator[Operation]:
+    layer, x, y = f"embedding.embeddings.{name}.", f"features/{name}", f"embedded/{name}"
+    if not num_features:
+        yield _operation("repeat", (x,), y, layer, {"embedding": (1, width)})
+        return
+    yield _normalize(f"{layer}0.", x, y, num_features)
+    yield _linear(f"{layer}1.", y, y, num_features, width, "relu")
+    yield _layer_norm(f"{layer}3.", y, y, width)
+
+
+def _layer_norm(layer: str, x: str, y: str, width: int) -> Operation:
+    return _operation("layer_norm", (x,), y, layer, {"weight": (width,), "bias": (width,)})
+
+
+def _positions(config: RogueNetConfig, relpos: RelposEncodingConfig, inputs: Inputs) -> Operation:
+    Relpos(relpos, inputs.features)  # raises where they lack a position
+    d_head, num_types = config.d_head, len(inputs.names)
+    num_values = relpos.num_buckets * (num_types if relpos.per_entity_values else 1)
+    layers = [_linear(layer, "", "", 3, d_head) for layer in projections(relpos, inputs.names)]
+    if relpos.has_projection:
+        layers.append(_normalize("relpos_norm.", "", "", 3))
+    if relpos.value_gate is not None:
+        layers.append(_linear("value_gate_proj.", "", "", config.d_model, d_head))
+    tensors = {
+        "strides": TensorSpec((1, len(relpos.strides))),
+        "extent_tensor": TensorSpec((1, 1, 1, len(relpos.extent)), np.dtype(np.int64)),
+        "keys.weight": TensorSpec((relpos.num_buckets, d_head)),
+        "values.weight": TensorSpec((num_values, d_head)),
+        "distance_values.weight": TensorSpec((num_types, d_head)),
+        **tensors_of(layers),
+    }
+    read = [f"features/{name}" for name in inputs.names]
+    constants = {"options": asdict(relpos), "features": inputs.features}
+    return Operation("positions", read, "positions", RELPOS, tensors, constants)
+
+
+def projections(relpos: RelposEncodingConfig, names: Sequence[EntityName]) -> list[str]:
+    """Layers that project positions."""
+    used = {"vproj": relpos.value_relpos_projection, "kproj": relpos.key_relpos_projection}
+    inner = [f"{name}." for name in names] if relpos.per_entity_projections else [""]
+    return [f"{part}.{name}" for part, is_used in used.items() if is_used for name in inner]
+
+
+def _block(layer: str, config: RogueNetConfig) -> Iterator[Operation]:
+    width = config.d_model
+    yield _layer_norm(f"{layer}ln1.", "x", "normed", width)
+    if config.pooling is None:
+        yield from _attention(f"{layer}attn.", config)
+    else:
+        yield _linear(f"{layer}attn.prepool.", "normed", "mixed", width, width)
+        yield _operation("pool", ("mixed",), "mixed", of=config.pooling)
+        num_pooled = 2 * width if config.pooling == "meanmax" else width
+        yield _linear(f"{layer}attn.proj.", "mixed", "mixed", num_pooled, width)
+        yield _operation("spread", ("mixed",), "mixed")
+    yield _operation("add", ("x", "mixed"), "x")
+    yield _layer_norm(f"{layer}ln2.", "x", "normed", width)
+    yield _linear(f"{layer}mlp.0.", "normed", "hidden", width, 4 * width, "gelu")
+    yield _linear(f"{layer}mlp.2.", "hidden", "mixed", 4 * width, width)
+    yield _operation("add", ("x", "mixed"), "x")
+
+
+def _attention(layer: str, config: RogueNetConfig) -> Iterator[Operation]:
+    width, relpos = config.d_model, config.relpos_encoding
+    read = ["query", "key", "value"]
+    for name in ("key", "query", "value"):
+        yield _linear(f"{layer}{name}.", "normed", name, width, width)
+    if relpos is not None:
+        read.append("positions")
+        if relpos.value_gate is not None:
+            read.append("gate")
+            gate = f"{RELPOS}value_gate_proj.", "normed", "gate", width, config.d_head
+            yield _linear(*gate, "" if relpos.value_gate == "linear" else relpos.value_gate)
+    yield _operation("attend", read, "mixed", n_head=config.n_head)
+    yield _linear(f"{layer}proj.", "mixed", "mixed", width, width)
+
+
+def _select_head(action: ActionName, config: RogueNetConfig) -> Iterator[Operation]:
+    layer, read = f"action_heads.{action}.", (f"actors/{action}", f"actees/{action}")
+    for who, part, at in zip(("actors", "actees"), ("query", "key"), read, strict=True):
+        yield _operation(who, ("x",), at, action=action)
+        yield _linear(f"{layer}{part}_proj.", at, at, config.d_model, config.d_qk)
+    yield _operation("compare", read, read[0], action=action)
+    yield _operation("categorical", read[:1], f"action/{action}", action=action)
+
+
+# ------------------------------------------------------------------ MLP and CNN
+
+
+def _mlp(width: int, action_space: Actions, config: MLPConfig) -> Iterator[Operation]:
+    x = "features"
+    if config.norm_inputs:
+        yield _normalize("input_norm.", x, "x", width)
+        x = "x"
+    sizes = (width, *config.hidden)
+    yield from _layers("policy_net.", x, "policy", sizes, "tanh")
+    yield from _layers("value_net.", x, "value", sizes, "tanh")
+    yield from _flat_heads(action_space, "policy", "value", sizes[-1])
+
+
+def _cnn(picture: Picture, action_space: Actions) -> Iterator[Operation]:
+    channels = picture.shape[2]
+    yield _normalize("picture_norm.", "picture", "x", channels)
+    for i, (num_outputs, kernel, stride) in enumerate(picture.config.layers or ()):
+        shapes = {"weight": (num_outputs, channels, kernel, kernel), "bias": (num_outputs,)}
+        layer = f"convolutions.{2 * i}."
+        constants = {"stride": stride, "activation": "relu"}
+        yield _operation("convolve", ("x",), "x", layer, shapes, **constants)
+        channels = num_outputs
+    yield _operation("flatten", ("x",), "x")
+    if picture.width:
+        yield _operation("join", ("x", "features"), "x")
+    yield from _layers("hidden.", "x", "x", picture.sizes, "relu")
+    yield from _flat_heads(action_space, "x", "x", picture.sizes[-1])
+
+
+def _layers(net: str, x: str, y: str, sizes: Sequence[int], activation: str) -> Iterator[Operation]:
+    for i, (num_inputs, num_outputs) in enumerate(pairwise(sizes)):
+        yield _linear(f"{net}{2 * i}.", y if i else x, y, num_inputs, num_outputs, activation)
+
+
+def _flat_heads(action_space: Actions, x: str, of_value: str, width: int) -> Iterator[Operation]:
+    for action, space in action_space.items():
+        yield from _label_head(action, space, x, width)
+    yield _linear("value_head.", of_value, "value", width, 1)
+    yield _value_scale("value_scale.")
+
+
+class Picture(NamedTuple):
+    """What a CNN reads.
+
+    Args:
+        name: the entity type that is a picture.
+        shape: its height, width and channels.
+        config: sizes of the network, all of them.
+        width: length of the vector of all else.
+        num_convolved: numbers that the last convolution gives.
+    """
+
+    name: EntityName
+    shape: tuple[int, int, int]
+    config: CNNConfig
+    width: int
+    num_convolved: int
+
+    @classmethod
+    def of(cls, obs_space: ObsSpace, action_space: Actions, config: CNNConfig) -> Picture:
+        """Raises `SchemaError` unless `is_flat` with one picture, or for too large a kernel."""
+        name = picture_of(obs_space)
+        width = FlatFeatures(obs_space, action_space, name).width
+        shape = None if name is None else obs_space.entities[name].shape
+        if name is None or shape is None:
+            found = ", ".join(name for name, each in obs_space.entities.items() if each.shape)
+            raise SchemaError(
+                f"a CNN reads one entity that is a picture, and there are {found or 'none'}: "
+                "declare its shape, as Entity(features, is_single=True, shape=(height, width, "
+                "channels)), or use an MLP"
+            )
+        config = config.of_shape(shape)
+        return cls(name, shape, config, width, prod(config.out_sizes(shape)[-1]))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Widths of input and output of the layers after the convolutions."""
+        return (self.num_convolved + self.width, *(self.config.hidden or ()))

@@ -1,0 +1,76 @@
+"""The network that a trainer starts with, and the device and threads that it computes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from entity_env.agents.rogue_net.config import NetConfig
+from entity_env.agents.rogue_net.torch_net.mlp import make_policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.core.space_json import Spaces, differences
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.errors import UsageError, shown
+
+MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
+"""Makes the network to train from the spaces of the environments."""
+
+
+def new_policy(
+    spaces: Spaces, size: NetConfig, seed: int, policy: Policy | MakePolicy | None = None
+) -> Policy:
+    """A network: the given one, or a new one of that size; torch's random state stays as it is.
+
+    Raises:
+        UsageError: a `policy` that is none, or was made for other spaces.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if policy is None:
+            return make_policy(*spaces, size)
+        is_made = isinstance(policy, nn.Module) or not callable(policy)
+        return _checked(policy if is_made else policy(*spaces), spaces)
+
+
+def _checked(net: object, spaces: Spaces) -> Policy:
+    """Checks that a network was made for the environments."""
+    if not isinstance(net, Policy):
+        raise UsageError(
+            f"policy must be a Policy, or a function that returns one, got {shown(net)}: derive "
+            "the class from entity_env.agents.ppo.Policy"
+        )
+    if found := differences((net.obs_space, net.action_space), spaces):
+        raise UsageError(f"the policy was made for other spaces: {'; '.join(found)}")
+    return net
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Sets the number of torch's threads, and restores it; None = as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def torch_device(name: str) -> torch.device:
+    """A device that torch can use here.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"device must be one that torch can use here, got {name!r}: {reason}"
+        ) from error
+    return device

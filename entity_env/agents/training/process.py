@@ -1,0 +1,159 @@
+"""What a training run changes of its process: signals, the garbage collector, glibc's malloc."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from entity_env.agents.training.tracking.progress import TrainResult
+
+RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
+"""Variable of the environment in which torchrun counts how often it started the ranks anew."""
+# Names of settings and the largest block that may come from the heap, from glibc's malloc.h.
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_LARGEST_BLOCK: Final = 2**25
+_KEPT: Final = 2**30
+_MANY_OBJECTS: Final = 20_000
+"""New objects, less those that are gone, until the garbage collector looks at them."""
+_HELD: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Sent by Ctrl-C, by schedulers and services, and by a closed terminal."""
+
+
+class StoppedBySignal(SystemExit):
+    """SIGTERM or SIGHUP ended a training run, after a checkpoint.
+
+    Args:
+        signum: number of the signal; the exit code is 128 more, as a shell reports it.
+        result: result of the run.
+    """
+
+    def __init__(self, signum: int, result: TrainResult) -> None:
+        super().__init__(128 + signum)
+        self.signum = signum
+        self.result = result
+
+
+class HeldInterrupt:
+    """Context that defers the first signal until `check`; a second Ctrl-C raises at once.
+
+    While a run ends, `is_ending`, nothing checks any more: a Ctrl-C after a signal raises.
+
+    Signals that were ignored before, as by `nohup`, stay ignored. Outside the main thread, where
+    Python handles no signals, this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        """The first signal."""
+        self.is_ending = False
+        """Whether the program ends what it did: from then on every Ctrl-C but the first raises."""
+        self._is_pending = False
+        self._previous: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> HeldInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            for signum in _HELD:
+                previous = signal.getsignal(signum)
+                is_ignored = previous == signal.SIG_IGN and signum != signal.SIGINT
+                # None is a handler that was not made by Python: it could not be restored.
+                if previous is not None and not is_ignored:
+                    self._previous[signum] = previous
+                    signal.signal(signum, self._hold)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        while self._previous:
+            signum, previous = self._previous.popitem()
+            signal.signal(signum, previous)
+
+    def check(self) -> None:
+        """Raises `KeyboardInterrupt` for a deferred signal, once."""
+        if self._is_pending:
+            self._is_pending = False
+            raise KeyboardInterrupt
+
+    @property
+    def ends_program(self) -> bool:
+        """Whether the signal was SIGTERM or SIGHUP, not Ctrl-C."""
+        return self.signum is not None and self.signum != signal.SIGINT
+
+    def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
+        """Passes SIGTERM or SIGHUP on, after everything is saved and the context is closed.
+
+        Calls the handler that the program had set, or raises `StoppedBySignal` from `cause`, the
+        error since the signal, if it had none.
+        """
+        if self.signum is None or not self.ends_program:
+            return
+        if signal.getsignal(self.signum) == signal.SIG_DFL:
+            raise StoppedBySignal(self.signum, result) from cause
+        signal.raise_signal(self.signum)
+
+    def _hold(self, signum: int, frame: FrameType | None) -> None:
+        is_second = self._is_pending or (self.is_ending and self.signum is not None)
+        if is_second and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._is_pending = True
+        self.signum = self.signum or signum
+
+
+@cache
+def tune_malloc() -> None:
+    """Lets glibc keep up to 1 GiB of freed memory; does nothing with other C libraries.
+
+    Every operation on a batch allocates and frees tensors of some MiB. By default glibc returns
+    such blocks to the system, which clears every page of the next one: that took more than half of
+    a forward pass over 6,000 entities. Applies to the whole process until it ends.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+    mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+@contextmanager
+def freeze_gc() -> Iterator[Callable[[], None]]:
+    """A function that calls `gc.freeze` and lets collections be rare, undone at the end.
+
+    Thousands of environments and compiled functions are hundreds of thousands of objects, which the
+    garbage collector scans again and again: a quarter of the training time of games of one step.
+    The observations of a step are thousands of new ones, of which none is garbage yet: collections
+    after every 700 of them took a tenth. Does nothing in a process that has frozen objects already;
+    a threshold that is larger, or 0, stays.
+    """
+    is_ours, before = not gc.get_freeze_count(), gc.get_threshold()
+
+    def freeze() -> None:
+        if is_ours:
+            gc.collect()
+            gc.freeze()
+            if 0 < before[0] < _MANY_OBJECTS:
+                gc.set_threshold(_MANY_OBJECTS, *before[1:])
+
+    try:
+        yield freeze
+    finally:
+        if is_ours:
+            gc.unfreeze()
+            gc.set_threshold(*before)

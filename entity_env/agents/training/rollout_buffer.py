@@ -1,0 +1,162 @@
+"""A rollout in arrays: by step and row, and by decision, from which minibatches are gathered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.action_index import Samples
+from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
+from entity_env.core.ragged import RaggedArray, total_rows
+from entity_env.core.spaces import ActionName
+from entity_env.core.vec_obs import EntityBatch, concat_entities
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+RaggedSamples: TypeAlias = RaggedArray[np.int64 | np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectories:
+    """Values, rewards and episode ends of every row in a rollout of `num_steps` steps.
+
+    Step `t` observes, acts, and receives a reward together with observation `t + 1`.
+
+    Args:
+        is_ready: `(num_steps + 1, num_rows)` bool: the row decides on observation `t`.
+        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; the last one has
+            no meaning where an episode has just ended.
+        rewards: `(num_steps, num_rows)` float32, received with observation `t + 1`.
+        terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation
+            `t + 1`, which is the first of the next one.
+        final_values: `(num_steps, num_rows)` float32, the value of the final observation of a
+            truncated episode; has no meaning elsewhere.
+    """
+
+    is_ready: NDArray[np.bool_]
+    values: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_values: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, num_steps: int, num_rows: int) -> Trajectories:
+        """All zeros."""
+        shape, longer = (num_steps, num_rows), (num_steps + 1, num_rows)
+        return cls(
+            is_ready=np.zeros(longer, dtype=np.bool_),
+            values=np.zeros(longer, dtype=np.float32),
+            rewards=np.zeros(shape, dtype=np.float32),
+            terminated=np.zeros(shape, dtype=np.bool_),
+            truncated=np.zeros(shape, dtype=np.bool_),
+            final_values=np.zeros(shape, dtype=np.float32),
+        )
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """`(num_steps, num_rows)` the episode ended before observation `t + 1`."""
+        return self.terminated | self.truncated
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """Decisions of a rollout, as copies; arrays of figures are `(num_decisions,)` float32.
+
+    Args:
+        obs: observations, a row for each decision.
+        samples: per action one value an actor, as `RogueNet.evaluate` takes them.
+        logprobs, values: of the policy of the rollout.
+        advantages, returns: targets of policy and value.
+    """
+
+    obs: EntityBatch
+    samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
+    logprobs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """All decisions of a rollout; arrays of figures as in `Minibatch`.
+
+    Args:
+        b_inds: `(num_learnable,)` int64, decisions with a known outcome.
+    """
+
+    obs: EntityBatch
+    samples: Mapping[ActionName, RaggedSamples]
+    b_inds: NDArray[np.int64]
+    logprobs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.logprobs)
+
+    def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
+        """The decisions of that index, in that order."""
+        return Minibatch(
+            self.obs.map_arrays(lambda each: _take(each, mb_inds)),
+            {name: _take(each, mb_inds).values for name, each in self.samples.items()},
+            self.logprobs[mb_inds],
+            self.values[mb_inds],
+            self.advantages[mb_inds],
+            self.returns[mb_inds],
+        )
+
+
+class RolloutBuffer:
+    """Observations and samples of a rollout, decision after decision."""
+
+    def __init__(self) -> None:
+        self._obs: list[EntityBatch] = []
+        self._samples: list[Mapping[ActionName, RaggedSamples]] = []
+
+    def add(
+        self,
+        obs: EntityBatch,
+        samples: Mapping[ActionName, Samples],
+        rows: NDArray[np.int64] | None,
+    ) -> None:
+        """Copies the decisions of some rows, or of all; `samples` as in `PolicyOutput`."""
+        copies: Callable[[RaggedArray[Any]], RaggedArray[Any]]
+        copies = RaggedArray.copy if rows is None else itemgetter(rows)
+        self._obs.append(obs.map_arrays(copies))
+        self._samples.append(
+            {
+                name: copies(RaggedArray(values, obs.action_masks[name].actors.lengths))
+                for name, values in samples.items()
+            }
+        )
+
+    def joined(self) -> tuple[EntityBatch, dict[ActionName, RaggedSamples]]:
+        """All observations and samples."""
+        samples = {
+            name: RaggedArray.concat([each[name] for each in self._samples])
+            for name in self._samples[0]
+        }
+        return concat_entities(self._obs), samples
+
+
+def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
+    """Copies of the sequences of that index, in that order; the index is not checked."""
+    if not has_kernels():
+        return sequences[index]
+    # Here and not above: numba takes a while to import, and may not be installed.
+    from entity_env.agents.rogue_net.kernels.layout import take_sequences
+
+    lengths, values = sequences.lengths[index], sequences.values
+    width = math.prod(values.shape[1:])
+    taken = np.empty((total_rows(lengths, len(values)), *values.shape[1:]), dtype=values.dtype)
+    source, out = values.reshape(len(values), width), taken.reshape(len(taken), width)
+    take_sequences(source, sequences.offsets, index, out)
+    return RaggedArray.unchecked(taken, lengths)

@@ -1,0 +1,119 @@
+"""The folder of a run, which one process at a time trains in."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, prepare_place
+from entity_env.errors import CheckpointError, UsageError
+
+if sys.platform != "win32":  # there two runs in one folder are not kept apart
+    import fcntl
+
+LOCK: Final = ".entity_env.lock"
+"""File in the folder of a run during training; it names the process."""
+_LOCK_TRIES: Final = 50
+_log: Final = logging.getLogger(__name__)
+_held: Final[dict[str, int]] = {}
+"""Folders of runs of this process: locks of the system only separate processes."""
+
+
+@contextmanager
+def run_folder(out: Path | None) -> Iterator[None]:
+    """Locks the folder of a run, and prepares its checkpoint folder; None = no folder."""
+    if out is None:
+        yield
+        return
+    prepare_place(out / SUBFOLDER)
+    key = str(out.resolve())
+    if _held.get(key) == os.getpid():
+        raise UsageError(f"another run of this process is training in {out}: choose another folder")
+    with _locked(out / LOCK):
+        _held[key] = os.getpid()
+        try:
+            yield
+        finally:
+            del _held[key]
+
+
+def require_new_run(out: Path) -> None:
+    """Raises `UsageError` if a folder has a checkpoint, which a new run would overwrite."""
+    try:
+        found = find_checkpoint(out)
+    except CheckpointError:
+        return
+    raise UsageError(
+        f"{found} holds a trained agent: resume=True goes on training it, or choose another folder"
+    )
+
+
+def has_lock(out: Path) -> bool:
+    """Whether this process sees that a run trains in a folder; waits, for drives of a network."""
+    if sys.platform == "win32":
+        return True
+    for _ in range(_LOCK_TRIES):
+        if (out / LOCK).exists():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that ends with this process, not with its children."""
+    if sys.platform == "win32":
+        yield
+        return
+    with _open_locked(path) as file:
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
+        try:
+            file.truncate(0)
+            with suppress(OSError):  # a full disk; the lock holds without
+                os.write(file.fileno(), text.encode())
+            yield
+        finally:
+            if os.getpid() == holder["pid"]:  # not a child that unwinds a copy of this
+                path.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path) -> TextIO:
+    while True:
+        try:
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - returned
+        except OSError as error:
+            raise UsageError(f"cannot write to {path.parent}: {error}") from error
+        try:
+            _take_lock(file, path.parent)
+            is_there = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except BaseException:
+            file.close()
+            raise
+        if is_there:
+            return file
+        file.close()  # the last holder of the lock has just removed the file
+
+
+def _take_lock(file: TextIO, out: Path) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.seek(0)
+        who = "another process"
+        with suppress(ValueError, TypeError, KeyError):
+            holder = json.loads(file.read(1000))
+            who = f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
+        raise UsageError(
+            f"a run is already training in {out}: {who}; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        _log.warning("%s is on a drive without locks: start no second run there (%s)", out, error)

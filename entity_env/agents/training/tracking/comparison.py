@@ -1,0 +1,186 @@
+"""`compare_runs`: whether a run repeats another one bit by bit; runs of changed games."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, network_digest
+from entity_env.agents.training.tracking.runs import TrainingRun, read_about
+from entity_env.authoring.game import Game
+from entity_env.authoring.identity import changed_rules, identity_of
+from entity_env.errors import CheckpointError, UsageError, shown
+
+_OF_THE_CLOCK: Final = ("charts/steps_per_s",)
+"""Curves that differ from one run to the next."""
+_NOT_COMPARABLE: Final = "scores are not comparable"
+_MAX_LISTED: Final = 5
+_EVALUATED: Final = "evaluation/"
+"""Of curves of evaluations, which are fewer, of fewer episodes, where they would take too long."""
+_OF_THE_MACHINE: Final = ("cpu", "num_cpus", "platform")
+_OF_THE_RUN: Final = ("seed", "opponents", "num_threads", "num_ranks", "compiled_from_step")
+_WITHOUT_EFFECT: Final = ("compile", "checkpoint_interval_s", "num_threads", "max_train_time_s")
+"""Settings that the facts above say more about, or that change no number."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs compared.
+
+    Args:
+        num_curves: number of curves that were compared.
+        num_steps: number of steps at which one of the runs has a point.
+        first_step: the first step at which curves differ; None if they are equal.
+        differing: there, for each curve that differs, its name and both values, "none" without.
+        digests: SHA-256 of both networks; "" where there is none.
+        causes: what `run.json` says of the runs that is not the same, one line each.
+    """
+
+    num_curves: int
+    num_steps: int
+    first_step: int | None
+    differing: tuple[tuple[str, str, str], ...]
+    digests: tuple[str, str]
+    causes: tuple[str, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether curves and network are equal, bit by bit."""
+        return self.first_step is None and self.digests[0] == self.digests[1]
+
+
+def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
+    """Compares the curves and the networks of two runs.
+
+    Of evaluations those are compared that both have, with as many episodes.
+
+    Args:
+        before: the run.
+        after: its repetition.
+        until: last step of the curves that is compared; None = all are.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read.
+    """
+    first, second = _points(before, until), _points(after, until)
+    steps = sorted({step for step, _ in (*first, *second)})
+    both = {key for key in first.keys() & second.keys() if _has_same_episodes(first, second, key)}
+    names = {key for key in first.keys() | second.keys() if not key[1].startswith(_EVALUATED)}
+    keys = sorted(key for key in names | both if first.get(key) != second.get(key))
+    at = keys[0][0] if keys else None
+    return Comparison(
+        num_curves=len({name for _, name in (*first, *second)}),
+        num_steps=len(steps),
+        first_step=at,
+        differing=tuple(
+            (name, str(first.get((step, name), "none")), str(second.get((step, name), "none")))
+            for step, name in keys
+            if step == at
+        ),
+        digests=(_digest_of(before), _digest_of(after)),
+        causes=tuple(_causes(before, after)),
+    )
+
+
+def _has_same_episodes(
+    first: Mapping[tuple[int, str], float],
+    second: Mapping[tuple[int, str], float],
+    key: tuple[int, str],
+) -> bool:
+    """Whether a point is of no evaluation, or of one with as many episodes in both runs."""
+    count = key[0], f"{_EVALUATED}num_episodes"
+    return not key[1].startswith(_EVALUATED) or first.get(count) == second.get(count)
+
+
+def since_run(path: Path, game: Game) -> str:
+    """How a game has changed since the run in a folder, in one line; "" if that is not known.
+
+    Args:
+        path: of the run, or of a checkpoint in it.
+        game: that is played now.
+    """
+    about: Mapping[str, object] = {}
+    with suppress(UsageError, OSError, ValueError):  # no path, or no run of ours
+        about = read_about(path) or read_about(path.parent)
+    name, identity = str(about.get("game_name")), about.get("identity")
+    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # of `against` with its bots
+        return ""
+    words = changed_rules(identity, identity_of(game))
+    changed = f"the game has changed since the run {path}: {words}; {_NOT_COMPARABLE}"
+    return changed if words else ""
+
+
+def mixed_rules(runs: Sequence[TrainingRun]) -> list[str]:
+    """For every game of which runs have different rules one line, which says how they differ."""
+    lines, by_game = [], dict[str, list[TrainingRun]]()
+    for run in sorted(runs, key=lambda run: str(run.about.get("began"))):
+        if isinstance(run.about.get("identity"), dict):
+            by_game.setdefault(str(run.about.get("game_name")), []).append(run)
+    for name, group in by_game.items():
+        first, identity = group[0], _table(group[0], "identity")
+        found = {run.name: changed_rules(identity, _table(run, "identity")) for run in group}
+        if others := {run: words for run, words in found.items() if words}:
+            words = f"{name}: the game of {_listed(others)} is not that of {first.name}"
+            lines.append(f"{words}: {next(iter(others.values()))}; {_NOT_COMPARABLE}")
+    return lines
+
+
+def _listed(names: Collection[str]) -> str:
+    shown_names = ", ".join(list(names)[:_MAX_LISTED])
+    more = len(names) - _MAX_LISTED
+    return f"{shown_names} and {more} more" if more > 0 else shown_names
+
+
+def _points(run: TrainingRun, until: int | None) -> dict[tuple[int, str], float]:
+    """Every value of the curves, by step and name."""
+    return {
+        (step, name): value
+        for name, curve in run.curves.items()
+        if name not in _OF_THE_CLOCK
+        for step, value in zip(curve.steps.tolist(), curve.values.tolist(), strict=True)
+        if until is None or step <= until
+    }
+
+
+def _digest_of(run: TrainingRun) -> str:
+    """SHA-256 of the last network; "" if there is none."""
+    try:
+        find_checkpoint(run.path)
+    except CheckpointError:
+        return ""
+    return network_digest(run.path)
+
+
+def _causes(before: TrainingRun, after: TrainingRun) -> Iterator[str]:
+    for key, names in (("versions", None), ("machine", _OF_THE_MACHINE), ("identity", None)):
+        old, new = _table(before, key), _table(after, key)
+        for name in names or sorted(old.keys() | new.keys()):
+            words = {"versions": name, "machine": name, "identity": f"{name} of the game"}[key]
+            yield from _changed(words, old.get(name), new.get(name))
+    for name in _OF_THE_RUN:
+        if name in before.about:  # older runs do not say
+            yield from _changed(name, before.about[name], after.about.get(name))
+    settings = before.settings(), after.settings()
+    for name in sorted(settings[0].keys() | settings[1].keys()):
+        if name not in _WITHOUT_EFFECT:
+            yield from _changed(name, settings[0].get(name), settings[1].get(name))
+    resumed = before.about.get("resumed")
+    if isinstance(resumed, list) and resumed:
+        yield f"{before.name} was resumed, and its environments began new episodes then"
+
+
+def _table(run: TrainingRun, key: str) -> Mapping[str, Any]:
+    found = run.about.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _changed(name: str, old: object, new: object) -> Iterator[str]:
+    if old != new:
+        yield f"{name}: {_word(old)}, now {_word(new)}"
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else value if isinstance(value, str) else shown(value)

@@ -1,0 +1,40 @@
+"""Figures of a run that another process trains, from the curves that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from entity_env.agents.training.tracking.runs import CURVES_FILE, parse_point
+
+
+class FollowedRun:
+    """The latest point of every curve in the folder of a run.
+
+    Attributes:
+        step: decisions so far, 0 before the first update.
+        figures: the last value of every curve, by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / CURVES_FILE
+        self._offset = 0
+        self.step = 0
+        self.figures: dict[str, float] = {}
+
+    def read(self) -> None:
+        """Reads what was written since the last call."""
+        try:
+            with open(self._path, "rb") as file:
+                if file.seek(0, 2) < self._offset:  # a resumed run has cut it
+                    self._offset = 0
+                file.seek(self._offset)
+                text = file.read()
+        except OSError:  # it is not there yet
+            return
+        text = text[: text.rfind(b"\n") + 1]  # without a line that is being written
+        self._offset += len(text)
+        for line in text.splitlines():
+            step, values = parse_point(line)
+            if step >= 0:
+                self.step = step
+                self.figures |= {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,248 @@
+"""Figures of rollouts for hints: first episodes, choices, and scores that fall back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ContinuousActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.core.vec_obs import (
+    VecActionMask,
+    VecCategoricalActionMask,
+    VecSelectEntityActionMask,
+)
+
+if TYPE_CHECKING:
+    from entity_env.agents.training.rollout_buffer import Trajectories
+
+_ROUNDING: Final = 1e-6
+"""Of the largest reward: what differs by less is one score."""
+
+
+class RolloutFigures(NamedTuple):
+    """Sums over the rows of a run, so that those of several ranks add up.
+
+    The first episodes of all rows are a sample that short episodes do not bias, unlike the first
+    episodes that end.
+
+    Args:
+        num_envs, num_rows: environments, and their rows.
+        num_steps: steps of every row in the last rollout, times `num_rows`.
+        num_decisions: decisions of the last rollout.
+        num_forced: of these, the decisions whose actors all have one allowed choice.
+        num_actors: actors of these decisions.
+        uniform_entropy: nats of their other choices if all that are allowed were equally likely.
+        num_first: rows whose first episode has ended.
+        first_steps: actions of the first episodes so far, of those that still run, too.
+        first_reward, first_squares: of the first episodes that have ended, the sum of their
+            rewards, and of the squares.
+        num_changes: changes of a score that differs from the one that its episode began with.
+        num_returns: of these, the changes back to it.
+        num_reals: real numbers that the last rollout's decisions chose.
+    """
+
+    num_envs: int = 0
+    num_rows: int = 0
+    num_steps: int = 0
+    num_decisions: int = 0
+    num_forced: int = 0
+    num_actors: int = 0
+    uniform_entropy: float = 0.0
+    num_first: int = 0
+    first_steps: int = 0
+    first_reward: float = 0.0
+    first_squares: float = 0.0
+    num_changes: int = 0
+    num_returns: int = 0
+    num_reals: int = 0
+
+    @classmethod
+    def merged(cls, reports: Iterable[Iterable[float]]) -> RolloutFigures:
+        """Those of several ranks together, given each as a list."""
+        return cls._make(map(sum, zip(*reports, strict=True)))
+
+    @property
+    def forced(self) -> float:
+        """Share of decisions without a choice."""
+        return self.num_forced / max(1, self.num_decisions)
+
+    @property
+    def actors(self) -> float:
+        """Actors of a decision."""
+        return self.num_actors / max(1, self.num_decisions)
+
+    @property
+    def random_entropy(self) -> float:
+        """Nats of a decision at random; a real number counts as 1."""
+        return (self.uniform_entropy + self.num_reals) / max(1, self.num_decisions)
+
+    @property
+    def decisions_per_step(self) -> float:
+        """Decisions of a row in a step, 1 in a game for one."""
+        return self.num_decisions / max(1, self.num_steps)
+
+    @property
+    def first_length(self) -> float:
+        """Mean actions of a first episode, or a lower bound as long as some of them run."""
+        return self.first_steps / max(1, self.num_rows)
+
+    @property
+    def first_mean(self) -> float:
+        """Mean reward of the first episodes that have ended; NaN if there are none."""
+        return self.first_reward / self.num_first if self.num_first else math.nan
+
+    @property
+    def first_std(self) -> float:
+        """Standard deviation of these rewards; NaN if there are none."""
+        if not self.num_first:
+            return math.nan
+        return math.sqrt(max(0.0, self.first_squares / self.num_first - self.first_mean**2))
+
+
+class RolloutMeter:
+    """Counts rollouts, in 0.2 % of the time that a run of snake or cartpole takes.
+
+    Args:
+        num_envs, num_rows: of the environments.
+        action_space: of the environments.
+    """
+
+    def __init__(
+        self, num_envs: int, num_rows: int, action_space: Mapping[ActionName, ActionSpace]
+    ) -> None:
+        self._action_space = action_space
+        self._score = np.zeros(num_rows)
+        """Of the running episode of every row, less the score at its start."""
+        self._is_away = np.zeros(num_rows, np.bool_)
+        """Whether that score is not 0."""
+        self._has_ended = np.zeros(num_rows, np.bool_)
+        """Whether the first episode of a row is over."""
+        self._first_steps = np.zeros(num_rows, np.int64)
+        """Actions of the first episode of every row so far."""
+        self._first_reward = np.zeros(num_rows)
+        """Of the first episode of every row, if it is over."""
+        self.figures = RolloutFigures(num_envs=num_envs, num_rows=num_rows)
+        """The sums so far."""
+
+    def add(
+        self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
+    ) -> None:
+        """Counts a rollout, given the masks of its decisions."""
+        done = trajectories.done
+        scores = self._scores(trajectories.rewards, done)
+        self.figures = self.figures._replace(
+            num_steps=done.size,
+            **_count_choices(action_masks, self._action_space),
+            **self._changes(scores, trajectories.rewards, done),
+            **self._first_episodes(trajectories.is_ready[:-1], scores, done),
+        )
+
+    def restart(self, rows: NDArray[np.int64]) -> None:
+        """Forgets the episodes of some rows, whose first episodes begin between rollouts.
+
+        Also those that have ended: only short ones end before a given step.
+        """
+        self._score[rows] = self._first_reward[rows] = 0.0
+        self._is_away[rows] = self._has_ended[rows] = False
+        self._first_steps[rows] = 0
+
+    def _scores(self, rewards: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """`(num_steps, num_rows)` score after each step, less the score at its episode's start."""
+        totals = self._score + np.cumsum(rewards, axis=0, dtype=np.float64)
+        at = np.where(done, np.arange(1, len(done) + 1)[:, None], 0)
+        begins = np.zeros_like(at)
+        np.maximum.accumulate(at[:-1], axis=0, out=begins[1:])
+        before = np.vstack([np.zeros(done.shape[1]), totals])
+        scores: NDArray[np.float64] = totals - np.take_along_axis(before, begins, axis=0)
+        self._score = np.where(done[-1], 0.0, scores[-1])
+        return scores
+
+    def _changes(
+        self, scores: NDArray[np.float64], rewards: NDArray[np.float32], done: NDArray[np.bool_]
+    ) -> dict[str, Any]:
+        is_away = (np.abs(scores) > _ROUNDING * np.abs(rewards).max()) & ~done
+        was_away = np.vstack([self._is_away, is_away[:-1]])
+        self._is_away = is_away[-1]
+        is_change = was_away & (rewards != 0) & ~done
+        return self._added(num_changes=_count(is_change), num_returns=_count(is_change & ~is_away))
+
+    def _first_episodes(
+        self, is_ready: NDArray[np.bool_], scores: NDArray[np.float64], done: NDArray[np.bool_]
+    ) -> dict[str, Any]:
+        rows = np.flatnonzero(~self._has_ended)
+        if not len(rows):
+            return {}
+        ends = done[:, rows].argmax(axis=0)
+        has_end = done[ends, rows]
+        is_first = np.arange(len(done))[:, None] <= np.where(has_end, ends, len(done))
+        self._has_ended[rows[has_end]] = True
+        self._first_steps[rows] += np.count_nonzero(is_ready[:, rows] & is_first, axis=0)
+        self._first_reward[rows[has_end]] = scores[ends, rows][has_end]
+        return {
+            "num_first": _count(self._has_ended),
+            "first_steps": int(self._first_steps.sum()),
+            "first_reward": float(self._first_reward.sum()),
+            "first_squares": float(np.square(self._first_reward).sum()),
+        }
+
+    def _added(self, **more: float) -> dict[str, Any]:
+        """Sums with these numbers added."""
+        return {name: getattr(self.figures, name) + number for name, number in more.items()}
+
+
+def _count(mask: NDArray[np.bool_]) -> int:
+    """The number of set values, as an int, which JSON needs."""
+    return int(np.count_nonzero(mask))
+
+
+def _count_choices(
+    action_masks: Mapping[ActionName, VecActionMask], action_space: Mapping[ActionName, ActionSpace]
+) -> dict[str, Any]:
+    """The figures of `RolloutFigures` about the decisions of a rollout."""
+    num_decisions = max((len(mask.actors) for mask in action_masks.values()), default=0)
+    num_free, num_actors, num_reals, entropy = np.zeros(num_decisions), 0, 0, 0.0
+    for name, mask in action_masks.items():
+        rows = mask.actors.row_index
+        num_actors += len(rows)
+        space = action_space[name]
+        counts = _num_allowed(mask, space)
+        if counts is not None:
+            entropy += float(np.log(np.maximum(counts, 1)).sum())
+        elif isinstance(space, ContinuousActionSpace):
+            num_reals += len(rows) * len(space)
+        num_free += np.bincount(rows, None if counts is None else counts > 1, num_decisions)
+    return {
+        "num_decisions": num_decisions,
+        "num_forced": _count(num_free == 0),
+        "num_actors": num_actors,
+        "num_reals": num_reals,
+        "uniform_entropy": entropy,
+    }
+
+
+def _num_allowed(mask: VecActionMask, space: ActionSpace) -> NDArray[np.int64] | None:
+    """`(num_actors,)` number of allowed choices of every actor; None = real numbers."""
+    num_actors = len(mask.actors.values)
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = mask.actees.lengths[mask.actors.row_index]
+    elif isinstance(mask, VecCategoricalActionMask) and not isinstance(
+        space, SelectEntityActionSpace | ContinuousActionSpace
+    ):
+        widths = np.full(num_actors, len(space), np.int64)
+    else:
+        return None
+    if mask.mask is None:
+        return widths
+    sums = np.concatenate([[0], np.cumsum(mask.mask.values.reshape(-1), dtype=np.int64)])
+    ends = np.cumsum(widths)
+    counts: NDArray[np.int64] = sums[ends] - sums[ends - widths]
+    return counts

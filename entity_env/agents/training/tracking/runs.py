@@ -1,0 +1,331 @@
+"""Reads the folder of a training run: `run.json` and `curves.jsonl`; `run_writer` writes it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
+from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.tracking.rewards import MeanReward, RandomPlay
+from entity_env.agents.training.tracking.settings_file import RUN_FORMAT
+from entity_env.core.files import parse_json, read_file
+from entity_env.errors import CheckpointError, UsageError
+
+RUN_FILE: Final = "run.json"
+REPLAY_FOLDERS: Final = ("replays", "failures")
+CURVES_FILE: Final = "curves.jsonl"
+REWARD: Final = "episode/mean_reward"
+"""Name of the curve that runs are compared by."""
+EVALUATED: Final = "evaluation/mean_reward"
+"""Name of the curve of evaluations."""
+AGREEMENT: Final = "teacher/agreement"
+"""Name of the curve of the choices that are those of the teacher."""
+RANDOM_PLAY: Final = "random_play"
+"""Name in `run.json` of what random play gets."""
+_MAX_RUN_BYTES: Final = 1 << 20
+_MAX_CURVE_BYTES: Final = 1 << 28
+_LARGEST: Final = 1e100
+_LARGEST_STEP: Final = 2**63 - 1
+_REPLAY: Final = re.compile(r"step-(\d{1,18})\.replay")
+_WITHOUT_EFFECT: Final = (
+    *("checkpoint_interval_s", "device", "num_threads", "peer_timeout_s", "microbatch_size"),
+)
+"""Settings of the trainer that change where or how fast it computes."""
+
+Setting: TypeAlias = str | float | bool | None
+
+
+def read_about(out: Path) -> Mapping[str, Any]:
+    """The content of `run.json` in the folder of a run; empty if there is none.
+
+    Raises:
+        UsageError: it is not ours.
+    """
+    path = out / RUN_FILE
+    if not path.exists():
+        return {}
+    data: object = None
+    with suppress(OSError, ValueError):
+        data = parse_json(read_file(path, _MAX_RUN_BYTES))
+    if not isinstance(data, dict) or data.get("format") != RUN_FORMAT:
+        raise UsageError(f"{path} is no file of entity_env: move it away, or choose another folder")
+    return data
+
+
+class Curve(NamedTuple):
+    """Values of a curve.
+
+    Args:
+        steps: (num_points,) int64, decisions, rising.
+        values: (num_points,) float64, finite.
+    """
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+_NO_CURVE: Final = Curve(np.zeros(0, np.int64), np.zeros(0))
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What the folder of a training run says about it.
+
+    Args:
+        path: the folder.
+        about: content of `run.json`; of folders of earlier releases what the checkpoint has.
+        curves: by name; empty for folders of earlier releases.
+        clock: seconds of training at each step.
+        num_broken: lines and values of `curves.jsonl` that could not be read, and were left out.
+    """
+
+    path: Path
+    about: Mapping[str, object] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    clock: Curve = _NO_CURVE
+    num_broken: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the folder; of the game, if there is none."""
+        return self.path.name or self.game or "run"
+
+    @property
+    def id(self) -> str:
+        """Identifies the run, also after it was resumed; "" if it is not known."""
+        return str(self.about.get("id", ""))
+
+    @property
+    def game(self) -> str:
+        """Name of the game, as it was typed; "" if it is not known."""
+        game = self.about.get("game")
+        return game if isinstance(game, str) else ""
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the run; None if it is not known."""
+        seed = self.about.get("seed")
+        return seed if type(seed) is int else None
+
+    @property
+    def step(self) -> int:
+        """Decisions learnt from so far."""
+        return int(self.clock.steps[-1]) if len(self.clock.steps) else 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training so far."""
+        return float(self.clock.values[-1]) if len(self.clock.values) else 0.0
+
+    @property
+    def final_reward(self) -> MeanReward | None:
+        """Of the last episodes of training that ended; None before the first one has."""
+        return self._mean_reward("episode", "window", -1)
+
+    @property
+    def final_evaluation(self) -> MeanReward | None:
+        """Of the last evaluation; None if there was none."""
+        return self._mean_reward("evaluation", "num_episodes", -1)
+
+    @property
+    def best_evaluation(self) -> MeanReward | None:
+        """The evaluation with the highest mean, of equals the last; None if there was none.
+
+        Its interval does not know that it was chosen: as the highest of many it is too high.
+        """
+        curve = self.curves.get(EVALUATED)
+        if curve is None:
+            return None
+        last = int(np.argmax(curve.values[::-1])) + 1
+        return self._mean_reward("evaluation", "num_episodes", -last)
+
+    @property
+    def random_play(self) -> RandomPlay | None:
+        """What random play gets; None if it was not measured."""
+        return RandomPlay.from_json(self.about.get(RANDOM_PLAY))
+
+    @property
+    def score(self) -> MeanReward | None:
+        """What runs are compared by: the last evaluation, or `final_reward` if there was none."""
+        return self.final_evaluation or self.final_reward
+
+    def settings(self) -> dict[str, Setting]:
+        """Settings of the game and of the trainer by name, as `net.d_model`, without the seed."""
+        game, config = self.about.get("settings"), self.about.get("config")
+        found = dict(_flat(game if isinstance(game, dict) else {}))
+        found |= {"num_envs": _setting(self.about.get("num_envs"))}
+        found |= dict(_flat(_with_schedules(config) if isinstance(config, dict) else {}))
+        return {name: value for name, value in found.items() if name != "seed"}
+
+    def group(self) -> object:
+        """What runs have in common that differ in their seed alone; hashable."""
+        if not isinstance(self.about.get("config"), dict):
+            return self.path
+        found = {
+            name: each for name, each in self.settings().items() if name not in _WITHOUT_EFFECT
+        }
+        opponent = eval_opponent(self.about)
+        others = [self.about.get(name) for name in ("entities", "opponents", "init_from")]
+        return self.game, str([*others, opponent]), str(sorted(found.items()))
+
+    def _mean_reward(self, kind: str, count: str, index: int) -> MeanReward | None:
+        curve = self.curves.get(f"{kind}/mean_reward")
+        if curve is None:
+            return None
+        step = int(curve.steps[index])
+        deviation = self._at(f"{kind}/std_reward", step)
+        num_episodes = 0 if deviation is None else int(self._at(f"{kind}/{count}", step) or 0)
+        return MeanReward.of(
+            float(curve.values[index]),
+            deviation or 0.0,
+            max(0, num_episodes),
+            step,
+            self._at(f"{kind}/unfinished", step) or 0.0,
+        )
+
+    def _at(self, name: str, step: int) -> float | None:
+        """The value of a curve at a step; None if it has none there."""
+        curve = self.curves.get(name, _NO_CURVE)
+        index = int(np.searchsorted(curve.steps, step))
+        is_there = index < len(curve.steps) and curve.steps[index] == step
+        return float(curve.values[index]) if is_there else None
+
+
+def read_run(path: str | Path) -> TrainingRun:
+    """Reads the folder of a training run; one that is trained in now, too.
+
+    Raises:
+        CheckpointError: a file in it is damaged or too large.
+        UsageError: the folder is no training run.
+
+    Example:
+        >>> run = read_run("runs/snake")  # doctest: +SKIP
+        >>> steps, rewards = run.curves["evaluation/mean_reward"]  # doctest: +SKIP
+        >>> print(run.score, run.seed, run.settings()["learning_rate"])  # doctest: +SKIP
+    """
+    path = Path(path)
+    is_run, has_curves = os.path.isfile(path / RUN_FILE), os.path.isfile(path / CURVES_FILE)
+    if not is_run and not has_curves:
+        return _read_checkpoint(path)
+    try:
+        about = parse_json(read_file(path / RUN_FILE, _MAX_RUN_BYTES)) if is_run else {}
+        text = read_file(path / CURVES_FILE, _MAX_CURVE_BYTES) if has_curves else b""
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the run in {path}: {error}") from error
+    if not isinstance(about, dict) or (is_run and about.get("format") != RUN_FORMAT):
+        raise CheckpointError(
+            f'{path / RUN_FILE} lacks "format": "{RUN_FORMAT}": it is not of a run'
+        )
+    points: dict[str, tuple[list[int], list[float]]] = {}
+    num_broken = 0
+    for line in text[: text.rfind(b"\n") + 1].splitlines():  # without one that is being written
+        step, values = parse_point(line)
+        num_broken += step < 0 or None in values.values()
+        for name, value in values.items():
+            if value is not None:
+                steps, found = points.setdefault(name, ([], []))
+                while steps and steps[-1] >= step:  # a later line supersedes
+                    del steps[-1], found[-1]
+                steps.append(step)
+                found.append(value)
+    curves = {
+        name: Curve(np.array(steps, np.int64), np.array(values, np.float64))
+        for name, (steps, values) in points.items()
+    }
+    return TrainingRun(path, about, curves, curves.pop("elapsed_s", _NO_CURVE), num_broken)
+
+
+def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
+    """Replays that were recorded along a run: the step of each, in order, and its file.
+
+    Links that lead out of the run's folder are left out.
+    """
+    inside, folder = run.path.resolve(), run.path / REPLAY_FOLDERS[0]
+    try:
+        files = list(folder.iterdir()) if folder.is_dir() else []
+        files = [file for file in files if file.resolve().is_relative_to(inside)]
+    except OSError as error:
+        raise CheckpointError(f"cannot read {folder}: {error}") from error
+    found = [(_REPLAY.fullmatch(file.name), file) for file in files]
+    return sorted((int(match[1]), file) for match, file in found if match)
+
+
+def _read_checkpoint(path: Path) -> TrainingRun:
+    """A run folder that only has a checkpoint."""
+    try:
+        training = read_header(find_checkpoint(path)).training
+    except CheckpointError as error:
+        what = "is no folder" if not path.is_dir() else str(error)
+        if path.is_dir() and "no checkpoint at" in what:
+            what = f"has no {RUN_FILE}, {CURVES_FILE} or checkpoint"
+        raise UsageError(f"{path} is no training run: it {what}") from error
+    config, step = training.get("config"), _finite(training.get("step"))
+    clock = _NO_CURVE
+    if step is not None and 0 <= step < _LARGEST_STEP:
+        seconds = _finite(training.get("elapsed_s")) or 0.0
+        clock = Curve(np.array([int(step)]), np.array([seconds]))
+    seed = config.get("seed") if isinstance(config, dict) else None
+    return TrainingRun(path, {"config": config, "seed": seed}, clock=clock)
+
+
+def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
+    """Step and values of a line, None for those that are no numbers; step -1 if it is damaged."""
+    try:
+        data = parse_json(line)
+    except ValueError:
+        return -1, {}
+    step = data.pop("step", None) if isinstance(data, dict) else None
+    if type(step) is not int or not 0 <= step <= _LARGEST_STEP:
+        return -1, {}
+    return step, {name: _finite(value) for name, value in data.items()}  # type: ignore[attr-defined]
+
+
+def _finite(value: object) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= _LARGEST else None  # type: ignore[arg-type]
+
+
+def _flat(data: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+    for name, value in data.items():
+        if isinstance(value, dict) and not prefix:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"{prefix}{name}", _setting(value)
+
+
+def _with_schedules(config: Mapping[str, object]) -> dict[str, object]:
+    """Settings of a trainer with its schedules, the only lists among them, as text."""
+    return {
+        name: _schedule_text(value)
+        if isinstance(value, list) or (isinstance(value, dict) and "points" in value)
+        else value
+        for name, value in config.items()
+    }
+
+
+def _schedule_text(value: object) -> str:
+    try:
+        return str(Schedule.from_json(value))
+    except UsageError:
+        return str(value)
+
+
+def _setting(value: object) -> Setting:
+    if isinstance(value, list | tuple) and value:
+        return "x".join(map(str, value))
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def eval_opponent(about: Mapping[str, object]) -> object:
+    """Whom evaluations play against, from the content of `run.json`."""
+    options = about.get("options")
+    return options.get("eval_opponent") if isinstance(options, Mapping) else None
