@@ -500,7 +500,7 @@ def _train_here(run: PlannedRun, launched: Launched, display: TrainDisplay) -> T
     from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
     from entity_env.agents.training.peers import launched_group
 
-    with launched_group(launched.size, run.config), run.make_env(launched) as vec:
+    with launched_group(launched.size, run.config.peer_timeout_s), run.make_env(launched) as vec:
         display.statistics = lambda: vec.statistics().describe(caller="learning")
         return run.train(vec, display, launched, resume=run.resume)
 
