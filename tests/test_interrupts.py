@@ -73,7 +73,7 @@ def test_before_the_program_is_imported(module: str, tmp_path: Path) -> None:
     [
         ("numpy", ["games"]),
         ("rich", ["games"]),
-        ("entity_env.cli.commands.watch", ["games"]),
+        ("entity_env.cli.commands.info", ["games"]),
         ("cloudpickle", ["verify", str(ROOT / "tests" / "data" / "replays" / "snake.replay")]),
         ("torch", ["train", "snake", "--out", "run"]),
         ("multiprocessing.forkserver", ["eval", "snake", "--num-workers", "2"]),

@@ -130,7 +130,8 @@ class AgentRun:
         self._asked: tuple[ActionType[Any], ...] = ()
         """The actions that were asked for last."""
         self._first_score: float | None = None
-        self._last_score = 0.0
+        self.last_score = 0.0
+        """Score of the last observation."""
         self._num_ignored = 0
 
     @property
@@ -182,8 +183,8 @@ class AgentRun:
         """The observation with the reward since the last one."""
         _require_sound(obs)
         if self._first_score is None:
-            self._first_score = self._last_score = obs.score
-        reward, self._last_score = obs.score - self._last_score, obs.score
+            self._first_score = self.last_score = obs.score
+        reward, self.last_score = obs.score - self.last_score, obs.score
         self._asked = tuple(kinds)
         return to_observation(obs, kinds, schema, reward=reward)
 
@@ -193,7 +194,7 @@ class AgentRun:
             turn = Turn(
                 self.agent_id,
                 self.num_steps,
-                self._last_score,
+                self.last_score,
                 observation,
                 actions,
                 number=self.number,
@@ -212,16 +213,16 @@ class AgentRun:
             self._ignore()
             return
         self._pause_game()
-        final = Obs(self._last_score) if obs is None else obs
+        final = Obs(self.last_score) if obs is None else obs
         _require_sound(final)
         if self._first_score is None:  # never asked in this episode: it earned nothing
-            self._first_score = self._last_score = final.score
+            self._first_score = self.last_score = final.score
         offered = actions_at_truncation(final, self._asked) if truncated else ()
         observation = to_observation(
             final,
             offered,
             self.schema_of(final, offered),
-            reward=final.score - self._last_score,
+            reward=final.score - self.last_score,
             terminated=not truncated,
             truncated=truncated,
         )
@@ -248,7 +249,7 @@ class AgentRun:
         self.episodes.append(episode)
         self.number += 1
         self.num_steps = 0
-        self._first_score, self._last_score, self._asked = None, 0.0, ()
+        self._first_score, self.last_score, self._asked = None, 0.0, ()
         end_episode(self, self.match)
         if self._limit is not None and self.number >= self._limit:
             self.is_stopped = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,13 @@ from entity_env.check.batch_arrays import (
     misshapen,
     wrong_values,
 )
+from entity_env.check.source_check import SourceCheck
 from entity_env.check.violations import (
     CannotContinueError,
     LikelyMistake,
     Snapshot,
-    Violations,
     difference,
     is_of,
-    nothing_left_behind,
 )
 from entity_env.core.environment import Environment
 from entity_env.core.spaces import ContinuousActionSpace
@@ -95,19 +94,7 @@ def check_batch_env(
             raise SchemaError(f"{source!r} is not a batch environment: use {command}")
     num_envs = source.num_envs if isinstance(source, BatchEnv) else num_envs
     checked_count("num_envs", num_envs)
-    violations = Violations(getattr(source, "__name__", type(source).__name__))
-    with nothing_left_behind(violations):
-        check = _BatchCheck(source, violations, num_envs, seed)
-        try:
-            check.play(episodes, max_steps)
-        except CannotContinueError:
-            pass
-        except Exception as error:
-            violations.raised(check.call, error)
-        finally:
-            check.close()
-    violations.raise_if_any()
-    violations.log_likely_mistakes()
+    _BatchCheck(source, seed, max_steps, num_envs).run(episodes)
 
 
 class _Step(NamedTuple):
@@ -123,23 +110,19 @@ class _Step(NamedTuple):
     """After the resets."""
 
 
-class _BatchCheck:
-    """One run of `check_batch_env`; `call` names the current call, for exceptions."""
+class _BatchCheck(SourceCheck[BatchEnv]):
+    """One run of `check_batch_env`."""
 
     def __init__(
         self,
         source: BatchEnv | Callable[[int], BatchEnv],
-        violations: Violations,
-        num_envs: int,
         seed: int,
+        max_steps: int,
+        num_envs: int,
     ) -> None:
-        self.call = ""
-        self._source = source
-        self._violations = violations
+        super().__init__(source, seed, max_steps)
         self._num_envs = num_envs
-        self._seed = seed
         self._rng = np.random.default_rng(seed)
-        self._made: list[BatchEnv] = []
         self._columns: Sequence[str] = ()
         self._space: BatchActionSpace
         self._first: Snapshot = {}
@@ -147,7 +130,7 @@ class _BatchCheck:
         self._num_passed = 0
         """Violations with which the check continues."""
 
-    def play(self, episodes: int, max_steps: int) -> None:
+    def play(self, episodes: int) -> None:
         """Records episodes and plays them again, each time in another way."""
         env = self._make(self._num_envs)
         self._read_spaces(env)
@@ -155,7 +138,7 @@ class _BatchCheck:
         if is_fresh:
             self._call_before_reset(self._make(self._num_envs))
             self._num_passed = len(self._violations)
-        self._record(env, episodes, max_steps)
+        self._record(env, episodes)
         self._stop_if_broken()
         self._violations.extend(LikelyMistake(each) for each in _odd_rewards(self._steps))
         alone = (self._alone,) if is_fresh else ()
@@ -163,16 +146,6 @@ class _BatchCheck:
             self._violations.place = ""
             stage(env)
             self._stop_if_broken()
-
-    def close(self) -> None:
-        """Closes every batch twice."""
-        for env in self._made:
-            for call in ("close", "close for the second time"):
-                self._violations.place = ""
-                try:
-                    env.close()
-                except Exception as error:
-                    self._violations.raised(call, error)
 
     # ------------------------------------------------------------------ stages
 
@@ -183,9 +156,7 @@ class _BatchCheck:
         )
         if not isinstance(made, BatchEnv):
             self._stop(f"{self.call} gave a {type(made).__name__}, expected a BatchEnv")
-        if made not in self._made:
-            self._made.append(made)
-        if made.num_envs != num_envs:
+        if self._keep(made).num_envs != num_envs:
             self._stop(f"{self.call} gave a batch of {made.num_envs}")
         return made
 
@@ -213,15 +184,17 @@ class _BatchCheck:
         for name, call in calls.items():
             self._must_refuse(f"{name} before reset", call, ProtocolError)
 
-    def _record(self, env: BatchEnv, episodes: int, max_steps: int) -> None:
+    def _record(self, env: BatchEnv, episodes: int) -> None:
         """Steps until each environment has ended that many episodes."""
         self._violations.place, self.call = "step 0", "reset"
         env.reset(self._seed)
         self._first = self._begun(env)
-        self._share_no_memory(env)
+        for (one, array), (two, other) in combinations(_arrays(env).items(), 2):
+            if np.shares_memory(array, other):
+                self._violations.add(f"{one} and {two} share memory: make an array for each")
         self._reset_some(env, np.zeros(self._num_envs, np.bool_), self._first)
         num_ended = np.zeros(self._num_envs, np.int64)
-        for number in range(1, max_steps + 1):
+        for number in range(1, self._max_steps + 1):
             self._violations.place = f"step {number}"
             step = self._step(env, is_first_end=not num_ended.any())
             self._stop_if_broken()
@@ -232,9 +205,10 @@ class _BatchCheck:
         if not num_ended.all():
             self._violations.place = ""
             self._violations.add(
-                f"environment {num_ended.argmin()} ends no episode within {max_steps} steps: end "
-                "it, truncate it, or pass a larger max_steps; a step_no_reset that resets hides "
-                "the end: leave flags and last observation as they are until reset_envs"
+                f"environment {num_ended.argmin()} ends no episode within {self._max_steps} "
+                "steps: end it, truncate it, or pass a larger max_steps; a step_no_reset that "
+                "resets hides the end: leave flags and last observation as they are until "
+                "reset_envs"
             )
 
     def _step(self, env: BatchEnv, *, is_first_end: bool) -> _Step:
@@ -392,17 +366,14 @@ class _BatchCheck:
     def _alone(self, env: BatchEnv) -> None:
         """Plays the episodes of each environment in a batch of one."""
         for env_id, seed in enumerate(env.env_seeds(self._seed).tolist()):
-            self._play_alone(env_id, seed)
-
-    def _play_alone(self, env_id: int, seed: int) -> None:
-        what = f"alone, in a batch of one with its seed of env_seeds, environment {env_id} differs"
-        one = self._make(1)
-        found = self._replay(one, seed, [env_id])
-        if found is not None and found.is_rounding:
-            self._violations.add(LikelyMistake(f"{what} by rounding: {found.text}"))
-        else:
-            self._require_same(what, found)
-        self._require_last_observation(one, env_id, seed)
+            what = f"alone, in a batch of one with its seed of env_seeds, environment {env_id}"
+            one = self._make(1)
+            found = self._replay(one, seed, [env_id])
+            if found is not None and found.is_rounding:
+                self._violations.add(LikelyMistake(f"{what} differs by rounding: {found.text}"))
+            else:
+                self._require_same(f"{what} differs", found)
+            self._require_last_observation(one, env_id, seed)
 
     def _require_last_observation(self, one: BatchEnv, env_id: int, seed: int) -> None:
         """Finds a last observation that is the first one of the next episode: resets just before
@@ -495,11 +466,6 @@ class _BatchCheck:
         self._violations.extend(wrong_values(shown))
         return shown
 
-    def _share_no_memory(self, env: BatchEnv) -> None:
-        for (one, array), (two, other) in combinations(_arrays(env).items(), 2):
-            if np.shares_memory(array, other):
-                self._violations.add(f"{one} and {two} share memory: make an array for each")
-
     # ------------------------------------------------------------------ actions
 
     def _any_actions(self) -> BatchActions:
@@ -556,10 +522,6 @@ class _BatchCheck:
         if found is not None:
             self._violations.place = ""
             self._violations.add(f"{what}: {found.text}")
-
-    def _stop(self, violation: str) -> NoReturn:
-        self._violations.add(violation)
-        raise CannotContinueError
 
     def _stop_if_broken(self) -> None:
         if len(self._violations) > self._num_passed:

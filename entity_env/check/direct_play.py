@@ -39,7 +39,7 @@ from entity_env.check.violations import (
     observation_violations,
     snapshot,
 )
-from entity_env.core.action_request import Question, questions, random_action
+from entity_env.core.action_request import questions, random_action
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
@@ -266,7 +266,11 @@ class DirectPlay:
         self._note_site(frame)
         self.num_answered += 1
         agent.num_steps += 1
-        self._last_answer = self._random_answer(agent, obs, kinds, observation)
+        self._last_answer = None
+        try:
+            self._last_answer = random_answer(observation, kinds, obs, self._game.schema, agent.rng)
+        except SchemaError:  # a violation that was noted already
+            self._close()
         return self._last_answer
 
     def game_over(self, agent: _CheckAgent, obs: Obs | None, truncated: bool) -> None:
@@ -431,21 +435,6 @@ class DirectPlay:
             self._violations.add(str(error))
             return []
 
-    def _random_answer(
-        self,
-        agent: _CheckAgent,
-        obs: Obs,
-        kinds: Sequence[ActionType[Any]],
-        observation: Observation,
-    ) -> object:
-        schema: Schema = self._game.schema
-        try:
-            asked = questions(observation, schema.obs_space(), schema.action_space())
-        except SchemaError:  # a violation that was noted already
-            self._close()
-            return None
-        return random_answer(asked, kinds, obs, agent.rng)
-
     def _note_site(self, frame: FrameType) -> None:
         """Keeps the place in the game from which `act` is answered."""
         stack = islice(traceback.walk_stack(frame), 1, 1 + _SITE_DEPTH)  # without `act`
@@ -557,12 +546,14 @@ class _Answer(Pending[object]):
 
 
 def random_answer(
-    asked: Sequence[Question],
+    observation: Observation,
     kinds: Sequence[ActionType[Any]],
     obs: Obs,
+    schema: Schema,
     rng: np.random.Generator,
 ) -> object:
     """A random legal result of `act` for these actions."""
+    asked = questions(observation, schema.obs_space(), schema.action_space())
     chosen = {question.name: question.chosen(random_action(question, rng)) for question in asked}
     answers = tuple(answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds)
     return answers[0] if len(answers) == 1 else answers

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from entity_env.authoring.game import Game
+from entity_env.check.source_check import SourceCheck
 from entity_env.check.violations import (
     CannotContinueError,
     Snapshot,
-    Violations,
     difference,
     is_of,
-    nothing_left_behind,
     observation_violations,
     require_same,
     snapshot,
@@ -57,37 +56,17 @@ def check_env(
         raise SchemaError(f"{source!r} is a game that owns its loop: use check_game")
     if is_of(source, BatchEnv):
         raise SchemaError(f"{source!r} keeps its copies as arrays: use check_batch_env")
-    violations = Violations(getattr(source, "__name__", type(source).__name__))
-    with nothing_left_behind(violations):
-        check = _EnvCheck(source, violations, max_steps, seed)
-        try:
-            check.play(episodes)
-        except CannotContinueError:
-            pass
-        except Exception as error:
-            violations.raised(check.call, error)
-        finally:
-            check.close()
-    violations.raise_if_any()
+    _EnvCheck(source, seed, max_steps).run(episodes)
 
 
-class _EnvCheck:
-    """One run of `check_env`; `call` names the current call, for exceptions."""
+class _EnvCheck(SourceCheck[Environment]):
+    """One run of `check_env`."""
 
     def __init__(
-        self,
-        source: Environment | Callable[[], Environment],
-        violations: Violations,
-        max_steps: int,
-        seed: int,
+        self, source: Environment | Callable[[], Environment], seed: int, max_steps: int
     ) -> None:
-        self.call = ""
-        self._source = source
-        self._violations = violations
-        self._max_steps = max_steps
-        self._seed = seed
+        super().__init__(source, seed, max_steps)
         self._seeds = EpisodeSeeds(seed)
-        self._made: list[Environment] = []
         self._obs_space = ObsSpace()
         self._action_space: Mapping[ActionName, ActionSpace] = {}
         self._last_actions: dict[ActionName, Action] = {}
@@ -95,13 +74,12 @@ class _EnvCheck:
     def play(self, episodes: int) -> None:
         """Plays each episode twice, and then out of order."""
         env = self._make()
-        if env is None or not self._read_spaces(env):
-            return
+        self._read_spaces(env)
         first = self._episodes(env, episodes)
         self._require_same_spaces(env)
-        again = None if len(self._violations) else self._make()
-        if again is None:
+        if len(self._violations):
             return
+        again = self._make()
         self._require_same_spaces(again)
         second = self._episodes(again, episodes)
         if _takes_seed(again):
@@ -109,48 +87,32 @@ class _EnvCheck:
         if not len(self._violations):
             self._play_out_of_order(again, first[0][1])
 
-    def close(self) -> None:
-        """Closes every environment twice."""
-        for env in self._made:
-            for call in ("close", "close for the second time"):
-                self._violations.place = ""
-                try:
-                    env.close()
-                except Exception as error:
-                    self._violations.raised(call, error)
-
-    def _make(self) -> Environment | None:
+    def _make(self) -> Environment:
         self.call = "making an environment"
         made: object = self._source if isinstance(self._source, Environment) else self._source()
         if not isinstance(made, Environment):
             hint = ": use check_batch_env" if isinstance(made, BatchEnv) else ""
-            self._violations.add(
-                f"{self.call} gave a {type(made).__name__}, expected an Environment{hint}"
-            )
-            return None
-        if made not in self._made:
-            self._made.append(made)
-        return made
+            self._stop(f"{self.call} gave a {type(made).__name__}, expected an Environment{hint}")
+        return self._keep(made)
 
-    def _read_spaces(self, env: Environment) -> bool:
+    def _read_spaces(self, env: Environment) -> None:
         self.call = "reading the spaces"
         obs_space: object = env.obs_space()
         action_space: object = env.action_space()
         if not isinstance(obs_space, ObsSpace):
-            self._violations.add(f"obs_space is a {type(obs_space).__name__}, expected an ObsSpace")
-            return False
+            self._stop(f"obs_space is a {type(obs_space).__name__}, expected an ObsSpace")
         if not isinstance(action_space, Mapping):
             kind = type(action_space).__name__
-            self._violations.add(f"action_space is a {kind}, expected spaces by name")
-            return False
-        strange = [x for x in action_space.items() if not isinstance(x[1], ActionSpace)]
-        self._violations.extend(
-            f"the space of action {name!r} is a {type(space).__name__}, expected an action space "
-            "of entity_env"
-            for name, space in strange
-        )
+            self._stop(f"action_space is a {kind}, expected spaces by name")
+        for name, space in action_space.items():
+            if not isinstance(space, ActionSpace):
+                self._violations.add(
+                    f"the space of action {name!r} is a {type(space).__name__}, expected an action "
+                    "space of entity_env"
+                )
+        if len(self._violations):
+            raise CannotContinueError
         self._obs_space, self._action_space = obs_space, dict(action_space)
-        return not strange
 
     def _require_same_spaces(self, env: Environment) -> None:
         self.call = "reading the spaces"
@@ -232,8 +194,7 @@ class _EnvCheck:
     def _checked(self, observation: object, *, is_first: bool) -> Observation:
         if not isinstance(observation, Observation):
             kind = type(observation).__name__
-            self._violations.add(f"{self.call} returned a {kind}, expected an Observation")
-            raise CannotContinueError
+            self._stop(f"{self.call} returned a {kind}, expected an Observation")
         self._violations.extend(
             observation_violations(
                 observation, self._obs_space, self._action_space, is_first=is_first

@@ -15,13 +15,12 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.check.direct_play import CheckPlan
-from entity_env.check.violations import Violations
 from entity_env.core.action_request import random_action
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ReplayError
-from entity_env.replay import Divergence, Replay, ReplayWriter, verify_in_new_process
+from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
 _START_S: Final = 60.0
@@ -80,12 +79,6 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
     except ReplayError as error:
         _LOGGER.warning("%s was not played in another process: %s", game.name, error)
         return
-    _add_first(results, replays, violations)
-
-
-def _add_first(
-    results: list[Divergence | None], replays: list[Replay], violations: Violations
-) -> None:
     for number, (found, replay) in enumerate(zip(results, replays, strict=True)):
         if found is not None:
             violations.add(

@@ -16,7 +16,6 @@ from entity_env.authoring.to_observation import to_observation
 from entity_env.check.direct_play import CheckPlan, DirectPlay, random_answer
 from entity_env.check.outer_state import OuterState
 from entity_env.check.violations import Violations, difference, snapshot
-from entity_env.core.action_request import questions
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
@@ -117,27 +116,23 @@ class _Copy:
 
     def _answer(self, agent: TrainAgent) -> object:
         obs = agent.obs or Obs()
-        reward = obs.score - agent.last_score if agent.is_playing else 0.0
+        observation = self._compared(agent, obs, agent.kinds)
         if not agent.is_playing:
             agent.is_playing = True
             agent.first_score = obs.score
         agent.last_score = obs.score
-        observation = self._compared(agent, obs, agent.kinds, reward)
-        game = self._plan.game
-        asked = questions(observation, game.obs_space(), game.action_space())
-        return random_answer(asked, agent.kinds, obs, self._rngs[agent.agent_id])
+        rng = self._rngs[agent.agent_id]
+        return random_answer(observation, agent.kinds, obs, self._plan.game.schema, rng)
 
     def _ended(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
         """See `OnEnd`."""
-        reward = obs.score - agent.last_score if agent.is_playing else 0.0
-        self._compared(agent, obs, (), reward, episode)
+        self._compared(agent, obs, (), episode)
 
     def _compared(
         self,
         agent: TrainAgent,
         obs: Obs,
         kinds: Sequence[ActionType[Any]],
-        reward: float,
         episode: Episode | None = None,
     ) -> Observation:
         """The observation; a violation is added if the game alone showed another one."""
@@ -146,7 +141,7 @@ class _Copy:
             obs,
             kinds,
             game.schema,
-            reward=reward,
+            reward=obs.score - agent.last_score if agent.is_playing else 0.0,
             terminated=episode is not None and episode.terminated,
             truncated=episode is not None and episode.truncated,
         )

@@ -43,7 +43,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "sweep": ("sweep", "SweepCommand"),
     "train": ("train", "Train"),
     "verify": ("replay", "Verify"),
-    "watch": ("watch", "Watch"),
+    "watch": ("runs", "Watch"),
 }
 """Module in `commands` and class of each command, which is imported when it is asked for."""
 _COPY: Final = re.compile(r"in (env|worker) \d")

@@ -26,7 +26,6 @@ from entity_env.cli.load_game import (
 from entity_env.cli.options import Count, Number
 from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, UsageError
-from entity_env.vec import VecEnv
 from entity_env.vec.evaluation.evaluator import GREEDY, Evaluator
 from entity_env.vec.evaluation.final import BEST, LAST, MATCH, OTHER_POLICY
 from entity_env.vec.evaluation.random_baseline import RandomBaseline
@@ -102,9 +101,16 @@ class EvaluationPlan:
 
         found: list[Callback] = []
         played, opponent = self._setting(game)
-        # Where games may take their process down, they get one of their own.
+        # Games that may crash the process run in a worker.
         workers = min(num_workers, 1) if on_error == "restart" and not is_batch(game) else 0
-        make = partial(_make_disabled, played, workers, step_timeout_s, on_error)
+        make = partial(
+            make_vec_env,
+            played,
+            num_workers=workers,
+            step_timeout_s=step_timeout_s,
+            on_error=on_error,
+            autoreset="disabled",
+        )
         # Without evaluations, an agent that plays against itself has nothing to compare with it.
         if self.eval_interval != 0 or played.num_agents == 1 or has_bots(played):
             found.append(RandomBaseline(make, opponent=opponent))
@@ -124,16 +130,6 @@ class EvaluationPlan:
         if self.keep_checkpoints:
             found.append(CheckpointHistory(self.keep_checkpoints))
         return found
-
-
-def _make_disabled(
-    game: Game,
-    num_workers: int,
-    step_timeout_s: float | None,
-    on_error: OnError,
-    num_envs: int,
-) -> VecEnv:
-    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, autoreset="disabled")
 
 
 def evaluation_lines(run: TrainingRun, step: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -19,7 +19,6 @@ from typing import Final, TypeAlias
 from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
-from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
@@ -39,13 +38,7 @@ from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
 from entity_env.cli.named import Name, remember
-from entity_env.core.episode import Episode
-from entity_env.errors import (
-    CheckpointError,
-    EntityEnvError,
-    UsageError,
-    shown,
-)
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games import BATCH_GAMES, GAMES, SELF_PLAY
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.batch_env.source import BatchSource
@@ -85,7 +78,9 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
             game = (NAMED[name] if name in NAMED else _found_game(name)).with_settings(**parsed)
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
-    if code is not None and (home := _home_of(game)) is not None:
+    if code is not None and (place := place_of(game)) is not None:
+        # The module that defines the game, which its replays name.
+        home = place[0]
         remember(home if isinstance(code, str) else Path(sys.modules[home].__file__ or home))
     for each in setting_names(game, parsed).values():
         remember(each)
@@ -113,12 +108,6 @@ def game_code(name: str) -> Name | None:
     # A package without this module, or one that is compiled: it would hide an installed one.
     top = place.partition(".")[0]
     return place if PathFinder.find_spec(top, [str(Path.cwd())]) is None else Path(top)
-
-
-def _home_of(game: Game) -> str | None:
-    """The module that defines a game, to which its replays refer; None if there is none."""
-    place = place_of(game)
-    return None if place is None else place[0]
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
@@ -260,9 +249,14 @@ _FAMILIES: Final[Mapping[str, str]] = {
 def _environment(name: str, settings: Mapping[str, str]) -> Game:
     """The game of an environment; one that can be drawn as text is."""
     package, _, env_id = name.partition(":")
-    find = _of_gymnasium if package == "gymnasium" else _of_pettingzoo
     try:
-        game = find(env_id).with_settings(**settings)
+        if package == "gymnasium":
+            from entity_env.interop.gymnasium import from_gymnasium
+
+            game: Game = from_gymnasium(env_id)
+        else:
+            game = _of_pettingzoo(env_id)
+        game = game.with_settings(**settings)
         if "ansi" in getattr(game.play, "render_modes", ()) and "render_mode" not in settings:
             with suppress(UsageError):  # it may have the mode and take no argument of that name
                 game = game.with_settings(render_mode="ansi")
@@ -273,12 +267,6 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
         missing = f": pip install {module}" if isinstance(error, ModuleNotFoundError) else ""
         raise UsageError(f"{name}: {error}{missing}") from error
     return game
-
-
-def _of_gymnasium(env_id: str) -> Game:
-    from entity_env.interop.gymnasium import from_gymnasium
-
-    return from_gymnasium(env_id)
 
 
 def _of_pettingzoo(env_id: str) -> Game:
@@ -469,17 +457,6 @@ def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> 
     return agent
 
 
-def require_person(names: Sequence[str], clock_s: float | None) -> None:
-    """Raises `UsageError` for a clock without people."""
-    if clock_s is not None and HUMAN not in names:
-        raise UsageError("--clock is for people: add --agent human")
-
-
-def single_keys(clock_s: float | None) -> AbstractContextManager[None]:
-    """With a clock keys come at any time: between two questions the terminal must not show them."""
-    return nullcontext() if clock_s is None else Keyboard(sys.stdin).single_keys()
-
-
 def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:
     typing = game_agents(game).human(partial(view.ask, agent_id))
     if typing is None:
@@ -487,20 +464,6 @@ def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None)
     if clock_s is not None:
         raise UsageError(f"moves of {game.name} are typed, without a clock: play it in --browser")
     return typing
-
-
-def run_or_episode(
-    game: Game, seed: int, episodes: int, episode_seed: int | None
-) -> Callable[..., list[Episode]]:
-    """What plays a run, or, of an `episode_seed`, the episode of this seed."""
-    if episode_seed is None:
-        return partial(game.run, seed=seed, episodes=episodes)
-    return partial(game.play_episode, seed=episode_seed)
-
-
-def seeds_played(seed: int, episode_seed: int | None) -> str:
-    """What begins the same run, or episode, again: agents draw from the seed of a run."""
-    return f"seed {seed}" if episode_seed is None else f"seed {seed}, episode seed {episode_seed}"
 
 
 class EpisodesSeen:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from entity_env.agents import Agent, load_agent
 from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS
 from entity_env.agents.training.tracking.runs import read_run
 from entity_env.authoring.game import Game
-from entity_env.cli.load_game import game_against, has_self_play, load_opponent
+from entity_env.cli.load_game import AgentLoader, game_against, has_self_play, load_opponent
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.vec import VecEnv
 
@@ -21,39 +20,6 @@ if TYPE_CHECKING:
 NO_OPPONENT: Final = "none"
 _SELF: Final = "self"
 _HALF: Final = 0.5
-
-
-class Seats(NamedTuple):
-    """What plays the seats of a game in training.
-
-    Args:
-        game: with the bots in it, if there are bots.
-        shares: of the environments, by opponent.
-        pooled: those of them that are opponents of an `OpponentPool`.
-    """
-
-    game: Game
-    shares: Mapping[str, float]
-    pooled: Mapping[str, float]
-
-
-def seats_of(game: Game, given: Sequence[str], resumed: Path | None) -> Seats:
-    """The opponents of `--opponent`.
-
-    Raises:
-        UsageError: as `opponent_shares` and `against_bots`.
-    """
-    shares = opponent_shares(game, given, resumed)
-    game, pooled = against_bots(game, shares)
-    return Seats(game, shares, pooled)
-
-
-def told(shares: Mapping[str, float]) -> list[str]:
-    """A line about the opponents, if there are any."""
-    if not shares:
-        return []
-    parts = [f"{name} in {share:.0%} of the environments" for name, share in shares.items()]
-    return [f"opponents: {', '.join(parts)}"]
 
 
 def opponent_shares(
@@ -126,23 +92,17 @@ def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -
     from entity_env.agents.training.self_play.pool import OpponentPool
 
     agents = {
-        name: load_opponent(game, name, seed + i, _load, "--opponent")
+        name: load_opponent(game, name, seed + i, AgentLoader(), "--opponent")
         for i, name in enumerate(shares)
         if name != _SELF
     }
     return OpponentPool(vec, game.schema, shares, agents=agents, seed=seed)
 
 
-def _load(name: str, seed: int) -> Agent:
-    return load_agent(name, seed=seed)
-
-
 def _parsed(option: str) -> tuple[str, float | None]:
     name, separator, text = option.rpartition("=")
     if not separator:
-        name, text = option, ""
-    if not separator:
-        return name, None
+        return option, None
     try:
         share = float(text)
     except ValueError:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import tempfile
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import click
 
+from entity_env.agents import Agent
+from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.training.presets import PRESETS
-from entity_env.authoring.game import Transport
+from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.local_run import Watch
 from entity_env.cli.command import Argument, CliOption
-from entity_env.cli.load_game import AgentLoader
+from entity_env.cli.game_errors import game_errors
+from entity_env.cli.load_game import HUMAN, AgentLoader
+from entity_env.core.episode import Episode
 from entity_env.core.validation import OneOf, Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
@@ -96,9 +104,6 @@ Clock: TypeAlias = Annotated[
         name="--clock",
         metavar="SECONDS",
     ),
-]
-RunSeed: TypeAlias = Annotated[
-    SeedNumber, CliOption("Seed of the run, and of the agents.", name="--seed")
 ]
 PresetName: TypeAlias = Annotated[
     str | None,
@@ -184,6 +189,46 @@ class AgentOptions:
         """What loads agents by name."""
         names = dict(pair.split("=", 1) for pair in self.rename)
         return AgentLoader(self.greedy, self.temperature, self.adapt, names or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions:
+    """Seeds of episodes that are played or watched, and how long they may take."""
+
+    seed: SeedNumber = field(default_factory=any_seed)
+    """Seed of the run, and of the agents."""
+    episode_seed: SeedNumber | None = None
+    """Play the episode of this seed, as play and errors name it."""
+    clock_s: Clock = None
+    step_timeout_s: StepTimeout = 30
+
+    def require(self, names: Sequence[str]) -> None:
+        """Raises `UsageError` for a clock without people."""
+        if self.clock_s is not None and HUMAN not in names:
+            raise UsageError("--clock is for people: add --agent human")
+
+    def play(
+        self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
+    ) -> list[Episode]:
+        """Plays a run, or the episode of `episode_seed`."""
+        start = partial(game.run, seed=self.seed, episodes=episodes)
+        if self.episode_seed is not None:
+            start = partial(game.play_episode, seed=self.episode_seed)
+        return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s)
+
+    def play_in_terminal(
+        self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
+    ) -> list[Episode]:
+        """As `play`; with a clock the terminal does not show keys that come between questions."""
+        keys = nullcontext() if self.clock_s is None else Keyboard(sys.stdin).single_keys()
+        with game_errors(game), keys:
+            return self.play(game, agents, watch, episodes)
+
+    @property
+    def seeds(self) -> str:
+        """The seeds in words; agents draw from the seed of the run also in a single episode."""
+        words = "" if self.episode_seed is None else f", episode seed {self.episode_seed}"
+        return f"seed {self.seed}{words}"
 
 
 @dataclass(frozen=True, kw_only=True)

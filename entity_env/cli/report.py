@@ -7,6 +7,7 @@ import io
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from statistics import fmean
@@ -25,12 +26,12 @@ from entity_env.agents.training.tracking.runs import (
     TrainingRun,
     replays_of,
 )
-from entity_env.cli.commands.replay import shown_replay
+from entity_env.cli.commands.replay import replay_animation
 from entity_env.cli.display.console import ProgressBar
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.load_game import nearest
 from entity_env.cli.run_tables import (
-    SEED_COLUMNS,
+    TextTable,
     differing,
     plain,
     run_table,
@@ -38,7 +39,6 @@ from entity_env.cli.run_tables import (
 )
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
-from entity_env.views.animation import Animation
 from entity_env.views.chart import Mark, Series, svg_begin, svg_chart
 from entity_env.views.page import as_iframe
 
@@ -132,12 +132,16 @@ def _random_lines(runs: Sequence[TrainingRun], name: str, lines: Sequence[Series
     ]
 
 
+def _shown_replays(run: TrainingRun, pages: Pages) -> list[tuple[int, Path]]:
+    """Steps and files of the replays of a run that have a page."""
+    return [each for each in (replays_of(run) if pages else ()) if each[1] in pages]
+
+
 def _marks(runs: Sequence[TrainingRun], pages: Pages) -> list[Mark]:
     return [
         Mark(step, f"the agent of {plain(str(run.path))} at step {step:,}", f"#{replay_id(path)}")
         for run in runs
-        for step, path in (replays_of(run) if pages else ())
-        if path in pages
+        for step, path in _shown_replays(run, pages)
     ]
 
 
@@ -247,7 +251,7 @@ def replay_pages(
 
     Args:
         runs: of training.
-        games, limits: as of `shown_replay`; its `timeout_s` is that of all replays together.
+        games, limits: as of `replay_animation`; its `timeout_s` is that of all replays together.
     """
     found: list[tuple[int, Path]] = []
     pages, problems = {}, []
@@ -269,23 +273,12 @@ def replay_pages(
                     )
                     break
             try:
-                pages[path] = _animation(path, step, games, left).html()
+                facts = (f"after {step:,} decisions of training",)
+                pages[path] = replace(replay_animation(path, games, left), facts=facts).html()
             except (EntityEnvError, GameFailed, OSError) as error:
                 problems.append(f"{path} cannot be shown: {error}")
             bar.count()
     return pages, problems
-
-
-def _animation(path: Path, step: int, games: Sequence[str], limits: PlayLimits) -> Animation:
-    replay, _, look, turns = shown_replay(path, games, limits)
-    return Animation.of(
-        turns,
-        *replay.spaces,
-        look,
-        num_agents=replay.header.num_agents,
-        title=replay.header.game,
-        facts=(f"after {step:,} decisions of training",),
-    )
 
 
 def report_html(
@@ -321,13 +314,8 @@ def report_body(
     for game, own in _games(runs).items():
         parts += _section(game, own, names, pages)
     if (seeds := seed_table(runs)) is not None:
-        head = ("game", *seeds.settings, *SEED_COLUMNS)
-        rows = [(game, *values, *texts) for game, values, texts in seeds.rows]
-        parts += ["<h2>Over seeds</h2>", _html_table(head, rows), _note(seeds.note)]
-    table = run_table(runs)
-    head = ("run", "game", *table.settings, *table.columns)
-    every = [(run, game, *values, *texts) for run, game, values, texts in table.rows]
-    parts += ["<h2>Runs</h2>", _html_table(head, every), *map(_note, (*table.notes, _RUN_NOTE))]
+        parts += ["<h2>Over seeds</h2>", *_html_table(seeds)]
+    parts += ["<h2>Runs</h2>", *_html_table(run_table(runs)), _note(_RUN_NOTE)]
     return "\n".join((*parts, *_hints(runs)))
 
 
@@ -358,9 +346,9 @@ def _section(
         ),
     ]
     if any(line.has_band for line in _lines(runs, first)):
-        parts.append(f'<p class="note">{_BAND}</p>')
+        parts.append(_note(_BAND))
     if any(is_self_play(run) for run in runs):
-        parts.append(f'<p class="note">{_SELF_PLAY}</p>')
+        parts.append(_note(_SELF_PLAY))
     parts += _replays(runs, pages)
     width, height = _SMALL
     small = [
@@ -399,7 +387,7 @@ def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
     """Links to the agents of moments of training, of which the one that is chosen is shown."""
     parts, shown = [], []
     for run in runs:
-        found = [each for each in (replays_of(run) if pages else ()) if each[1] in pages]
+        found = _shown_replays(run, pages)
         links = [f'<a href="#{replay_id(path)}">{step:,}</a>' for step, path in found]
         if links:
             name = escape(plain(str(run.path)))
@@ -434,9 +422,13 @@ def _note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    body = [_html_row("td", row) for row in rows]
-    return "\n".join(('<div class="table"><table>', _html_row("th", head), *body, "</table></div>"))
+def _html_table(table: TextTable) -> Iterator[str]:
+    yield '<div class="table"><table>'
+    yield _html_row("th", (*table.labels, *table.settings, *table.columns))
+    for names, values, texts in table.rows:
+        yield _html_row("td", (*names, *values, *texts))
+    yield "</table></div>"
+    yield from map(_note, table.notes)
 
 
 def _html_row(tag: str, texts: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -82,10 +83,8 @@ class GivenSettings:
     @property
     def total_steps(self) -> int | None:
         """The steps that a file or --set-train say."""
-        found = [
-            settings["total_steps"] for _, settings in self.trainer if "total_steps" in settings
-        ]
-        return found[-1] if found and type(found[-1]) is int else None
+        last = ChainMap(*(dict(each) for _, each in reversed(self.trainer))).get("total_steps")
+        return last if type(last) is int else None
 
     def applied(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of `PPOConfig` in `start`, with the settings of files in their place."""
@@ -98,17 +97,11 @@ class GivenSettings:
 
     def changes(self, start: Mapping[str, Any], config: PPOConfig) -> list[str]:
         """What is other than in the run that goes on, in words."""
-        run = run_settings(self.earlier).run
-        before = {
-            **PPOConfig(**start).to_json(),
-            **{name: _text(value) for name, value in run.items()},
-        }
-        after = {**config.to_json(), **self.stored}
+        before = PPOConfig(**start).to_json()
+        before |= {name: _text(value) for name, value in run_settings(self.earlier).run.items()}
         return [
-            f"{name} {_shown(before[name])} -> {_shown(value)}"
-            if name in before
-            else f"{name} {_shown(value)}"
-            for name, value in after.items()
+            f"{name} {f'{_shown(before[name])} -> ' if name in before else ''}{_shown(value)}"
+            for name, value in {**config.to_json(), **self.stored}.items()
             if before.get(name) != value
         ]
 
@@ -198,19 +191,12 @@ def given_settings(context: click.Context) -> GivenSettings:
 
 def _take_defaults(ctx: click.Context, typed: Mapping[str, Any]) -> None:
     """Reads what is not typed, which then are defaults of the options."""
-    by_param = {param.name: _public_name(param) for param in ctx.command.params if param.name}
-    texts = {
-        by_param[name]: value
-        for name, value in typed.items()
-        if name in by_param and isinstance(value, str | list | bool)
-    }
-    repeated = {_public_name(param) for param in ctx.command.params if _is_repeated(param)}
-    kinds = {_public_name(param): param.type for param in ctx.command.params}
-    given = _collect(texts, {option: name for name, option in by_param.items()}, repeated)
-    _require_named(given, texts, kinds)
-    defaults = {
-        name: given.options[option] for name, option in by_param.items() if option in given.sources
-    }
+    params = {_public_name(param): param for param in ctx.command.params}
+    values = {option: typed.get(param.name or "") for option, param in params.items()}
+    texts = {name: each for name, each in values.items() if isinstance(each, str | list | bool)}
+    given = _collect(texts, params)
+    _require_named(given, texts, params)
+    defaults = {params[option].name: given.options[option] for option in given.sources}
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
     ctx.meta.update({_TYPED: dict(typed), _GIVEN: given})
 
@@ -238,20 +224,12 @@ def _public_name(param: click.Parameter) -> str:
     return param.name or ""
 
 
-def _is_repeated(param: click.Parameter) -> bool:
-    """Whether an option may be given several times."""
-    return isinstance(param, click.Option) and param.multiple
-
-
-def _collect(
-    typed: Mapping[str, Any], params: Mapping[str, str], repeated: Collection[str]
-) -> GivenSettings:
-    """Options and settings of all places, those that were typed before the others.
+def _collect(typed: Mapping[str, Any], params: Mapping[str, click.Parameter]) -> GivenSettings:
+    """Options and settings of all places; typed ones replace the others.
 
     Args:
         typed: options of the command line.
-        params: the name of the parameter of every option.
-        repeated: options that may be given several times; in files also once, without a list.
+        params: of the command, by the names of options.
     """
     given = GivenSettings()
     path = Path(typed["config"]) if "config" in typed else None
@@ -276,25 +254,25 @@ def _collect(
         if text != HELP:
             given.trainer.append((f"--set-train {text}", parse_setting_text(text)))
     own = _own(params) | {_SET}
-    settings: dict[str, str] = {}
+    settings: dict[str, tuple[str, str]] = {}
+    """Text and source of settings of the game; "" = typed."""
     for source, options in found:
         for name, value in options.items():
             if (option := name.replace("-", "_")) in own:
-                given.options[option] = _option_text(value, option in repeated, f"{source}: {name}")
-                given.sources[option] = source
-        given.sources.pop(_SET, None)
-        own_settings = _by_name(given.options.pop(_SET, ()))
-        settings |= own_settings
-        given.setting_sources |= dict.fromkeys(own_settings, source)
-    settings |= {name: _game_text(path, name, value) for name, value in file.game.items()}
-    given.setting_sources |= dict.fromkeys(file.game, str(path))
-    settings |= (typed_settings := _by_name(typed.get(_SET, ())))
-    for name in typed_settings:
-        given.setting_sources.pop(name, None)
+                text = _option_text(value, params[option], f"{source}: {name}")
+                if option == _SET:
+                    settings |= _by_name(text, source)
+                else:
+                    given.options[option], given.sources[option] = text, source
+    settings |= {
+        name: (_game_text(path, name, value), str(path)) for name, value in file.game.items()
+    }
+    settings |= _by_name(typed.get(_SET, ()), "")
+    given.setting_sources = {name: source for name, (_, source) in settings.items() if source}
     given.options |= {name: _text(typed[name]) for name in own & set(typed)}
     given.sources = {name: each for name, each in given.sources.items() if name not in typed}
     if settings:
-        given.options[_SET] = list(settings.values())
+        given.options[_SET] = [text for text, _ in settings.values()]
     return given
 
 
@@ -317,13 +295,13 @@ def _require_same_game(typed: str | None, earlier: Mapping[str, Any], out: Path)
         raise UsageError(f"{out} is a run of {name}, not of {game}")
 
 
-def _own(params: Mapping[str, str]) -> set[str]:
+def _own(params: Mapping[str, click.Parameter]) -> set[str]:
     """Options that may stand in [run]: neither of the trainer and network, nor of one call."""
-    kept = {option for option, name in params.items() if name not in _TRAINER | _NET}
+    kept = {option for option, param in params.items() if param.name not in _TRAINER | _NET}
     return kept - _OF_THE_CALL - {_SET} | {"out"}
 
 
-def _require_places(path: Path, file: SettingsFile, params: Mapping[str, str]) -> None:
+def _require_places(path: Path, file: SettingsFile, params: Mapping[str, click.Parameter]) -> None:
     """Checks that every key of a file is in its table."""
     options = _own(params)
     for name, value in file.trainer.items():
@@ -338,7 +316,7 @@ def _require_places(path: Path, file: SettingsFile, params: Mapping[str, str]) -
         option = name.replace("-", "_")
         if option in options:
             continue
-        setting = params.get(option, option)
+        setting = params[option].name if option in params else option
         if setting in _NET:
             raise UsageError(f"{path}: in [run]: {name} belongs in the table [net], as {setting}")
         if setting in _TRAINER:
@@ -347,8 +325,8 @@ def _require_places(path: Path, file: SettingsFile, params: Mapping[str, str]) -
         raise UsageError(f"{path}: there is no option {name!r} in [run]{hint}")
 
 
-def _by_name(settings: Iterable[str]) -> dict[str, str]:
-    return {text.partition("=")[0]: text for text in settings}
+def _by_name(settings: Iterable[str], source: str) -> dict[str, tuple[str, str]]:
+    return {text.partition("=")[0]: (text, source) for text in settings}
 
 
 def _game_text(path: Path | None, name: str, value: object) -> str:
@@ -360,7 +338,7 @@ def _game_text(path: Path | None, name: str, value: object) -> str:
 
 
 def _require_named(
-    given: GivenSettings, typed: Mapping[str, Any], kinds: Mapping[str, Any]
+    given: GivenSettings, typed: Mapping[str, Any], params: Mapping[str, click.Parameter]
 ) -> None:
     """Checks that files name no code and no path but those that the user has named.
 
@@ -369,14 +347,14 @@ def _require_named(
     Raises:
         UsageError: a file names something else; says what to type.
     """
-    for option in kinds.keys() & typed.keys() - {_SET}:  # settings are recorded with the game
+    for option in typed.keys() - {_SET}:  # settings are recorded with the game
         for text in _texts(typed[option]):
-            text = _without_share(option, text)
-            if (name := _named_by(option, kinds[option], text)) is not None:
+            name = _named_by(option, params[option].type, _without_share(option, text))
+            if name is not None:
                 remember(name)
     refused, naming = [], set()
     for option, source, text, what in given.of_files():
-        name = _named_by(option, kinds.get(option, click.STRING), what)
+        name = _named_by(option, params[option].type, what)
         if isinstance(name, Path) and not os.path.exists(name):
             where = shlex.join(_typed(option, "path/to/FILE.py"))
             raise UsageError(f"{source}: {option}: no file {shown(text)} here: name it, {where}")
@@ -442,16 +420,15 @@ def _typed(option: str, text: str) -> list[str]:
     return [text] if option == "game" else [f"--{option.replace('_', '-')}", text]
 
 
-def _option_text(value: object, is_repeated: bool, where: str) -> _Text:
-    """The text of an option's value in a file."""
-    expected = "a number or a text"
-    if is_repeated:
-        expected = "a list of texts"
-        value = value if isinstance(value, list) else [value]
-    for each in value if is_repeated and isinstance(value, list) else [value]:
+def _option_text(value: object, param: click.Parameter, where: str) -> _Text:
+    """The text of an option's value in a file; a repeated option may also be without a list."""
+    is_list = getattr(param, "multiple", False)
+    expected = "a list of texts" if is_list else "a number or a text"
+    values = value if is_list and isinstance(value, list) else [value]
+    for each in values:
         if isinstance(each, list | dict | None) or not _is_argument(str(each)):
             raise UsageError(f"{where} must be {expected}, got {shown(each)}")
-    return _text(value)
+    return _text(values if is_list else value)
 
 
 def _is_argument(text: str) -> bool:

@@ -34,22 +34,24 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     """Prints what a run has learned, where it is, and commands to go on with."""
     progress, place = result.progress, shlex.quote(str(out))
     run, problem = _read(out)
+    evaluated = [f"no evaluation: {problem}"] if problem else evaluation_lines(run, progress.step)
     play = f"play: entity-env play {play_words}"
     resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
-        echo(f"saved at step {progress.step:,}; {resume}; {play}")
-        _tell_of_evaluation(run, problem, progress.step)
+        echo("\n".join([f"saved at step {progress.step:,}; {resume}; {play}", *evaluated]))
         return
     if console.is_terminal:  # a log has no use for drawings
         _show_curve(run, problem, console)
-    learnt, training = "no episode has ended yet", None
+    learned, training = "no episode has ended yet", None
     if math.isfinite(progress.mean_reward):
         figures = progress.mean_reward, progress.std_reward, progress.window
         training = MeanReward.of(*figures, unfinished=progress.unfinished)
-        learnt = f"mean episode reward {training.words}"
-    echo(f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s, {learnt}, saved in {out}")
-    _tell_of_evaluation(run, problem, progress.step)
-    _tell_of_start(run)
+        learned = f"mean episode reward {training.words}"
+    took = f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s"
+    echo("\n".join([f"{took}, {learned}, saved in {out}", *evaluated]))
+    curve = run.curves.get(EVALUATED)
+    if curve is not None and curve.steps[0] == 0:  # the agent that the run began with
+        echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
     if progress.random_play is not None:
         evaluation = last_evaluation(run, progress.step)
         echo(random_words(progress.random_play, evaluation, training))
@@ -60,7 +62,11 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     for hint in result.hints:
         echo(f"hint: {hint}")
     if result.hints:
-        _tell_what_to_try(out)
+        about: Mapping[str, object] = {}
+        with suppress(EntityEnvError):
+            about = read_about(out)
+        if command := command_to_try(out, about, hints_of(about)):
+            echo(f"try: {command}")
         echo(f"more: {PAGE}")
     echo(play)
     echo(f"curves: entity-env report {place} --out {shlex.quote(str(out / 'report.html'))}")
@@ -109,30 +115,8 @@ def _read(out: Path) -> tuple[TrainingRun, str]:
     """What the folder of a run says; an empty run, and why, if it cannot be read."""
     try:
         return read_run(out), ""
-    except EntityEnvError as error:  # what was learnt is saved all the same
+    except EntityEnvError as error:  # what was learned is saved all the same
         return TrainingRun(out), str(error)
-
-
-def _tell_of_evaluation(run: TrainingRun, problem: str, step: int) -> None:
-    """Prints what the evaluations at the end of a run say."""
-    for line in [f"no evaluation: {problem}"] if problem else evaluation_lines(run, step):
-        echo(line)
-
-
-def _tell_of_start(run: TrainingRun) -> None:
-    """Prints how the evaluation changed, if the agent that the run began with was evaluated."""
-    curve = run.curves.get(EVALUATED)
-    if curve is not None and curve.steps[0] == 0:
-        echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
-
-
-def _tell_what_to_try(out: Path) -> None:
-    """Prints the command that trains again as the hints of a run say."""
-    about: Mapping[str, object] = {}
-    with suppress(EntityEnvError):
-        about = read_about(out)
-    if command := command_to_try(out, about, hints_of(about)):
-        echo(f"try: {command}")
 
 
 def _show_curve(run: TrainingRun, problem: str, console: Console) -> None:

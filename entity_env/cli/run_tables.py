@@ -17,7 +17,7 @@ from entity_env.agents.training.tracking.runs import Setting, TrainingRun, read_
 from entity_env.agents.training.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
 
-SEED_COLUMNS: Final = ("seeds", "steps", "mean", "IQM", "P(first > this)")
+_SEED_COLUMNS: Final = ("seeds", "steps", "mean", "IQM", "P(first > this)")
 _SCORES: Final = "Over seeds: mean of the last evaluations"
 _SCORES_OF_TRAINING: Final = f"{_SCORES}, or of training where a run has none,"
 _SEED_NOTE: Final = " ± Student's 95 % interval; IQM, the interquartile mean [bootstrap interval]"
@@ -83,23 +83,25 @@ def _runs_in(folder: Path, problems: list[str], depth: int = _DEPTH) -> list[Tra
         return runs
 
 
-class RunTable(NamedTuple):
-    """A table of runs, as texts.
+class TextTable(NamedTuple):
+    """A table of runs, or of groups of runs, as texts.
 
     Args:
-        settings: names of the settings that differ between the runs.
-        columns: names of the columns behind them.
-        rows: of each run its name, its game, these settings, and these columns.
-        notes: sentences about it.
+        labels: titles of the columns that name a run or group.
+        settings: names of the settings that differ.
+        columns: titles of the columns after them.
+        rows: the labels, settings and columns of each run or group.
+        notes: sentences about the table.
     """
 
+    labels: Sequence[str]
     settings: Sequence[str]
     columns: Sequence[str]
-    rows: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]
+    rows: Sequence[tuple[Sequence[str], Sequence[str], Sequence[str]]]
     notes: Sequence[str] = ()
 
 
-def run_table(runs: Sequence[TrainingRun]) -> RunTable:
+def run_table(runs: Sequence[TrainingRun]) -> TextTable:
     """The table of some runs, in their order."""
     names, settings = differing(runs)
     columns = ["steps", "time", "evaluation", "training", "random", "seed"]
@@ -118,9 +120,9 @@ def run_table(runs: Sequence[TrainingRun]) -> RunTable:
             "-" if run.seed is None else str(run.seed),
         ]
         values = [own.get(name, "-") for name in names]
-        rows.append((plain(str(run.path)), plain(run.game) or "-", values, figures))
+        rows.append(((plain(str(run.path)), plain(run.game) or "-"), values, figures))
     is_biased = any(run.final_reward and run.final_reward.is_biased for run in runs)
-    return RunTable(names, columns, rows, [_BIASED] if is_biased else [])
+    return TextTable(("run", "game"), names, columns, rows, [_BIASED] if is_biased else [])
 
 
 def _at_step(evaluation: MeanReward, step: int) -> str:
@@ -128,21 +130,7 @@ def _at_step(evaluation: MeanReward, step: int) -> str:
     return str(evaluation) + (f" at {evaluation.step:,}" if evaluation.step < step else "")
 
 
-class SeedTable(NamedTuple):
-    """A table of settings over their seeds, as texts.
-
-    Args:
-        settings: names of the settings that differ.
-        rows: of each group its game, these settings, and the columns of `SEED_COLUMNS`.
-        note: what the columns are.
-    """
-
-    settings: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str], Sequence[str]]]
-    note: str
-
-
-def seed_table(runs: Sequence[TrainingRun]) -> SeedTable | None:
+def seed_table(runs: Sequence[TrainingRun]) -> TextTable | None:
     """The table of these runs over seeds; None if no two of them differ in their seed alone."""
     groups = seed_groups(runs)
     if all(len(group.runs) < 2 for group in groups):
@@ -162,10 +150,10 @@ def seed_table(runs: Sequence[TrainingRun]) -> SeedTable | None:
             "-" if better is None else _bounded(better, 2),
         ]
         values = [own.get(name, "-") for name in names]
-        rows.append((plain(group.runs[0].game) or "-", values, texts))
+        rows.append(((plain(group.runs[0].game) or "-",), values, texts))
     scores = _SCORES if all(group.is_evaluated for group in groups) else _SCORES_OF_TRAINING
     compared = _FIRST if any(texts[-1] != "-" for *_, texts in rows) else ""
-    return SeedTable(names, rows, f"{scores}{_SEED_NOTE}{compared}.")
+    return TextTable(("game",), names, _SEED_COLUMNS, rows, [f"{scores}{_SEED_NOTE}{compared}."])
 
 
 def improvement(group: SeedGroup, groups: Sequence[SeedGroup]) -> Interval | None:
@@ -221,12 +209,12 @@ def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
                 "settings": {name: _number(value) for name, value in run.settings().items()},
                 "steps": run.step,
                 "elapsed_s": run.elapsed_s,
-                "evaluation": _reward_json(run.final_evaluation),
-                "best_evaluation": _reward_json(run.best_evaluation),
-                "training": _reward_json(run.final_reward),
+                "evaluation": _json(run.final_evaluation),
+                "best_evaluation": _json(run.best_evaluation),
+                "training": _json(run.final_reward),
                 "hints": [hint.to_json() for hint in hints_of(run.about)],
                 "to_try": command_to_try(run.path, run.about, hints_of(run.about)),
-                "random": _reward_json(_random(run)),
+                "random": _json(_random(run)),
             }
             for run in runs
         ],
@@ -238,9 +226,9 @@ def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
                 "seeds": [run.seed for run in group.runs],
                 "scores_of": "evaluation" if group.is_evaluated else "training",
                 "scores": group.scores,
-                "mean": _interval_json(group.mean),
-                "iqm": _interval_json(group.iqm),
-                "first_is_better": _interval_json(improvement(group, groups)),
+                "mean": _json(group.mean),
+                "iqm": _json(group.iqm),
+                "first_is_better": _json(improvement(group, groups)),
             }
             for group, own in zip(groups, settings, strict=True)
         ],
@@ -277,16 +265,10 @@ def _random(run: TrainingRun) -> MeanReward | None:
     return None if run.random_play is None else run.random_play.reward
 
 
-def _reward_json(reward: MeanReward | None) -> dict[str, object] | None:
-    if reward is None:
+def _json(found: MeanReward | Interval | None) -> dict[str, object] | None:
+    if found is None:
         return None
-    return {name: _number(value) for name, value in reward._asdict().items()}
-
-
-def _interval_json(interval: Interval | None) -> dict[str, object] | None:
-    if interval is None:
-        return None
-    return {name: _number(value) for name, value in interval._asdict().items()}
+    return {name: _number(value) for name, value in found._asdict().items()}
 
 
 def _number(value: object) -> object:

@@ -258,6 +258,10 @@ class Origin:
     adapt: bool = False
     """With --init-from: the game has changed. What is new begins untrained, what is gone is left
     out."""
+    stay_close: Annotated[
+        float | None, CliOption(default="0.2, falling to 0 over the first half", of=PPOConfig)
+    ] = None
+    """With --init-from: weight of the divergence from that network."""
 
     def require(self, resume: bool) -> None:
         """Raises a `UsageError` for options that do not go together."""
@@ -474,51 +478,51 @@ class PlannedRun(NamedTuple):
         return [*found, _RememberRun()]  # last: others add to run.json as they start
 
 
-def train_here(run: PlannedRun, launched: Launched) -> tuple[TrainResult, int]:
-    """Trains; returns the result and the exit code of the program."""
-    title, config = f"training {run.game.name}", run.config
+def train_run(run: PlannedRun, launched: Launched, ray: RayOptions) -> tuple[TrainResult, int]:
+    """Trains in this process or on a Ray cluster; returns the result and the exit code."""
+    title = f"training {run.game.name}"
     with TrainDisplay(title, Console(quiet=launched.rank > 0)) as display:
         # Here, inside the display: importing torch takes seconds.
-        from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
-        from entity_env.agents.training.peers import launched_group
         from entity_env.agents.training.process import StoppedBySignal
 
-        group = launched_group(launched.size, config.peer_timeout_s)
-        with game_errors(run.game, run.own_callbacks), group, run.make_env(launched) as vec:
-            if isinstance(vec, VecEnv):
-                display.statistics = lambda: vec.statistics().describe(caller="learning")
-            try:
-                result = run.train(vec, display, launched, resume=run.resume)
-            except StoppedBySignal as stop:
-                return stop.result, 128 + stop.signum
+        try:
+            with game_errors(run.game, run.own_callbacks):
+                if ray.address is None:
+                    result = _train_here(run, launched, display)
+                else:
+                    result = _train_on_ray(run, ray, display)
+        except StoppedBySignal as stop:
+            return stop.result, 128 + stop.signum
     return result, INTERRUPTED if result.is_interrupted else 0
 
 
-def train_on_ray(run: PlannedRun, ray: RayOptions) -> tuple[TrainResult, int]:
-    """Trains in several processes of a Ray cluster; returns the same."""
+def _train_here(run: PlannedRun, launched: Launched, display: TrainDisplay) -> TrainResult:
+    from entity_env.agents.ppo import train as train_ppo  # noqa: F401 - says what is missing
+    from entity_env.agents.training.peers import launched_group
+
+    with launched_group(launched.size, run.config.peer_timeout_s), run.make_env(launched) as vec:
+        display.statistics = lambda: vec.statistics().describe(caller="learning")
+        return run.train(vec, display, launched, resume=run.resume)
+
+
+def _train_on_ray(run: PlannedRun, ray: RayOptions, display: TrainDisplay) -> TrainResult:
+    """Trains in several processes of a cluster."""
+    from entity_env.cluster.learners import run_learners
+
     num_learners = ray.num_learners or 1
     Launched(size=num_learners).share(run.num_envs)  # refuses too few, before anything starts
-    with TrainDisplay(f"training {run.game.name}", Console()) as display:
-        from entity_env.agents.training.process import StoppedBySignal
-        from entity_env.cluster.learners import run_learners
-
-        copies = replace(run.copies, num_workers=run.copies.num_workers or 0)
-        run = run._replace(out=run.out.resolve(), copies=copies, origin=run.origin.resolved())
-        with game_errors(run.game, run.own_callbacks):
-            try:
-                result = run_learners(
-                    partial(_learn, run, num_learners),
-                    address=ray.address or "auto",
-                    num_learners=num_learners,
-                    out=run.out,
-                    max_failures=ray.max_failures or 0,
-                    on_update=display,
-                    use_gpu=run.config.device.startswith("cuda"),
-                    timeout_s=run.config.peer_timeout_s,
-                )
-            except StoppedBySignal as stop:
-                return stop.result, 128 + stop.signum
-    return result, INTERRUPTED if result.is_interrupted else 0
+    copies = replace(run.copies, num_workers=run.copies.num_workers or 0)
+    run = run._replace(out=run.out.resolve(), copies=copies, origin=run.origin.resolved())
+    return run_learners(
+        partial(_learn, run, num_learners),
+        address=ray.address or "auto",
+        num_learners=num_learners,
+        out=run.out,
+        max_failures=ray.max_failures or 0,
+        on_update=display,
+        use_gpu=run.config.device.startswith("cuda"),
+        timeout_s=run.config.peer_timeout_s,
+    )
 
 
 def _learn(run: PlannedRun, num_learners: int, control: RunControl) -> TrainResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -121,11 +122,10 @@ class Series:
         def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.add.reduceat(values, starts) / sizes
 
-        low, high = (means(self.low), means(self.high)) if self.has_band else (None, None)
-        x, y = means(self.x), means(self.y)
-        return Series(
-            self.name, x, y, low=low, high=high, marks=self.marks, is_dashed=self.is_dashed
-        )
+        thin = copy.copy(self)
+        thin.x, thin.y = means(self.x), means(self.y)
+        thin.low, thin.high = means(self.low), means(self.high)
+        return thin
 
 
 class Plot:

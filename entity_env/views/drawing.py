@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Final
 
 from entity_env.core.observation import SelectEntityActionMask
@@ -17,19 +18,17 @@ from entity_env.views.describe import (
 )
 from entity_env.views.look import (
     COLOR_WORDS,
+    GROUND,
     PALETTE,
     Board,
     Look,
     Style,
     StyleShape,
-    is_tinted_by_enum,
     member_colors,
 )
 from entity_env.views.scene import Point, Scene, faded, one_line, rgba
 from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
 
-GROUND: Final = ("empty", "floor", "free", "ground")
-"""Entity types with these names are drawn as cells of the ground."""
 _SHAPES: Final[tuple[StyleShape, ...]] = ("circle", "square", "diamond", "triangle")
 _HIDDEN: Final = 0.35
 """Opacity of entities that are hidden from the policy."""
@@ -161,7 +160,7 @@ class Drawing:
         features = {name: entity.features for name, entity in self.obs_space.entities.items()}
         features[GLOBAL_ENTITY] = self.obs_space.global_features
         self.look.require_fits(self.obs_space)
-        placed = {name: _coordinates(names, self.look.at) for name, names in features.items()}
+        placed = {name: self.look.coordinates(names) for name, names in features.items()}
         self._at = {name: at for name, at in placed.items() if at is not None}
         self._styles = {
             name: self.look.style(name) or _default_style(name, i, names)
@@ -185,7 +184,9 @@ class Drawing:
             self.__dict__.pop(name, None)
         if self.look.draw is not None and self.look.size is not None:
             if self._size is None:
-                self._size = self._own_size(seen)
+                size = self.look.size
+                size = self.look.call("size", seen) if callable(size) else size
+                self._size = self.look.checked_size(size)
             return
         for name, rows in self._rows(seen).items():
             title = self.look.global_name if name == GLOBAL_ENTITY else name
@@ -255,10 +256,6 @@ class Drawing:
         has_table = self.look.draw is None and self._place(seen.globals) is None
         return len(seen.globals.features) > 0 and not has_table
 
-    def _own_size(self, seen: SeenObservation) -> Point | None:
-        size = self.look.size
-        return self.look.checked_size(self.look.call("size", seen) if callable(size) else size)
-
     # ------------------------------------------------------------------ boards
 
     def _drawn(self, seen: SeenObservation) -> list[SeenEntity]:
@@ -274,13 +271,7 @@ class Drawing:
 
     def _tint(self, features: Mapping[EntityName, Sequence[str]]) -> None:
         """Colors types without a style by their first Enum field."""
-        by_enum = {
-            name: names
-            for name, names in features.items()
-            if self.look.style(name) is None
-            and self._styles[name].shape != "ground"
-            and is_tinted_by_enum(names)
-        }
+        by_enum = self.look.tinted(features)
         plain = {i % len(PALETTE) for i, name in enumerate(features) if name not in by_enum}
         found = member_colors(by_enum, plain, COLOR_WORDS)
         self._palettes = {name: [PALETTE[i] for i in indices] for name, indices in found.items()}
@@ -296,7 +287,8 @@ class Drawing:
 
     def _group(self, entity: SeenEntity) -> object:
         group = self.look.group
-        return entity[group] if group and _has_field(entity, group) else None
+        has_group = group and any(group in (each, member_of(each)[0]) for each in entity.names)
+        return entity[group] if has_group else None
 
     @cached_property
     def _scale(self) -> float:
@@ -409,7 +401,8 @@ class Drawing:
         corner: Point,
     ) -> None:
         (left, y), width = corner, table.width(columns)
-        rights = dict(zip(columns, self._rights(table, columns, left), strict=True))
+        widths = (table.columns[name] * _CHAR + _GAP for name in columns)
+        rights = dict(zip(columns, [*accumulate(widths, initial=left)][1:], strict=True))
         for name, x in rights.items():
             scene.text(x, y + _LINE / 2, clipped(name), _DIM, size=_TEXT, anchor="end")
         y += _LINE * bool(columns)
@@ -426,13 +419,6 @@ class Drawing:
             if end := _end_of(row):
                 scene.text(left + width - 0.1, middle, end, _DIM, size=_TEXT, anchor="end")
             y += _LINE
-
-    def _rights(self, table: _Table, columns: Sequence[str], left: float) -> Iterator[float]:
-        """The right ends of columns."""
-        x = left
-        for name in columns:
-            x += table.columns[name] * _CHAR + _GAP
-            yield x
 
 
 def _num_chars(text: str) -> float:
@@ -501,22 +487,6 @@ def _default_style(name: EntityName, index: int, features: Sequence[str]) -> Sty
         return Style("ground")
     color = "color" if "color" in {member_of(each)[0] for each in features} else ""
     return Style(_SHAPES[index % len(_SHAPES)], color)
-
-
-def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int, int] | None:
-    """Columns of the coordinates, or of the first pair such as `pos.x` and `pos.y`."""
-    known = set(features)
-    for i, name in enumerate(features):
-        prefix, dot, last = name.rpartition(".")
-        partner = f"{prefix}{dot}{at[1]}"
-        if (name == at[0] or (at == ("x", "y") and last == "x")) and partner in known:
-            return i, features.index(partner)
-    names = list(features)
-    return (names.index(at[0]), names.index(at[1])) if {*at} <= {*names} else None
-
-
-def _has_field(entity: SeenEntity, name: str) -> bool:
-    return any(name in (each, member_of(each)[0]) for each in entity.names)
 
 
 def _color(style: Style, entity: SeenEntity, palette: Sequence[str]) -> str:

@@ -24,6 +24,9 @@ PALETTE: Final = (
 COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
 """What each color of `PALETTE` is called."""
 
+GROUND: Final = ("empty", "floor", "free", "ground")
+"""Entity types with these names are drawn as cells of the ground."""
+
 _SAME_COLOR: Final = {
     **{"pink": "magenta", "purple": "magenta", "violet": "magenta", "gold": "yellow"},
     **{"gray": "black", "grey": "black"},
@@ -110,8 +113,7 @@ class Look:
     Args:
         board: where entities with coordinates lie.
         styles: by the name or class of an entity type; "__global__" = the global features.
-        at: names of the features that are coordinates; by default also `pos.x` and `pos.y` and the
-            like.
+        at: names of the features that are coordinates, also within others as `pos.x`, `pos.y`.
         group: a feature with a board for each value.
         size: width and height of the scenes that `draw` fills, or a function of the first
             observation; None = the board's.
@@ -191,6 +193,18 @@ class Look:
         ):
             raise SchemaError(f"{self.name}: no entity has the feature {self.at[0]!r} of at")
 
+    def coordinates(self, features: Sequence[str]) -> tuple[int, int] | None:
+        """Columns of the coordinates among features, or of the first pair as `pos.x`, `pos.y`."""
+        names = list(features)
+        for i, name in enumerate(names):
+            prefix, dot, last = name.rpartition(".")
+            partner = f"{prefix}{dot}{self.at[1]}"
+            if last == self.at[0] and partner in names:
+                return i, names.index(partner)
+        return (
+            (names.index(self.at[0]), names.index(self.at[1])) if {*self.at} <= {*names} else None
+        )
+
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
         """The result of one of its functions.
 
@@ -222,6 +236,16 @@ class Look:
                 return width, height
         raise self._error("size must be a width and a height above 0", size)
 
+    def tinted(self, kinds: Mapping[EntityName, Sequence[str]]) -> dict[EntityName, Sequence[str]]:
+        """The types without a style, with their features, whose first Enum chooses the color."""
+        return {
+            name: features
+            for name, features in kinds.items()
+            if self.style(name) is None
+            and name.lower() not in GROUND
+            and _is_tinted_by_enum(features)
+        }
+
     def style(self, name: str) -> Style | None:
         """The style of an entity type, if there is one."""
         for key, style in self.styles.items():
@@ -230,7 +254,7 @@ class Look:
         return None
 
 
-def is_tinted_by_enum(features: Sequence[str]) -> bool:
+def _is_tinted_by_enum(features: Sequence[str]) -> bool:
     """Whether the first Enum field of a type chooses its color, as without a style."""
     enum, _ = first_enum(features)
     return enum == "color" or (

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import Question, questions
-from entity_env.core.observation import Action
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -357,7 +356,8 @@ def thoughts_of(
         if given is None:
             continue
         words = _choices(question, turn, obs_space, look)
-        chosen = _chosen(question, turn.actions.get(question.name))
+        action = turn.actions.get(question.name)
+        chosen = [] if action is None else question.chosen(action)
         for actor, row in islice(enumerate(np.asarray(given)), _MAX_ACTORS):
             best = np.argsort(-row, kind="stable")[:_MAX_CHOICES].tolist()
             if len(question.actors) > 1:
@@ -377,10 +377,6 @@ def _choices(
     describe = entity_words(obs_space, look)
     seen = {e.id: e for e in SeenObservation(turn.observation, obs_space, turn.agent_id).entities}
     return [describe(seen[actee]) for actee in question.actees]
-
-
-def _chosen(question: Question, action: Action | None) -> list[int]:
-    return [] if action is None else question.chosen(action)
 
 
 def entity_words(obs_space: ObsSpace, look: Look | None) -> Callable[[SeenEntity], str]:

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
 from entity_env.views.describe import describe_number
-from entity_env.views.drawing import GROUND
-from entity_env.views.look import Look, Style, is_tinted_by_enum, member_colors
+from entity_env.views.look import GROUND, Look, Style, member_colors
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, first_enum, member_of
 
@@ -116,7 +115,9 @@ def entity_styles(
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
     if obs_space.global_features:
         kinds = {GLOBAL_ENTITY: tuple(obs_space.global_features), **kinds}
-    places = {key: _coordinates(features, look.at) for key, features in kinds.items()}
+    places: dict[EntityName, tuple[int | None, int | None]] = {
+        key: look.coordinates(features) or (None, None) for key, features in kinds.items()
+    }
     styles = {key: look.style(key) or Style() for key in kinds}
     glyphs = _Glyphs((style.glyph[:1] for style in styles.values()), ascii_only=ascii_only)
     placed = {key: features for key, features in kinds.items() if places[key][0] is not None}
@@ -157,11 +158,7 @@ def _default_colors(
     placed: Mapping[EntityName, Sequence[str]], look: Look
 ) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
     """The color of each type; and those of the members of its first Enum field, if these choose."""
-    tinted = {
-        key: features
-        for key, features in placed.items()
-        if look.style(key) is None and not _is_ground(key, look) and is_tinted_by_enum(features)
-    }
+    tinted = look.tinted(placed)
     own: dict[EntityName, int] = {}
     num_colored = 0
     for key in placed:
@@ -184,17 +181,6 @@ def _columns(features: Sequence[str], name: str) -> list[int]:
     if name in features:
         return [features.index(name)]
     return [i for i, each in enumerate(features) if name and member_of(each)[0] == name]
-
-
-def _coordinates(features: Sequence[str], at: tuple[str, str]) -> tuple[int | None, int | None]:
-    """Columns of `x` and `y`, or of the first pair such as `pos.x` and `pos.y`."""
-    known = set(features)
-    for i, name in enumerate(features):
-        prefix, dot, last = name.rpartition(".")
-        partner = f"{prefix}{dot}{at[1]}"
-        if last == at[0] and partner in known:
-            return i, features.index(partner)
-    return None, None
 
 
 class _Glyphs:

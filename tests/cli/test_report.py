@@ -87,9 +87,10 @@ def drawn(svg: str) -> ElementTree.Element:
 def test_the_best_is_first_and_what_differs_is_told(seeds: Sequence[TrainingRun]) -> None:
     table = run_table(seeds)
     assert table.settings == ["gamma"]
-    assert [Path(row[0]).name for row in table.rows] == ["b", "c", "a"]
+    assert [Path(row[0][0]).name for row in table.rows] == ["b", "c", "a"]
+    assert table.rows[0][0][1] == "snake"
     assert table.rows[0][1:] == (
-        *("snake", ["0.99"]),
+        ["0.99"],
         ["400", "0:00:04", "-", "9.000 ± 0.198", "-", "2"],
     )
 
@@ -142,10 +143,10 @@ def test_runs_are_ranked_by_their_evaluation(tmp_path: Path) -> None:
     for i, reward in enumerate((3, 9, 6)):
         evaluated(tmp_path / str(reward), reward, seed=i)
     table = run_table(runs_of(tmp_path))
-    assert [Path(row[0]).name for row in table.rows] == ["9", "6", "3", "none"]
+    assert [Path(row[0][0]).name for row in table.rows] == ["9", "6", "3", "none"]
     assert table.columns == ["steps", "time", "evaluation", "training", "random", "seed"]
-    assert table.rows[0][3] == ["200", "0:00:02", "9.000 ± 0.480", "41.000", "-", "1"]
-    assert table.rows[3][3] == ["100", "0:00:01", "-", "99.000 ± 0.198", "-", "1"]
+    assert table.rows[0][2] == ["200", "0:00:02", "9.000 ± 0.480", "41.000", "-", "1"]
+    assert table.rows[3][2] == ["100", "0:00:01", "-", "99.000 ± 0.198", "-", "1"]
     assert table.notes == []
 
 
@@ -157,7 +158,7 @@ def random_play(reward: float, *, is_like_training: bool = True) -> dict[str, ob
 def test_random_play_has_a_column_and_figures(tmp_path: Path) -> None:
     make(tmp_path / "a", [1], about=random_play(0.25))
     runs = runs_of(tmp_path)
-    assert run_table(runs).rows[0][3][4] == "0.250"
+    assert run_table(runs).rows[0][2][4] == "0.250"
     [found] = cast(list[dict[str, Any]], runs_json(runs)["runs"])
     assert (found["random"]["mean"], found["random"]["num_episodes"]) == (0.25, 100)
     assert found["random"]["ci95"] == pytest.approx(0.0997, abs=1e-3)
@@ -187,7 +188,7 @@ def test_a_mean_of_short_episodes_is_marked(tmp_path: Path) -> None:
     with (folder / CURVES_FILE).open("a") as file:
         file.write(json.dumps({"step": 100, "episode/unfinished": 0.9}) + "\n")
     table = run_table(runs_of(tmp_path))
-    assert table.rows[0][3][3] == "1.000 *"
+    assert table.rows[0][2][3] == "1.000 *"
     assert len(table.notes) == 1
 
 
@@ -206,7 +207,7 @@ def test_settings_are_compared_over_seeds(tmp_path: Path) -> None:
     table = seed_table(runs)
     assert table is not None
     assert [name for name in table.settings if name != "device"] == ["learning_rate", "gamma"]
-    [fast, slow, other] = [row[2] for row in table.rows if row[0] == "snake"]
+    [fast, slow, other] = [row[2] for row in table.rows if row[0] == ("snake",)]
     assert fast[:4] == ["2", "200", "11.000 ± 12.706", "11.000 [10.000, 12.000]"]
     assert fast[4] == "-"
     assert slow[:3] == ["5", "200", "9.000 ± 0.878"]

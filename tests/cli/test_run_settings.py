@@ -348,7 +348,7 @@ _VALUES = st.recursive(
 @given(data=st.data())
 def test_values_of_any_type_are_taken_or_refused_in_one_line(data: st.DataObject) -> None:
     train = command_of("train")
-    names = sorted(_own({_public_name(param): param.name or "" for param in train.params}))
+    names = sorted(_own({_public_name(param): param for param in train.params}))
     options = data.draw(st.dictionaries(st.sampled_from(names), _VALUES, max_size=3))
     about = {"format": "entity_env.run", "options": {"game": "snake", **options}, "config": {}}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

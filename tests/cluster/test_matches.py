@@ -21,13 +21,14 @@ from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.cli import main
-from entity_env.cli.commands.eval import block_seed, run_match
+from entity_env.cli.commands.eval import run_match
 from entity_env.cluster.matches import chunks, play_blocks
 from entity_env.cluster.session import Portable, connect
 from entity_env.errors import UsageError, WorkerError
 from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import azul
 from entity_env.vec import VecEnv
+from entity_env.vec.evaluation.episodes import block_seed
 
 slow = pytest.mark.slow
 with_ray = pytest.mark.timeout(300)

@@ -87,7 +87,7 @@ class HumanAgent(PolicyAgent):
         self._out = sys.stdout if out is None else out
         self._show = show
         self._board = board
-        self._last = LastChoices()
+        self._last = LastChoices() if self._clock is None else self._clock.last
         self._last_places: dict[tuple[ActionName, EntityID], Place] = {}
         self._prompt = Prompt(sys.stdin if source is None else source, self._out, self._clock)
 
@@ -97,6 +97,7 @@ class HumanAgent(PolicyAgent):
         copied._last, copied._last_places = LastChoices(), {}
         if self._clock is not None:
             copied._clock = MoveClock(self._clock.seconds)
+            copied._last = copied._clock.last
             copied._prompt = self._prompt.with_clock(copied._clock)
         return copied
 
@@ -146,6 +147,8 @@ class HumanAgent(PolicyAgent):
                     value = self._ask(asking, actor, default, is_last=is_last and is_end)
                 except RestAsBefore:
                     is_asked = False
+                except TimeIsUp:
+                    pass
             chosen.append(value)
             self._keep(asking, actor, value)
         return asking.question.action(chosen)
@@ -157,26 +160,11 @@ class HumanAgent(PolicyAgent):
         default: Any,  # noqa: ANN401 - as `Question.action`
         *,
         is_last: bool,
-    ) -> Any:  # noqa: ANN401 - as `Question.action`
-        title = asking.title(actor)
-        if self._clock is None:
-            return self._asked_of_person(asking, actor, title, default, is_last=is_last)
-        try:
-            title += f" ({self._clock.describe(asking.said(default))})"
-            return self._asked_of_person(asking, actor, title, default, is_last=is_last)
-        except TimeIsUp:
-            return default
-
-    def _asked_of_person(
-        self,
-        asking: _Asking,
-        actor: int,
-        title: str,
-        default: Any,  # noqa: ANN401 - as `Question.action`
-        *,
-        is_last: bool,
     ) -> int | list[float]:
         question, num_left = asking.question, len(asking.question.actors) - actor
+        title = asking.title(actor)
+        if self._clock is not None:
+            title += f" ({self._clock.describe(asking.said(default))})"
         if isinstance(question.space, ContinuousActionSpace):
             space, end = question.space, len(question.space.labels) - 1
             bounds = zip(space.labels, space.low, space.high, strict=True)
@@ -218,8 +206,6 @@ class HumanAgent(PolicyAgent):
     def _keep(self, asking: _Asking, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
         question = asking.question
         self._last.keep(question, actor, chosen)
-        if self._clock is not None:
-            self._clock.decided(question, actor, chosen)
         if (place := asking.place_of(chosen)) is not None:
             self._last_places[question.name, question.actors[actor]] = place
 

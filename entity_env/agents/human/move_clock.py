@@ -73,12 +73,13 @@ class MoveClock:
         self.is_real_time = seconds <= REAL_TIME_S
         self._now = now
         self._end_s: float | None = None
-        self._last = LastChoices()
+        self.last = LastChoices()
+        """What the person chose, for `default`; its owner keeps every choice."""
 
     def begin(self, step: int) -> None:
         """Begins the decision of this number in its episode."""
         if not step:
-            self._last.clear()
+            self.last.clear()
             self._end_s = None
             return
         now, last_s = self._now(), self._end_s
@@ -113,16 +114,12 @@ class MoveClock:
         The choice that does nothing, such as STAY; else the last choice of this actor, as long as
         it is allowed; else the first that is. Numbers stay as they were, at first 0 or the nearest.
         """
-        last, space = self._last.of(question, actor), question.space
+        last, space = self.last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):
             return np.clip(0.0, space.low, space.high).tolist() if last is None else last
         idle = idle_choice(question, actor)
         wanted = [choice for choice in (idle, last) if choice is not None]
         return [*wanted, *np.flatnonzero(question.allowed[actor]).tolist()][0]
-
-    def decided(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
-        """Keeps what an actor does, the default of its next decision."""
-        self._last.keep(question, actor, chosen)
 
 
 def _is_idle(label: str) -> bool:

@@ -200,7 +200,9 @@ class Prompt:
         of_key = {key: choice.index for choice in choices for key in choice.keys}
         while True:
             entries = [
-                f"{self._shown_key(choice)} {choice.text}" for choice in choices if choice.is_listed
+                f"{self._symbol(c.keys[0] if self._has_symbols else _typed_key(c))} {c.text}"
+                for c in choices
+                if c.is_listed
             ]
             lines = self._block(title, entries, self._hints(choices, focus, has_rest), "")
             draw(focus, len(lines))
@@ -227,7 +229,9 @@ class Prompt:
         """Waits for a key that means something: the key, and the choice that it selects, or to
         which it moves the focus."""
         while True:
-            key = self._next_key()
+            if not self._ahead:
+                self._require_time()
+            key = self._ahead.pop(0) if self._ahead else self._keyboard.key()
             index = of_key.get(key if key in of_key else key.lower())
             if index is not None:
                 return key, index
@@ -252,12 +256,6 @@ class Prompt:
         if text is not None and not any("enter" in choice.keys for choice in choices):
             entries.append(f"{self._symbol('enter')} {text}")
         return [*entries, f"{_REST} all as before"] if has_rest else entries
-
-    def _next_key(self) -> str:
-        if self._ahead:
-            return self._ahead.pop(0)
-        self._require_time()
-        return self._keyboard.key()
 
     def _require_time(self) -> None:
         """Waits until something was typed; TimeIsUp if the time is over before."""
@@ -304,9 +302,6 @@ class Prompt:
         if answer is None or answer.lower() == _QUIT:
             raise UserQuit
         return answer
-
-    def _shown_key(self, choice: Choice) -> str:
-        return self._symbol(choice.keys[0] if self._has_symbols else _typed_key(choice))
 
     def _symbol(self, key: str) -> str:
         return _NAMED.get(key, key) if self._has_symbols else key

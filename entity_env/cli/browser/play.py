@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -19,12 +19,12 @@ from entity_env.agents.human.move_clock import MoveClock
 from entity_env.agents.human.prompt import keyed_choices
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.authoring.obs import Obs
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import shown_names
 from entity_env.cli.game_errors import game_errors
-from entity_env.cli.load_game import HUMAN, EpisodesSeen, run_or_episode, seeds_played
+from entity_env.cli.load_game import HUMAN, EpisodesSeen
+from entity_env.cli.options import PlayOptions
 from entity_env.core.action_request import Question, require_in_bounds
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, EntityID, Observation, SelectEntityAction
@@ -67,12 +67,9 @@ def play_in_browser(
     load: Callable[[int], Sequence[Agent]],
     *,
     look: Look,
-    seed: int,
+    start: PlayOptions,
     episodes: int,
     fps: float,
-    episode_seed: int | None = None,
-    clock_s: float | None = None,
-    step_timeout_s: float | None,
     is_opened: bool,
     ended: Callable[[Episode], None],
 ) -> None:
@@ -86,13 +83,9 @@ def play_in_browser(
         names: of the agents; those called "human" are people in the browser.
         load: the agents for a seed; those of people are replaced.
         look: how the game is drawn.
-        seed: of the first run.
+        start: of the first run. The clock stands still while no page is there.
         episodes: of a run.
-        fps: turns a second, for those who only watch.
-        episode_seed: play the episode of this seed; None = a run.
-        clock_s: time of a person for each decision, see `MoveClock`; it stands still while no page
-            is there. None = no limit.
-        step_timeout_s: as for `Game.run`.
+        fps: turns per second, for those who only watch.
         is_opened: open the browser, if there is a screen.
         ended: called with every episode.
     """
@@ -104,21 +97,20 @@ def play_in_browser(
             is_interrupted, page.seen = True, EpisodesSeen()
             with suppress(KeyboardInterrupt):
                 agents = [
-                    BrowserAgent(page, clock_s) if name == HUMAN else agent
-                    for name, agent in zip(names, load(seed), strict=True)
+                    BrowserAgent(page, start.clock_s) if name == HUMAN else agent
+                    for name, agent in zip(names, load(start.seed), strict=True)
                 ]
-                start = run_or_episode(game, seed, episodes, episode_seed)
                 with game_errors(game):
-                    start(*agents, watch=page.watch, step_timeout_s=step_timeout_s)
+                    start.play(game, agents, page.watch, episodes)
                 is_interrupted = False
             is_left = page.seen.is_left(episodes)
             if is_left:
                 echo("left before the end")
-            echo(seeds_played(seed, episode_seed))
+            echo(start.seeds)
             is_wanted = False
             with suppress(KeyboardInterrupt):
                 is_wanted = not is_left and not is_interrupted and page.wants_more()
-            seed += 1
+            start = replace(start, seed=start.seed + 1)
 
 
 class BrowserAgent(PolicyAgent):
@@ -133,29 +125,16 @@ class BrowserAgent(PolicyAgent):
         super().__init__()
         self._clock = None if clock_s is None else MoveClock(clock_s)
         self._page = page
-        self._score = 0.0
-        self._is_at_once = False
-
-    def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
-        self._score = obs.score
-        return super().act(obs, *actions)
-
-    def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
-        self._is_at_once = True
-        try:
-            return super().act_async(obs, *actions)
-        finally:
-            self._is_at_once = False
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
         run = self._run
-        turn = Turn(run.agent_id, run.num_steps, self._score, observation)
+        turn = Turn(run.agent_id, run.num_steps, run.last_score, observation)
         if self._clock is not None:
             self._clock.begin(run.num_steps)
         try:
             actions = {
                 question.name: self._page.ask(
-                    turn, question, is_at_once=self._is_at_once, clock=self._clock
+                    turn, question, is_at_once=run.is_async, clock=self._clock
                 )
                 for question in self.questions(observation)
             }
@@ -253,17 +232,13 @@ class GamePage:
             number = f" {actor + 1} of {len(question.actors)}: {words.get(index, 'hidden')}"
             asked["title"] = question.name + (number if len(question.actors) > 1 else "")
             picture = {**seat.picture, "actors": [index] if index >= 0 else []}
-            if clock is None:
-                answer = self._wait_for_answer(picture, moves, asked, check, turn.agent_id)
-            else:
-                default = clock.default(question, actor)
+            default = None if clock is None else clock.default(question, actor)
+            if clock is not None:
                 asked["title"] += f" ({clock.describe(_said(asked, default))})"
-                answer = self._wait_for_answer(
-                    picture, moves, asked, check, turn.agent_id, clock=clock
-                )
-                answer = default if answer is None else answer
-                clock.decided(question, actor, answer)
-            chosen.append(answer)
+            answer = self._wait_for_answer(picture, moves, asked, check, turn.agent_id, clock)
+            chosen.append(default if answer is None else answer)
+            if clock is not None:
+                clock.last.keep(question, actor, chosen[-1])
         return question.action(chosen)
 
     def watch(self, turn: Turn) -> None:

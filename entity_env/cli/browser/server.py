@@ -26,7 +26,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from entity_env.cli.display.console import echo
@@ -109,7 +108,7 @@ class Feed:
         self._changed = threading.Condition()
         self._latest: dict[str, tuple[int, bytes]] = {}
         self._version = 0
-        self._is_closed = False
+        self.is_closed = False
         self.num_readers = 0
 
     def put(self, name: str, data: object) -> None:
@@ -124,7 +123,7 @@ class Feed:
     def newer(self, seen: int, wait_s: float) -> tuple[int, bytes]:
         """The number of the last event, and the events after number `seen`; waits for one."""
         with self._changed:
-            if self._version == seen and not self._is_closed:
+            if self._version == seen and not self.is_closed:
                 self._changed.wait(wait_s)
             news = [text for version, text in self._latest.values() if version > seen]
             return self._version, b"".join(news)
@@ -132,7 +131,7 @@ class Feed:
     def join(self, step: int) -> bool:
         """Counts a reader in, or out with -1; False if there are too many."""
         with self._changed:
-            if step > 0 and (self.num_readers >= _MAX_STREAMS or self._is_closed):
+            if step > 0 and (self.num_readers >= _MAX_STREAMS or self.is_closed):
                 return False
             self.num_readers += step
             self._changed.notify_all()
@@ -146,12 +145,8 @@ class Feed:
     def close(self) -> None:
         """Ends all readers after the events that are there."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify_all()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
 
 
 class PageServer:
@@ -167,10 +162,8 @@ class PageServer:
     """
 
     def __init__(self, get: Callable[[str], Page | None], post: Post | None = None) -> None:
-        self._key = secrets.token_urlsafe(24)
         self._feed = Feed()
-        self._server = _Server((_ADDRESS, 0), _Handler)
-        self._server.app = _App(get, post, self._feed, f"/{self._key}/", self.port)
+        self._server = _Server(get, post, self._feed)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="page-server", daemon=True
         )
@@ -179,12 +172,12 @@ class PageServer:
     @property
     def port(self) -> int:
         """Its port."""
-        return int(self._server.server_address[1])
+        return self._server.server_port
 
     @property
     def url(self) -> str:
         """The address of the first page, with the key."""
-        return f"http://{_ADDRESS}:{self.port}/{self._key}/"
+        return f"http://{_ADDRESS}:{self.port}{self._server.prefix}"
 
     def announce(self, title: str, *, is_opened: bool) -> None:
         """Prints the address, and opens the browser if it is wanted and there is a screen."""
@@ -221,23 +214,8 @@ class PageServer:
     def __enter__(self) -> PageServer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _App(NamedTuple):
-    """What a handler needs."""
-
-    get: Callable[[str], Page | None]
-    post: Post | None
-    feed: Feed
-    prefix: str
-    port: int
 
 
 class _Server(ThreadingHTTPServer):
@@ -245,14 +223,15 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 32
-    app: _App
 
-    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+    def __init__(self, get: Callable[[str], Page | None], post: Post | None, feed: Feed) -> None:
+        self.get, self.post, self.feed = get, post, feed
+        self.prefix = f"/{secrets.token_urlsafe(24)}/"
         self._open: dict[socket.socket, threading.Thread] = {}
         self._keyless: dict[socket.socket, float] = {}
         """When connections without the key are dropped, oldest first."""
         self._lock = threading.Lock()
-        super().__init__(address, handler)
+        super().__init__((_ADDRESS, 0), _Handler)
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's own asks a name server
@@ -340,17 +319,17 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        app, route = self.server.app, self._route()
+        route = self._route()
         if route is None:
             return
         lengths = self.headers.get_all("Content-Length", [])
         if any(length != "0" for length in lengths) or "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.BAD_REQUEST, "a GET has no body")
         elif route == "events":
-            self._stream(app.feed)
+            self._stream(self.server.feed)
         else:
             try:
-                page = app.get(route)
+                page = self.server.get(route)
             except EntityEnvError as error:
                 self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
                 return
@@ -361,17 +340,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(HTTPStatus.OK, "text/html", page.html, headers)
 
     def do_POST(self) -> None:
-        app, route = self.server.app, self._route()
+        post, route = self.server.post, self._route()
         if route is None:
             return
-        if route != "answer" or app.post is None:
+        if route != "answer" or post is None:
             self._refuse(HTTPStatus.NOT_FOUND, "nothing is sent to this address")
             return
         body = self._body()
         if body is None:
             return
         try:
-            problem = app.post(parse_json(body))
+            problem = post(parse_json(body))
         except ValueError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"expected JSON: {error}")
             return
@@ -382,20 +361,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self) -> str | None:
         """What follows the key; None after a refusal."""
-        app, hosts = self.server.app, self.headers.get_all("Host", [])
-        own = [f"{name}:{app.port}" for name in (_ADDRESS, "localhost")]
+        prefix, hosts = self.server.prefix, self.headers.get_all("Host", [])
+        own = [f"{name}:{self.server.server_port}" for name in (_ADDRESS, "localhost")]
         origins = self.headers.get_all("Origin", [])
-        key = self.path[: len(app.prefix)]
+        key = self.path[: len(prefix)]
         if len(hosts) != 1 or hosts[0] not in own:
             self._refuse(HTTPStatus.FORBIDDEN, f"expected the address http://{own[0]}")
         elif any(origin != f"http://{hosts[0]}" for origin in origins):
             self._refuse(HTTPStatus.FORBIDDEN, "another page asks for this one")
-        elif not secrets.compare_digest(key.encode(), app.prefix.encode()):
+        elif not secrets.compare_digest(key.encode(), prefix.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "the address lacks its key: copy all of it")
         elif not self.server.admit(self.connection):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open: close one")
         else:
-            return self.path.removeprefix(app.prefix)
+            return self.path.removeprefix(prefix)
         return None
 
     def _body(self) -> bytes | None:

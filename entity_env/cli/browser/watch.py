@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from entity_env.agents.training.tracking.runs import CURVES_FILE, REPLAY_FOLDERS, RUN_FILE
 from entity_env.cli.browser.server import Page, PageServer
-from entity_env.cli.commands.replay import shown_replay
+from entity_env.cli.commands.replay import replay_animation
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.report import STYLE, replay_id, report_body
 from entity_env.cli.run_tables import find_runs, plain
@@ -34,7 +34,7 @@ def watch_runs(
 
     Args:
         folders: as for `find_runs`.
-        games, limits: as of `shown_replay`.
+        games, limits: as of `replay_animation`.
         is_opened: open the browser, if there is a screen.
 
     Raises:
@@ -101,8 +101,8 @@ class RunPage:
             with self._lock:
                 page = self._pages.get(key)
             if page is None:
-                replay, game, look, turns = shown_replay(path, self._games, self._limits)
-                page = Page.of_animation(replay.animation(game, look, turns=turns).html())
+                animation = replay_animation(path, self._games, self._limits)
+                page = Page.of_animation(animation.html())
         except (EntityEnvError, GameFailed, OSError) as error:
             raise ReplayError(f"it cannot be shown: {error}") from error
         with self._lock:

@@ -7,7 +7,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -23,8 +23,6 @@ from entity_env.agents.ratings import Match, Result, Standing, match_groups, sea
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.training.tracking.runs import read_about
 from entity_env.authoring.game import Game, Transport
-from entity_env.authoring.local_run import Turn
-from entity_env.authoring.schema import Schema
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
 from entity_env.cli.game_errors import SEATS, game_errors
@@ -53,98 +51,17 @@ from entity_env.cli.options import (
 )
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import SeedsFrom
-from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import UsageError
-from entity_env.replay.failures import FailureWriter
-from entity_env.vec import VecEnv
-from entity_env.vec.evaluation.starts import play_starts
+from entity_env.vec.evaluation.episodes import Episodes, block_seed
 from entity_env.vec.in_process.base import ERROR_METRIC
-from entity_env.vec.options import OnError
 
 T = TypeVar("T")
-_MAX_COPIES: Final = 64
-# Sizes of blocks, which are played independently of each other.
-_BATCHED: Final = 500  # episodes; enough for the last ones, in few copies, to cost little
-_ONE_BY_ONE: Final = 100
+_Play: TypeAlias = Callable[[range, Callable[[T], None]], list[T]]
+"""Plays blocks, and passes on every result as it comes."""
 _SETS: Final = 10
+"""Sets of games in a block of a match."""
 _NUM_GAMES: Final = 100
 _GAP: Final = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Episodes:
-    """Episodes that measure agents, in blocks which depend on nothing but their numbers.
-
-    Args:
-        game: to play.
-        players: the agents of a block: those that draw lots play a block the same, whatever was
-            played before.
-        count: number of episodes.
-        seed: of the run; episode `ix` has the seed `EpisodeSeeds(seed)[ix]` where one agent decides
-            for batches, so that all agents play the same episodes.
-        num_envs, num_workers: of such an agent; copies at once, and their processes.
-        step_timeout_s, on_error, failures: as for `VecEnv`.
-    """
-
-    game: Game
-    players: Callable[[int], list[Agent]]
-    count: int
-    seed: int
-    num_envs: int = _MAX_COPIES
-    num_workers: int = 0
-    step_timeout_s: float | None = None
-    on_error: OnError = "raise"
-    failures: Path | None = None
-
-    def play_batched(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
-        """Plays blocks of 500 episodes for one agent, many episodes at once."""
-        copies = min(self.count, self.num_envs)
-        played: list[Episode] = []
-        with game_errors(self.game), self._vec(copies) as vec:
-            for block in blocks:
-                first = block * _BATCHED
-                numbers = range(first, min(first + _BATCHED, self.count))
-                [agent], found = self.players(block), list[Episode]()
-                if not isinstance(agent, BatchPolicy):
-                    raise TypeError(f"{agent!r} does not decide for batches")
-                decide = partial(_decide, agent, self.game.schema)
-                for [episode], _ in play_starts(vec, decide, numbers, self.seed):
-                    found.append(episode)
-                    on_episode(episode)
-                played += sorted(found, key=lambda episode: episode.number)
-        return played
-
-    def _vec(self, copies: int) -> VecEnv:
-        return VecEnv(
-            self.game,
-            copies,
-            min(self.num_workers, copies),
-            autoreset="disabled",
-            step_timeout_s=self.step_timeout_s,
-            on_error=self.on_error,
-            failures=self.failures,
-        )
-
-    def play_singly(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
-        """Plays blocks of 100 episodes, one episode after another."""
-        played: list[Episode] = []
-        with game_errors(self.game):
-            for block in blocks:
-                first = block * _ONE_BY_ONE
-                watch = partial(_watch, on_episode, set())
-                found = self.game.run(
-                    *self.players(block),
-                    seed=block_seed(self.seed, block),
-                    episodes=min(_ONE_BY_ONE, self.count - first),
-                    watch=watch if self.failures is None else FailureWriter(self.failures, watch),
-                    step_timeout_s=self.step_timeout_s,
-                )
-                played += [replace(each, number=first + each.number) for each in found]
-        return played
-
-
-def _decide(agent: BatchPolicy, schema: Schema, obs: VecObs, _: object) -> VecActions:
-    return agent.decide_batch(obs, schema)
 
 
 def _transport_of(agents: Sequence[str]) -> Transport | None:
@@ -156,11 +73,6 @@ def _transport_of(agents: Sequence[str]) -> Transport | None:
             if found in get_args(Transport):
                 return cast(Transport, found)
     return None
-
-
-def block_seed(seed: int, block: int) -> int:
-    """Seed of a block: that of the run for the first one."""
-    return SeedsFrom(seed)[block]
 
 
 @dataclass(frozen=True)
@@ -265,14 +177,13 @@ class Evaluate:
             players=lambda block: load_players(game, names, block_seed(self.seed, block), load),
             count=self.episodes,
             seed=self.seed,
+            is_batched=is_batched,
             num_workers=num_workers,
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             failures=self.failures,
         )
-        play = planned.play_batched if is_batched else planned.play_singly
-        num_blocks = -(-self.episodes // (_BATCHED if is_batched else _ONE_BY_ONE))
-        played = _spread(play, num_blocks, self.episodes, self.address)
+        played = _spread(game, planned.play, planned.num_blocks, self.episodes, self.address)
         _report_episodes(names, played, players, load.greedy, self.as_json)
 
     def _run_match(self, game: Game, entrants: Mapping[str, str]) -> None:
@@ -323,23 +234,26 @@ def _report_episodes(
 
 
 def _spread(
-    play: Callable[[range, Callable[[T], None]], list[T]],
-    count: int,
-    total: int,
-    address: str | None,
+    game: Game, play: _Play[T], num_blocks: int, total: int, address: str | None
 ) -> list[T]:
     """The results of all blocks, played here or by tasks on a Ray cluster."""
     with ProgressBar(total) as progress:
         if address is None:
-            return play(range(count), progress.count)
+            return _play_here(game, play, range(num_blocks), progress.count)
         from entity_env.cluster.matches import play_blocks
 
-        there = partial(_silently, play)
-        return play_blocks(there, count, address=address, on_result=progress.count)
+        there = partial(_play_here, game, play)
+        return play_blocks(there, num_blocks, address=address, on_result=progress.count)
 
 
-def _silently(play: Callable[[range, Callable[[T], None]], list[T]], blocks: range) -> list[T]:
-    return play(blocks, lambda result: None)
+def _play_here(
+    game: Game,
+    play: _Play[T],
+    blocks: range,
+    on_result: Callable[[T], None] = lambda result: None,
+) -> list[T]:
+    with game_errors(game):
+        return play(blocks, on_result)
 
 
 def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool) -> None:
@@ -347,13 +261,6 @@ def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool)
         echo(json.dumps(figures))
     else:
         Console().print(table)
-
-
-def _watch(on_episode: Callable[[Episode], None], seen: set[int], turn: Turn) -> None:
-    """Counts every episode once, whoever has a part in it."""
-    if turn.episode is not None and turn.number not in seen:
-        seen.add(turn.number)
-        on_episode(turn.episode)
 
 
 def _as_json(figures: Sequence[Figures]) -> dict[str, object]:
@@ -427,69 +334,66 @@ def run_match(
             f"--games must be a multiple of {seats}, so that every agent plays each seat equally "
             f"often: got {num_games}"
         )
-    groups = match_groups(names, seats)
-    _members(game, agents, names, seed, load)  # refuses unknown ones before anything starts
-    sets = range(num_games // seats)
+    groups, sets = match_groups(names, seats), range(num_games // seats)
     blocks = [
         (group, sets[first : first + _SETS])
         for group in groups
         for first in range(0, len(sets), _SETS)
     ]
-    play = partial(
-        _play_sets, game, agents, blocks, seed=seed, load=load, step_timeout_s=step_timeout_s
-    )
+    games = _MatchGames(game, agents, seed, load, step_timeout_s, blocks)
+    games.members(names, seed)  # refuses unknown ones before anything starts
     total = len(groups) * num_games
-    return Match(names, tuple(_spread(play, len(blocks), total, address)))
+    played = _spread(game, games.play, len(blocks), total, address)
+    return Match(names, tuple(played))
 
 
-_MatchBlock: TypeAlias = tuple[tuple[str, ...], range]
-"""A group of agents and numbers of sets of its games, in which each agent has every seat once."""
+@dataclass(frozen=True)
+class _MatchGames:
+    """Games of a match, in blocks with agents loaded anew.
 
+    Args:
+        blocks: a group of agents, and numbers of sets of its games, in which each agent has every
+            seat once.
+    """
 
-def _play_sets(
-    game: Game,
-    agents: Mapping[str, str],
-    blocks: Sequence[_MatchBlock],
-    numbers: range,
-    on_result: Callable[[Result], None],
-    *,
-    seed: int,
-    load: Load,
-    step_timeout_s: float | None,
-) -> list[Result]:
-    """Plays the blocks with these numbers, each with agents loaded anew."""
-    results, seeds = list[Result](), SeedsFrom(seed)
-    with game_errors(game):
+    game: Game
+    agents: Mapping[str, str]
+    seed: int
+    load: Load
+    step_timeout_s: float | None
+    blocks: Sequence[tuple[tuple[str, ...], range]]
+
+    def play(self, numbers: range, on_result: Callable[[Result], None]) -> list[Result]:
+        """Plays the blocks with these numbers."""
+        results, seeds, rules = list[Result](), SeedsFrom(self.seed), game_agents(self.game)
         for number in numbers:
-            group, sets = blocks[number]
-            members = _members(game, agents, group, block_seed(seed, number), load)
+            group, sets = self.blocks[number]
+            members = self.members(group, block_seed(self.seed, number))
             for seated, index in seatings(members, len(group), len(sets) * len(group)):
-                names = [name for name, _ in seated]
+                names, players = zip(*seated, strict=True)
                 try:
-                    result = game_agents(game).play_match_game(
-                        game,
+                    result = rules.play_match_game(
+                        self.game,
                         names,
-                        [agent for _, agent in seated],
+                        players,
                         seed=seeds[sets[index]],
-                        step_timeout_s=step_timeout_s,
+                        step_timeout_s=self.step_timeout_s,
                     )
                 except Exception as error:
-                    error.add_note(f"{SEATS}{shlex.join(agents[name] for name in names)}")
+                    error.add_note(f"{SEATS}{shlex.join(self.agents[name] for name in names)}")
                     raise
                 results.append(result)
                 on_result(result)
-    return results
+        return results
 
-
-def _members(
-    game: Game, agents: Mapping[str, str], group: Sequence[str], seed: int, load: Load
-) -> list[tuple[str, Agent]]:
-    """Name and agent of each place of a group; seeds go by the places among all names."""
-    names, found = list(agents), list[tuple[str, Agent]]()
-    for i, name in enumerate(group):
-        place = names.index(name) + len(names) * group[:i].count(name)
-        found.append((name, load_player(game, agents[name], seed + place, load)))
-    return found
+    def members(self, group: Sequence[str], seed: int) -> list[tuple[str, Agent]]:
+        """Name and agent of each place of a group; seeds go by the places among all names."""
+        names, found = list(self.agents), list[tuple[str, Agent]]()
+        for i, name in enumerate(group):
+            place = names.index(name) + len(names) * group[:i].count(name)
+            agent = load_player(self.game, self.agents[name], seed + place, self.load)
+            found.append((name, agent))
+        return found
 
 
 def match_table(match: Match[Any]) -> RenderableType:
@@ -510,20 +414,11 @@ def match_table(match: Match[Any]) -> RenderableType:
 
 def distinct_ends(names: Sequence[str]) -> dict[str, str]:
     """Paths without the folders that they are distinct without: a table has no room for more."""
-    parts = {name: name.split("/") for name in names}
-
-    def end(name: str, count: int) -> str:
-        return "/".join(parts[name][-count:])
-
-    return {
-        name: next(
-            end(name, count)
-            for count in range(1, len(parts[name]) + 1)
-            if count == len(parts[name])
-            or not any(end(name, count) == end(each, count) for each in names if each != name)
-        )
-        for name in names
-    }
+    found = {name: name for name in names}
+    for count in reversed(range(1, max(name.count("/") for name in names) + 1)):
+        ends = ["/".join(name.split("/")[-count:]) for name in names]
+        found |= {name: end for name, end in zip(names, ends, strict=True) if ends.count(end) == 1}
+    return found
 
 
 def match_json(match: Match[Any]) -> dict[str, object]:

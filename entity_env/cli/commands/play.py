@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from entity_env.agents import Agent
@@ -13,31 +13,22 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
-from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     HUMAN,
     EpisodesSeen,
     load_game,
     load_players,
     player_names,
-    require_person,
-    run_or_episode,
-    seeds_played,
-    single_keys,
 )
 from entity_env.cli.options import (
     AgentOptions,
-    Clock,
     Count,
     FrameRate,
     GameName,
     GameSettings,
     IsOpened,
     LookName,
-    RunSeed,
-    SeedNumber,
-    StepTimeout,
-    any_seed,
+    PlayOptions,
 )
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
@@ -63,19 +54,15 @@ class Play:
     """Frames per second."""
     episodes: Count = 1
     """Number of episodes to play."""
-    seed: RunSeed = field(default_factory=any_seed)
-    episode_seed: SeedNumber | None = None
-    """Play the episode of this seed, as errors name it."""
-    clock_s: Clock = None
+    start: PlayOptions
     browser: bool = False
     """Play and watch in a page, not in the terminal."""
     is_opened: IsOpened = True
-    step_timeout_s: StepTimeout = 30
     settings: GameSettings
 
     def run(self) -> None:
         """Plays, in the terminal or in a page."""
-        if self.episode_seed is not None and self.episodes > 1:
+        if self.start.episode_seed is not None and self.episodes > 1:
             raise UsageError(
                 f"--episode-seed is of one episode, --episodes {self.episodes} is more"
             )
@@ -83,7 +70,7 @@ class Play:
         chosen = game_agents(chosen).seated(chosen, len(given))
         names = player_names(chosen, given)
         look = find_look(chosen, self.look)
-        require_person(names, self.clock_s)
+        self.start.require(names)
         if self.browser:
             self._play_in_browser(chosen, names, look)
         else:
@@ -93,19 +80,18 @@ class Play:
         humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
         called, seen = shown_names(names, humans), EpisodesSeen()
         # In real time the clock alone sets the pace.
-        is_real_time = self.clock_s is not None and self.clock_s <= REAL_TIME_S
+        start = self.start
+        is_real_time = start.clock_s is not None and start.clock_s <= REAL_TIME_S
         fps = None if is_real_time else self.fps
         with TerminalView(game, Console(), fps=fps, humans=humans, names=called, look=look) as view:
-            players = load_players(game, names, self.seed, self.agents.load, view, self.clock_s)
+            players = load_players(game, names, start.seed, self.agents.load, view, start.clock_s)
             draw = _thinking(players, view) if self.think else view
-            with game_errors(game), single_keys(self.clock_s):
-                watch = partial(_watch, draw if self.render else None, seen)
-                start = run_or_episode(game, self.seed, self.episodes, self.episode_seed)
-                played = start(*players, watch=watch, step_timeout_s=self.step_timeout_s)
+            watch = partial(_watch, draw if self.render else None, seen)
+            played = start.play_in_terminal(game, players, watch, self.episodes)
         _report(played, seen.ends, called, game)
         if seen.is_left(self.episodes):
             echo("left before the end")
-        echo(seeds_played(self.seed, self.episode_seed))
+        echo(start.seeds)
 
     def _play_in_browser(self, game: Game, names: Sequence[str], look: Look) -> None:
         from entity_env.cli.browser.play import play_in_browser
@@ -116,12 +102,9 @@ class Play:
             lambda run_seed: load_players(game, names, run_seed, self.agents.load),
             ended=lambda episode: echo(_describe(episode, game)),
             look=look,
-            seed=self.seed,
+            start=self.start,
             episodes=self.episodes,
             fps=self.fps,
-            episode_seed=self.episode_seed,
-            clock_s=self.clock_s,
-            step_timeout_s=self.step_timeout_s,
             is_opened=self.is_opened,
         )
 

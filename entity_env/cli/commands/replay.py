@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
@@ -28,15 +28,11 @@ from entity_env.cli.load_game import (
     load_game,
     load_players,
     player_names,
-    require_person,
-    run_or_episode,
     setting_names,
-    single_keys,
 )
 from entity_env.cli.named import may_name, remember, was_named, was_recorded
 from entity_env.cli.options import (
     AgentOptions,
-    Clock,
     DrawingLimits,
     File,
     FrameRate,
@@ -45,9 +41,8 @@ from entity_env.cli.options import (
     LimitOptions,
     LookName,
     Number,
-    RunSeed,
+    PlayOptions,
     SeedNumber,
-    StepTimeout,
     any_seed,
     require_writable,
 )
@@ -57,7 +52,7 @@ from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 from entity_env.replay.file import SUFFIX, ReplayHeader
 from entity_env.replay.new_process import PlayLimits, turns_in_new_process
 from entity_env.replay.play_again import play_again
-from entity_env.views import Look, find_look
+from entity_env.views import Animation, Look, find_look
 from entity_env.views.describe import describe_number
 from entity_env.views.load_look import named_look
 from entity_env.views.scene import one_line
@@ -166,12 +161,8 @@ class RecordEpisode:
     """Keep what was seen, to draw without the game."""
     think: bool = True
     """Keep the value that agents predict."""
-    seed: RunSeed = field(default_factory=any_seed)
-    episode_seed: SeedNumber | None = None
-    """Seed of the episode, as play and errors name it."""
-    clock_s: Clock = None
+    start: PlayOptions
     look: LookName = None
-    step_timeout_s: StepTimeout = 30
     settings: GameSettings
 
     def run(self) -> None:
@@ -181,17 +172,16 @@ class RecordEpisode:
         out = self.out or Path(f"{game.name.replace(':', '_')}{SUFFIX}")
         require_writable(out.parent)
         names = player_names(game, given)
-        require_person(names, self.clock_s)
+        self.start.require(names)
         # Of a file the writer finds the path from this folder.
         source = self.game if self.game.partition(":")[0] in ENVIRONMENTS else ""
         with _view_for_humans(game, names, self.look) as view:
-            players = load_players(game, names, self.seed, self.agents.load, view, self.clock_s)
+            seed, clock_s = self.start.seed, self.start.clock_s
+            players = load_players(game, names, seed, self.agents.load, view, clock_s)
             writer = ReplayWriter(
                 out, see=self.see, think=self.think, agents=names, source=source, watch=view
             )
-            with game_errors(game), single_keys(self.clock_s):
-                start = run_or_episode(game, self.seed, 1, self.episode_seed)
-                start(*players, watch=writer, step_timeout_s=self.step_timeout_s)
+            self.start.play_in_terminal(game, players, writer)
         _describe_written(writer, out)
 
 
@@ -236,7 +226,7 @@ class ShowReplay:
     agents: AgentOptions
     out: Annotated[File | None, CliOption(default="FILE-from-N.replay")] = None
     """With --take-over: file of the new replay."""
-    seed: SeedNumber | None = None
+    seed: SeedNumber = field(default_factory=any_seed)
     """With --take-over: seed of the agents."""
     debug: Annotated[int | None, Range(-(10**15), 10**15), CliOption(metavar="N")] = None
     """Stop in the game, in pdb, after decision N; -1 = the last one."""
@@ -277,10 +267,9 @@ class ShowReplay:
         # Raises where the settings ask for too much, before the game is played in this process.
         verify_in_new_process(game, [found], **_of_playing(self.limits.limits))
         names = player_names(game, self.agents.agents)
-        seed = any_seed() if self.seed is None else self.seed
         parent = {"sha": found.sha, "at": at}
         with _view_for_humans(game, names, self.look) as view:
-            players = load_players(game, names, seed, self.agents.load, view)
+            players = load_players(game, names, self.seed, self.agents.load, view)
             writer = ReplayWriter(
                 out, think=True, agents=names, source=found.header.source, parent=parent, watch=view
             )
@@ -485,17 +474,8 @@ def _turns(
     return turns
 
 
-class ShownReplay(NamedTuple):
-    """A replay, with its game and look if they may be loaded, and its turns."""
-
-    replay: Replay
-    game: Game | None
-    look: Look | None
-    turns: list[Turn]
-
-
-def shown_replay(path: Path, games: Sequence[str], limits: PlayLimits) -> ShownReplay:
-    """A replay of a training run, as it is drawn.
+def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> Animation:
+    """A replay of a training run, drawn.
 
     One that keeps what was seen is drawn without its game if that has changed, or was not named.
 
@@ -516,7 +496,8 @@ def shown_replay(path: Path, games: Sequence[str], limits: PlayLimits) -> ShownR
     except (EntityEnvError, GameFailed):
         if not replay.has_observations:
             raise
-    return ShownReplay(replay, game, look, _turns(replay, game, limits, is_shown=False))
+    turns = _turns(replay, game, limits, is_shown=False)
+    return replay.animation(game, look or Look(), turns=turns)
 
 
 def game_and_look(

@@ -1,4 +1,4 @@
-"""`entity-env runs`, `report` and `export`: training runs compared, and what they leave."""
+"""`entity-env runs`, `report`, `watch` and `export`: training runs, and what they leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
-from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
@@ -17,7 +16,7 @@ from entity_env.agents.training.tracking.comparison import mixed_rules
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
-from entity_env.cli.options import DrawingLimits, File
+from entity_env.cli.options import DrawingLimits, File, IsOpened
 from entity_env.cli.report import (
     replay_pages,
     report_csv,
@@ -26,8 +25,7 @@ from entity_env.cli.report import (
     require_curves,
 )
 from entity_env.cli.run_tables import (
-    SEED_COLUMNS,
-    SeedTable,
+    TextTable,
     find_runs,
     plain,
     run_table,
@@ -37,9 +35,8 @@ from entity_env.cli.run_tables import (
 )
 from entity_env.errors import UsageError
 
-RUNS: Final = (Path("runs"),)
+_RUNS: Final = (Path("runs"),)
 """Folders of runs where none are given."""
-_WIDTH: Final = 200
 _FAILED: Final = 1
 _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]] = {
     ".html": report_html,
@@ -94,16 +91,11 @@ class ListRuns:
 
 def print_tables(runs: Sequence[TrainingRun]) -> None:
     """Prints the table of these runs, and the one over seeds if there is one."""
-    console = Console()
-    if not console.is_terminal:  # a file has no width
-        console.width = _WIDTH
-    console.print(_table(runs, console))
-    for note in run_table(runs).notes:
-        console.print(Text(note, style="dim"))
+    console = Console.for_tables()
+    _print_table(run_table(runs), console)
     if (seeds := seed_table(runs)) is not None:
         console.print()
-        console.print(_seed_table(seeds, console))
-        console.print(Text(seeds.note, style="dim"))
+        _print_table(seeds, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +141,7 @@ class Report:
 
 def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     """The runs, and the exit code; says which folders are none."""
-    found = find_runs(folders or RUNS)
+    found = find_runs(folders or _RUNS)
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
     for line in mixed_rules(found.runs):
@@ -164,25 +156,9 @@ def _tell(problems: Sequence[str]) -> int:
     return _FAILED if problems else 0
 
 
-def _table(runs: Sequence[TrainingRun], console: Console) -> Table:
-    found = run_table(runs)
-    rows = [((run, game), values, texts) for run, game, values, texts in found.rows]
-    return _fitting(("run", "game"), found.settings, found.columns, rows, console)
-
-
-def _seed_table(found: SeedTable, console: Console) -> Table:
-    rows = [((game,), values, texts) for game, values, texts in found.rows]
-    return _fitting(("game",), found.settings, SEED_COLUMNS, rows, console)
-
-
-def _fitting(
-    labels: Sequence[str],
-    settings: Sequence[str],
-    columns: Sequence[str],
-    rows: Sequence[tuple[Sequence[str], Sequence[str], Sequence[str]]],
-    console: Console,
-) -> Table:
-    """A column for each setting; one for all of them where they are too many."""
+def _print_table(found: TextTable, console: Console) -> None:
+    """Prints a table with a column for each setting, or one for all if they are too many."""
+    labels, settings, columns, rows, notes = found
     for is_wide in (True, False):
         table = plain_table()
         for name in labels:
@@ -201,7 +177,35 @@ def _fitting(
         wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
         if wanted <= console.width:
             break
-    return table
+    console.print(table)
+    for note in notes:
+        console.print(Text(note, style="dim"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Watch training in the browser: curves, the table of runs, and their replays, live.
+
+    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+
+    The page is served to this machine alone, until Ctrl-C.
+    """
+
+    folders: RunFolders = ()
+    games: DrawnGames = ()
+    limits: DrawingLimits
+    is_opened: IsOpened = True
+
+    def run(self) -> None:
+        """Serves the page."""
+        from entity_env.cli.browser.watch import watch_runs
+
+        watch_runs(
+            self.folders or _RUNS,
+            games=self.games,
+            limits=self.limits.limits,
+            is_opened=self.is_opened,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _MAX_ROWS: Final = 20
 _GAP: Final = 3
 _BAR: Final = 20
-_WIDTH: Final = 200
 _FAILED: Final = 1
 
 
@@ -152,9 +151,7 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
     """Prints the results, and writes the picture; exits where not all trials are over."""
     from entity_env.cluster.sweep_report import picture, ranked
 
-    console = Console()
-    if not console.is_terminal:  # a file has no width
-        console.width = _WIDTH
+    console = Console.for_tables()
     best = ranked(trials)[0]
     if math.isfinite(best.score.value):
         console.print(_table(planned, trials))

@@ -31,7 +31,7 @@ from entity_env.cli.commands.seeds import read_seeds, train_seeds
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.load_game import load_game, tell_of_changes
-from entity_env.cli.opponents import seats_of, told
+from entity_env.cli.opponents import against_bots, opponent_shares
 from entity_env.cli.options import (
     CopyOptions,
     Folder,
@@ -56,15 +56,13 @@ from entity_env.cli.training import (
     defaults_of,
     load_callback,
     preset_of,
-    train_here,
-    train_on_ray,
+    train_run,
 )
 from entity_env.core.validation import OneOf
 from entity_env.errors import CheckpointError, UsageError, shown
 
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 
-_WIDTH: Final = 200
 _RECORDS: Final = Section("Curves and replays")
 _EPILOG: Final = """\b
 --config FILE.toml; options and --set-train replace what it says:
@@ -152,16 +150,6 @@ class LearningOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningOptions(Origin):
-    """Training that goes on from a trained network."""
-
-    stay_close: Annotated[
-        float | None, CliOption(default="0.2, falling to 0 over the first half", of=PPOConfig)
-    ] = None
-    """With --init-from: weight of the divergence from that network."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MachineOptions:
     """Where torch computes, and when its code is compiled."""
 
@@ -195,7 +183,7 @@ class Train:
     game: GameName
     basics: Annotated[RunOptions, Section("Run")]
     learning: Annotated[LearningOptions, Section("Learning")]
-    origin: Annotated[TuningOptions, Section("Fine-tuning")]
+    origin: Annotated[Origin, Section("Fine-tuning")]
     opponents: Annotated[
         tuple[str, ...],
         CliOption(name="--opponent", metavar="NAME[=SHARE]", default=_OPPONENTS),
@@ -229,10 +217,7 @@ class Train:
         game = load_game(self.game, self.settings.texts).with_transport(self.copies.transport)
         if HELP in self.learning.set_train:
             preset = self._preset(game)
-            console = Console()
-            if not console.is_terminal:  # a file has no width
-                console.width = _WIDTH
-            console.print(settings_table(PPOConfig(**preset.settings)))
+            Console.for_tables().print(settings_table(PPOConfig(**preset.settings)))
             if preset.is_fitted:
                 echo("rollouts, gamma and the network also follow what random play of a game shows")
             return
@@ -270,7 +255,8 @@ class Train:
         if not launched.rank:
             tell_of_changes(game, [resumed or origin.init_from or ""])
         preset = self._preset(game)
-        game, shares, pooled = seats_of(game, self.opponents, resumed)
+        shares = opponent_shares(game, self.opponents, resumed)
+        game, pooled = against_bots(game, shares)
         sizes = (steps or given.total_steps, copies.num_envs, self.learning.num_steps)
         limits = (copies.step_timeout_s, copies.on_error)
         num_envs, start, reasons = defaults_of(game, preset, sizes, *limits, resumed)
@@ -283,7 +269,9 @@ class Train:
             require_unused(out)
             words = f"{origin.aim} for {preset.kind}: {num_envs} environments, {config.summary()}"
         require_writable(out)
-        _announce(launched, words, [*reasons, *told(shares), *origin.changes(game)])
+        parts = [f"{name} in {share:.0%} of the environments" for name, share in shares.items()]
+        against = [f"opponents: {', '.join(parts)}"] if parts else []
+        _announce(launched, words, [*reasons, *against, *origin.changes(game)])
         about: dict[str, object] = {"options": given.stored, "opponents": shares, "game": self.game}
         about |= {"num_envs": num_envs, "command": sys.argv, **about_game(game)}
         about |= {"defaults": list(reasons)} if reasons else {}
@@ -303,9 +291,7 @@ class Train:
             self.evaluation,
             self.end,
         )
-        result, code = (
-            train_here(run, launched) if self.ray.address is None else train_on_ray(run, self.ray)
-        )
+        result, code = train_run(run, launched, self.ray)
         if not launched.rank:
             words = shlex.join([self.game, *self.settings.words, "--agent", str(out)])
             tell_of_run(result, words, out, Console())

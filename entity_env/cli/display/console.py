@@ -11,19 +11,24 @@ from typing import Final, Self
 import click
 from rich import console as rich_console
 from rich.console import ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress_bar import ProgressBar as LiveBar
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 _PATIENCE_S: Final = 1.0
 _REFRESH_S: Final = 0.1
+_FILE_WIDTH: Final = 200
 _CONTROLS: Final = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1, such as ESC and CSI
     "\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidi
@@ -46,6 +51,14 @@ def echo(text: str, *, err: bool = False) -> None:
 
 class Console(rich_console.Console):
     """rich's console with texts that are `printable`: only styles become escape sequences."""
+
+    @classmethod
+    def for_tables(cls) -> Console:
+        """Standard output; wide if it is not a terminal, since a file has no width."""
+        console = cls()
+        if not console.is_terminal:
+            console.width = _FILE_WIDTH
+        return console
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -119,21 +132,17 @@ class LiveDisplay:
         self._next_s = max(self._next_s, time.monotonic()) + self._interval_s + extra_s
 
 
-class ProgressBar:
-    """Counts up to `total` on stderr, if it takes more than a second and stderr is a terminal."""
+class _PatientBar:
+    """A line of progress on stderr, if the work takes over a second and stderr is a terminal."""
 
-    def __init__(self, total: int, what: str = "playing") -> None:
+    def __init__(
+        self, *columns: str | ProgressColumn, total: int | None = None, auto_refresh: bool = True
+    ) -> None:
         console = Console(stderr=True)
-        self._bar = Progress(
-            what,
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bar.add_task(what, total=total)
-        self._start_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
+        self._bar = Progress(*columns, console=console, transient=True, auto_refresh=auto_refresh)
+        self._task = self._bar.add_task("", total=total)
+        self._next_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
+        """When to draw next."""
 
     def __enter__(self) -> Self:
         return self
@@ -141,38 +150,29 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         if self._bar.live.is_started:
             self._bar.stop()
+
+
+class ProgressBar(_PatientBar):
+    """Counts up to `total`."""
+
+    def __init__(self, total: int, what: str = "playing") -> None:
+        columns = what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        super().__init__(*columns, total=total)
 
     def count(self, done: object = None) -> None:
         """Counts one more."""
         self._bar.advance(self._task)
-        if time.monotonic() > self._start_s:
+        if time.monotonic() > self._next_s:
             self._bar.start()
-            self._start_s = math.inf
+            self._next_s = math.inf
 
 
-class StageDisplay:
-    """The current stage of some work and its seconds, on stderr, if the work takes more than a
-    second and stderr is a terminal. Draws when it is called: it has no thread of its own."""
+class StageDisplay(_PatientBar):
+    """The current stage of some work and its seconds; drawn when it is called, not by a thread."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._bar = Progress(
-            SpinnerColumn(),
-            "{task.description}",
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            auto_refresh=False,
-        )
-        self._task = self._bar.add_task("")
-        self._next_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar.live.is_started:
-            self._bar.stop()
+        columns = SpinnerColumn(), "{task.description}", TimeElapsedColumn()
+        super().__init__(*columns, auto_refresh=False)
 
     def show(self, stage: str) -> None:
         """Draws the stage, at most ten times per second."""
@@ -182,6 +182,58 @@ class StageDisplay:
         self._next_s = now_s + _REFRESH_S
         self._bar.start()
         self._bar.update(self._task, description=stage, refresh=True)
+
+
+class RunDisplay:
+    """Progress of training, live on a terminal, elsewhere as lines; in a `with` block.
+
+    Args:
+        title: in bold, beside the bar.
+        console: where it is shown.
+        start: what is shown at first.
+        interval_s: seconds between two lines.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        console: rich_console.Console,
+        start: RenderableType,
+        interval_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._title = title
+        self._console = console
+        self._clock = clock
+        self._interval_s = interval_s
+        self._next_line_s = -math.inf
+        self._live = Live(start, console=console, refresh_per_second=8)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _head(self, share: float, *words: str) -> RenderableType:
+        """The title, a bar of the share that is done, from 0 to 1, and words."""
+        head = Table.grid(padding=(0, 2))
+        bar = LiveBar(total=1.0, completed=share, width=30)
+        head.add_row(Text(self._title, style="bold"), bar, f"{share:4.0%}", *words)
+        return head
+
+    def _is_due(self) -> bool:
+        """True if it is time for the next line, and the interval begins."""
+        if self._clock() < self._next_line_s:
+            return False
+        self._next_line_s = self._clock() + self._interval_s
+        return True
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, highlight=False)
 
 
 def plain_table(label: str | None = None, *numbers: str, gap: int = 2) -> Table:

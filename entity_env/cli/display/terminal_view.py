@@ -142,7 +142,9 @@ class Frames:
 
     def first(self) -> Moment:
         """The moment before any turn."""
-        return Moment(self._grid(), status=self._nothing())
+        board = self._look.board or Board()
+        grid = Grid(board.columns, board.rows, *("." if self._ascii_only else ()))
+        return Moment(grid, status=dict.fromkeys(range(self._num_agents), _AgentStatus()))
 
     def moments(self, turns: Iterable[Turn]) -> list[Moment]:
         """The moment after each turn; turns of several episodes may follow each other."""
@@ -168,20 +170,11 @@ class Frames:
             doing = "cut short" if turn.episode.truncated else "game over"
             ended |= {turn.agent_id}
         status[turn.agent_id] = _AgentStatus(turn.step, turn.score, doing, num_actions)
-        if self._is_viewed(turn.agent_id) and not turn.observation.is_blank:
+        is_viewed = self.is_open or turn.agent_id in (self._humans or (0,))
+        if is_viewed and not turn.observation.is_blank:
             shown = turn
             moment.grid.cover(self._placed(self._entities(turn)), self._styles)
         return Moment(moment.grid, moment.episode, status, turn, shown, ended)
-
-    def _is_viewed(self, agent_id: int) -> bool:
-        return self.is_open or agent_id in (self._humans or (0,))
-
-    def _nothing(self) -> dict[int, _AgentStatus]:
-        return dict.fromkeys(range(self._num_agents), _AgentStatus())
-
-    def _grid(self) -> Grid:
-        board = self._look.board or Board()
-        return Grid(board.columns, board.rows, *("." if self._ascii_only else ()))
 
     def _entities(self, turn: Turn | None) -> list[SeenEntity]:
         """What may be shown of an observation, the global features first."""
@@ -391,20 +384,14 @@ class Frames:
         """Thoughts, the legend, and lists of what is not on the board, with blank lines between."""
         if self._look.draw_text is not None:
             entities = [entity for entity in entities if entity.type == GLOBAL_ENTITY]
-        has_legend &= self._has_board and self._look.draw_text is None
-        parts = [
-            [*self._thoughts(moment)],
-            [*legend(entities, self._styles, ascii_only=self._ascii_only)] if has_legend else [],
-            [*listed(entities, self._styles, width, ascii_only=self._ascii_only)],
-        ]
+        spaces, is_ascii = (self._obs_space, self._action_space), self._ascii_only
+        parts = [[*listed(entities, self._styles, width, ascii_only=is_ascii)]]
+        if has_legend and self._has_board and self._look.draw_text is None:
+            parts.insert(0, [*legend(entities, self._styles, ascii_only=is_ascii)])
+        if moment.turn is not None:
+            parts.insert(0, [*thoughts_of(moment.turn, *spaces, self._look, ascii_only=is_ascii)])
         lines = [line for part in parts if part for line in (Text(), *part)]
         return lines[1:]
-
-    def _thoughts(self, moment: Moment) -> Iterator[Text]:
-        if moment.turn is None:
-            return iter(())
-        spaces = self._obs_space, self._action_space
-        return thoughts_of(moment.turn, *spaces, self._look, ascii_only=self._ascii_only)
 
 
 def _shortened(lines: list[Text], room: int | None) -> list[Text]:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from entity_env.agents.ppo import TrainProgress
 from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
 from entity_env.agents.training.tracking.runs import EVALUATED
+from entity_env.cli.display.console import RunDisplay
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH: Final = 50
@@ -28,15 +27,13 @@ _WINS: Final = "wins_"
 """Begin of the names of win rates, see `SelfPlayVecEnv`."""
 
 
-class TrainDisplay:
-    """Shows progress: pass it to `train` as `on_update`, inside a `with` block."""
+class TrainDisplay(RunDisplay):
+    """Shows progress: pass it to `train` as `on_update`."""
 
     def __init__(
         self, title: str, console: Console, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._title = title
-        self._console = console
-        self._clock = clock
+        super().__init__(title, console, _Start(title, clock), _LINE_INTERVAL_S, clock)
         self.statistics: Callable[[], object] | None = None
         """Returns a line about where the time goes; shown if it is set."""
         self._rewards: list[float] = []
@@ -44,16 +41,6 @@ class TrainDisplay:
         """Steps and ratings, see `OpponentPool`."""
         self._evaluated: list[tuple[float, float]] = []
         """Mean rewards of evaluations, and how much of the run was over: the best, and the last."""
-        self._next_line_s = -math.inf
-        self._live = Live(_Start(title, clock), console=console, refresh_per_second=8)
-
-    def __enter__(self) -> TrainDisplay:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
 
     def __call__(self, progress: TrainProgress) -> None:
         """Shows the progress after an update."""
@@ -67,10 +54,8 @@ class TrainDisplay:
             self._evaluated = [max([last, *self._evaluated[:1]]), last]
         if self._console.is_terminal:
             self._live.update(self._frame(progress))
-        elif self._clock() >= self._next_line_s or progress.step >= progress.total:
-            self._next_line_s = self._clock() + _LINE_INTERVAL_S
-            line = "  ".join([*_line(progress), *self._rating(), *self._evaluation(progress)])
-            self._console.print(line, soft_wrap=True, highlight=False)
+        elif self._is_due() or progress.step >= progress.total:
+            self._print("  ".join([*_line(progress), *self._rating(), *self._evaluation(progress)]))
 
     def _rating(self) -> list[str]:
         """The rating, and its change over the last tenth of the steps; nothing without a rating."""
@@ -94,14 +79,8 @@ class TrainDisplay:
         return [f"evaluation {_number(last)} ({'; '.join(notes)})"]
 
     def _frame(self, progress: TrainProgress) -> RenderableType:
-        done = progress.fraction
-        head = Table.grid(padding=(0, 2))
-        head.add_row(
-            Text(self._title, style="bold"),
-            ProgressBar(total=1.0, completed=done, width=30),
-            f"{done:4.0%}",
-            f"{progress.step:,} of {progress.total:,} steps",
-        )
+        steps = f"{progress.step:,} of {progress.total:,} steps"
+        head = self._head(progress.fraction, steps)
         losses = progress.losses
         table = Table.grid(padding=(0, 2))
         for justify in ("left", "right") * 3:

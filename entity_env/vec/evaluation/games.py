@@ -136,7 +136,7 @@ class EvaluationGames:
 
     def _decide(self, learner: TrainedAgent, other: TrainedAgent | None) -> Decide:
         if self.is_alone:
-            return lambda obs, starts: learner.choose_batch(obs)
+            return for_all(learner.choose_batch)
         if other is not None:
             return seated(self.vec, learner.choose_batch, other.choose_batch)
         theirs = opponent_choice(self.vec, self._opponent(self._seed))
@@ -213,6 +213,11 @@ def asks_one(vec: VecEnvironment) -> bool:
     """Whether one agent alone is asked for actions: a game for one, or against bots."""
     game = getattr(vec, "game", None)
     return getattr(vec, "num_agents", 1) == 1 or (isinstance(game, Game) and has_bots(game))
+
+
+def for_all(choose: Choose) -> Decide:
+    """Decides alike for all environments and seats."""
+    return lambda obs, starts: choose(obs)
 
 
 def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:

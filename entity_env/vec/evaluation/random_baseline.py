@@ -25,6 +25,7 @@ from entity_env.replay.play_again import same_random_states
 from entity_env.vec.evaluation.games import (
     SAME_STARTS,
     asks_one,
+    for_all,
     make_disabled,
     opponent_choice,
     seat_of,
@@ -157,7 +158,7 @@ class RandomBaseline(Callback):
 
         opponent = None if asks_one(vec) else self._opponent(self._seed)
         if opponent is None or type(opponent) is RandomAgent:
-            return lambda obs, starts: choose(obs), False
+            return for_all(choose), False
         return seated(vec, choose, opponent_choice(vec, opponent)), True
 
 

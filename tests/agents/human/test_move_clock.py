@@ -99,7 +99,7 @@ def test_nothing_is_done_where_there_is_a_choice_for_that() -> None:
     for idle in ("STAY", "no-op", "Do Nothing", "WAIT", "none"):
         question = move("LEFT", idle, "RIGHT")
         assert clock.default(question, 0) == 1
-        clock.decided(question, 0, 2)
+        clock.last.keep(question, 0, 2)
         assert clock.default(question, 0) == 1
     assert clock.default(move("LEFT", "STAY", "RIGHT", allowed=[True, False, True]), 0) == 2
 
@@ -107,7 +107,7 @@ def test_nothing_is_done_where_there_is_a_choice_for_that() -> None:
 def test_else_the_last_choice_is_repeated_and_else_the_first_is_taken() -> None:
     clock, question = MoveClock(1), move("UP", "LEFT", "RIGHT")
     assert clock.default(question, 0) == 0
-    clock.decided(question, 0, 2)
+    clock.last.keep(question, 0, 2)
     assert clock.default(question, 0) == 2
     assert clock.default(move("UP", "LEFT", "RIGHT", actor="other"), 0) == 0
     assert clock.default(move("UP", "LEFT", "RIGHT", allowed=[False, True, False]), 0) == 1
@@ -117,7 +117,7 @@ def test_else_the_last_choice_is_repeated_and_else_the_first_is_taken() -> None:
 
 def test_the_same_entity_is_selected_wherever_it_stands() -> None:
     clock = MoveClock(1)
-    clock.decided(select("a", "b"), 0, 1)
+    clock.last.keep(select("a", "b"), 0, 1)
     assert clock.default(select("b", "c"), 0) == 0
     assert clock.default(select("c", "d", "b"), 0) == 2
     assert clock.default(select("c", "d"), 0) == 0
@@ -127,7 +127,7 @@ def test_numbers_stay_as_they_were() -> None:
     clock = MoveClock(1)
     assert clock.default(push(-1, 1), 0) == [0]
     assert clock.default(push(0.5, 1), 0) == [0.5]
-    clock.decided(push(-1, 1), 0, [0.25])
+    clock.last.keep(push(-1, 1), 0, [0.25])
     assert clock.default(push(-1, 1), 0) == [0.25]
 
 
@@ -136,5 +136,5 @@ def test_what_is_done_is_allowed(labels: list[str], before: list[bool], after: l
     names = [f"{label}{i}" for i, label in enumerate(labels)]
     clock, question = MoveClock(1), move(*names, allowed=before)
     for chosen in np.flatnonzero(before).tolist():
-        clock.decided(question, 0, chosen)
+        clock.last.keep(question, 0, chosen)
         assert after[clock.default(move(*names, allowed=after), 0)]

@@ -24,6 +24,7 @@ from entity_env.agents.human.move_clock import MoveClock
 from entity_env.cli.browser import play as module
 from entity_env.cli.browser.play import GamePage, play_in_browser
 from entity_env.cli.browser.server import PageServer
+from entity_env.cli.options import PlayOptions
 from entity_env.core.episode import Episode
 from entity_env.games import cherry_pick, multi_snake, pendulum, rock_paper_scissors, snake
 from entity_env.views import find_look
@@ -44,13 +45,20 @@ def short_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
 class Played:
     """A game that is played in another thread."""
 
-    def __init__(self, game: Game, names: Sequence[str], **options: object) -> None:
+    def __init__(
+        self,
+        game: Game,
+        names: Sequence[str],
+        clock_s: float | None = None,
+        **options: object,
+    ) -> None:
         self.episodes: list[Episode] = []
         self._error: BaseException | None = None
         self.url = ""
         self._has_url = threading.Event()
-        own = {"look": find_look(game), "seed": 1, "episodes": 1, "fps": 1000.0}
-        own |= {"step_timeout_s": None, "is_opened": False, **options}
+        start = PlayOptions(seed=1, step_timeout_s=None, clock_s=clock_s)
+        own = {"look": find_look(game), "start": start, "episodes": 1, "fps": 1000.0}
+        own |= {"is_opened": False, **options}
         self._thread = threading.Thread(target=self._play, args=(game, names, own), daemon=True)
         self._thread.start()
         assert self._has_url.wait(WAIT_S)

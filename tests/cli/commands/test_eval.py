@@ -24,11 +24,12 @@ from entity_env import (
 )
 from entity_env.agents import Agent, BatchPolicy, RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.eval import Episodes, distinct_ends
+from entity_env.cli.commands.eval import distinct_ends
 from entity_env.cli.load_game import load_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import GAMES, snake
 from entity_env.replay import Replay
+from entity_env.vec.evaluation.episodes import Episodes
 from tests.helpers.tiny_games import TINY_GAMES, ask, dots_game
 
 ALONE = {name: game for name, game in {**GAMES, **TINY_GAMES}.items() if game.num_agents == 1}
@@ -87,7 +88,7 @@ def played(
         num_workers=num_workers,
         num_envs=num_envs,
     )
-    done = planned.play_batched(range(-(-episodes // 500)), told.append)
+    done = planned.play(range(planned.num_blocks), told.append)
     assert sorted(told, key=lambda episode: episode.number) == done
     return done
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from entity_env.cli import main, run_summary
 from entity_env.cli.commands import runs
 from entity_env.cli.display.console import Console
-from entity_env.cli.run_tables import find_runs
+from entity_env.cli.run_tables import find_runs, run_table
 from tests.cli.test_report import EVIL, make
 
 
@@ -84,7 +84,7 @@ def test_a_table_fits_80_columns_with_whole_names(tmp_path: Path, num_settings: 
         run.__class__(Path(f"runs/{run.path.name}"), run.about, run.curves, run.clock)
         for run in find_runs([tmp_path]).runs
     ]
-    console.print(runs._table(found, console))
+    runs._print_table(run_table(found), console)
     assert isinstance(console.file, io.StringIO)
     text = re.sub(r"\x1b\[[\d;]*m", "", console.file.getvalue())
     assert max(map(len, text.splitlines())) <= 80
