@@ -83,7 +83,7 @@ def weights_for(obs_space: ObsSpace, action_space: Mapping[str, ActionSpace]) ->
     rng = np.random.default_rng(0)
     config = RogueNetConfig(d_model=8, n_layer=1)
     tensors = {
-        name: np.asarray(rng.uniform(0.1, 1, spec.shape), dtype=spec.dtype)
+        name: np.asarray(rng.uniform(0.1, 0.5, spec.shape), dtype=spec.dtype)
         for name, spec in expected_tensors(obs_space, action_space, config).items()
     }
     return Weights(obs_space, action_space, config, tensors)

@@ -84,10 +84,7 @@ class Run(TrainState):
     ) -> None:
         require_recorders(recorders)
         self.recorders = () if peers.rank else recorders
-        for callback in callbacks:
-            if not isinstance(callback, Callback):
-                raise UsageError(f"callbacks must be instances of Callback, got {shown(callback)}")
-        self.callbacks = callbacks
+        self.callbacks = _checked_callbacks(callbacks)
         self.vec = vec
         self.config = config
         self.peers = peers
@@ -485,3 +482,10 @@ def _naming(callback: Callback, method: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"raised by {type(callback).__name__}.{method}, a callback of the run")
         raise
+
+
+def _checked_callbacks(callbacks: Sequence[Callback]) -> Sequence[Callback]:
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise UsageError(f"callbacks must be instances of Callback, got {shown(callback)}")
+    return callbacks

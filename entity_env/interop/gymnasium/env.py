@@ -90,9 +90,7 @@ def make_vector_env(
             "render_mode": render_mode,
         }
         _require_unused(source, given)
-        if max_episode_steps is not None:
-            _require_limit(source)
-            settings["max_episode_steps"] = max_episode_steps
+        settings |= _limit(source, max_episode_steps)
         make_batch: Callable[..., BatchEnv] = source
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
     stepped = with_settings(source, settings)  # type: ignore[arg-type]  # no class of batches
@@ -149,11 +147,14 @@ def _require_unused(source: type[BatchEnv], given: Mapping[str, object]) -> None
             raise UsageError(f"{source.__name__} is a batch environment, and has no {name}")
 
 
-def _require_limit(source: type[BatchEnv]) -> None:
+def _limit(source: type[BatchEnv], max_episode_steps: int | None) -> dict[str, object]:
+    if max_episode_steps is None:
+        return {}
     if "max_episode_steps" not in inspect.signature(source).parameters:
         raise UsageError(
             f"{source.__name__} takes no max_episode_steps: register it without, or give it one"
         )
+    return {"max_episode_steps": max_episode_steps}
 
 
 class TimeLimited(Environment):

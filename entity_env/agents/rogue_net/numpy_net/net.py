@@ -197,6 +197,8 @@ class _Run:
     ) -> Floats:
         layout = self._entities
         if not layout.num_padded:
+            if self.attention is not None:
+                self.attention.append(np.zeros((n_head, 0, 0), np.float32))
             return query
         shape = layout.num_padded, layout.max_length
         # (num_padded, n_head, max_length, d_head)

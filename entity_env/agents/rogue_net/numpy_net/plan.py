@@ -108,7 +108,7 @@ class Columns(NamedTuple):
 class PlannedEmbedding(Protocol):
     """Layers from features to states, of all types at once.
 
-    Args:
+    Attributes:
         columns: of every type.
         limit: `(num_columns,)` of the centered features.
         scale, shift: a row for each type, which all entities of the type have.
