@@ -283,7 +283,20 @@ def test_settings_are_typed_as_toml_writes_them(text: str, expected: object) -> 
     assert parse_setting_text(text) == expected
 
 
-@pytest.mark.parametrize("text", ["gamma", "=3", "a b=3", "gamma=", "gamma=[1", "a=1\nb=2", "a.=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gamma",
+        "=3",
+        "a b=3",
+        "gamma=",
+        "gamma=[1",
+        "a=1\nb=2",
+        "a.=1",
+        "a=" + "9" * 5000,
+        "a=" + "[" * 5000,
+    ],
+)
 def test_texts_that_are_no_settings_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="needs"):
         parse_setting_text(text)

@@ -81,7 +81,7 @@ def parse_setting_text(text: str) -> dict[str, object]:
         raise UsageError(f"a setting needs NAME=VALUE, got {shown(text)}")
     try:
         return tomllib.loads(f"{name} = {value}")
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers too long, lists too deep
         if not _WORD.fullmatch(value):
             raise UsageError(
                 f"{name} needs a number, a word or a list, as TOML writes them, got {shown(value)}"
