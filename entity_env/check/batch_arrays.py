@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from entity_env.check.violations import Snapshot, difference
 from entity_env.errors import SchemaError
-from entity_env.vec.batch_env.batch_env import BatchEnv, StepResult
-from entity_env.vec.batch_env.batch_spaces import BatchActionSpace, require_masks
+from entity_env.vec.batch_env.batch_env import BatchActionSpace, BatchEnv, StepResult
+from entity_env.vec.batch_env.batch_spaces import require_masks
 
 OBSERVATION: Final = "the observation"
 MASK: Final = "the legal mask"

@@ -36,12 +36,13 @@ from entity_env.core.validation import checked_count
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError
 from entity_env.vec.batch_env.batch_env import (
     BatchActions,
+    BatchActionSpace,
     BatchEnv,
     BatchSeed,
     ResetMask,
     StepResult,
 )
-from entity_env.vec.batch_env.batch_spaces import BatchActionSpace, require_batch_env
+from entity_env.vec.batch_env.batch_spaces import require_batch_env
 
 _SHORT: Final = 50
 """Steps of the replays that find their fault in the first ones or not at all."""

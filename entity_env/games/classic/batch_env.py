@@ -31,6 +31,7 @@ from entity_env.vec.batch_env.batch_env import (
     PackedResult,
     ResetMask,
     StepResult,
+    are_in_range,
     as_any_array,
     checked_actions,
 )
@@ -331,7 +332,7 @@ def _numpy_step(
     game: type[ClassicEnv], memory: StateTable, actions: NDArray[Any], address: int
 ) -> int:
     """A `Step` in numpy, for actions of any dtype; the reference of the kernels."""
-    if len(actions) != len(memory.rewards) or not _are_in_range(game.space, actions).all():
+    if len(actions) != len(memory.rewards) or not are_in_range(game.space, actions).all():
         return MISFIT
     memory.rewards[:], memory.terminals[:] = game.advance(memory.state, actions)
     memory.observations[:] = game.observe(memory.state)
@@ -366,17 +367,6 @@ def _loaded(name: str, dtype: str) -> Any:  # noqa: ANN401 - a `Step` or a `Rese
     numba_utils: Any = import_module("entity_env.core.numba_utils")
     signature = numba_utils.array_of(dtype), numba_utils.ADDRESS
     return numba_utils.loaded(getattr(kernels, name), *signature)
-
-
-def _are_in_range(
-    space: GlobalCategoricalActionSpace | ContinuousActionSpace, actions: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Which actions are allowed, by value; NaN is not."""
-    if isinstance(space, ContinuousActionSpace):
-        are_allowed: NDArray[np.bool_] = (actions >= space.low[0]) & (actions <= space.high[0])
-    else:
-        are_allowed = (actions >= 0) & (actions < len(space))
-    return are_allowed
 
 
 def _all_set(num_envs: int) -> NDArray[np.uint64]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import getrefcount
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from entity_env.core.seeding import env_seeds
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
+    CategoricalActionSpace,
     ContinuousActionSpace,
     GlobalCategoricalActionSpace,
     ObsSpace,
@@ -38,6 +39,11 @@ still hold, and a free one."""
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
 """One action per environment: `(num_envs,)` integers, the index of a label, for a categorical
 action; `(num_envs,)` floats for a continuous one with one label."""
+
+BatchActionSpace: TypeAlias = (
+    CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
+)
+"""Action spaces that a batch environment can have."""
 
 BatchSeed: TypeAlias = int | NDArray[np.integer[Any]]
 """Seed of a batch, from 0 to 2**64 - 1; or `(num_envs,)` of them, one per environment."""
@@ -406,7 +412,9 @@ class BatchEnv(ABC):
         )
 
 
-def checked_actions(where: str, given: object, num_envs: int, space: ActionSpace) -> NDArray[Any]:
+def checked_actions(
+    where: str, given: object, num_envs: int, space: BatchActionSpace
+) -> NDArray[Any]:
     """Actions for a step of a batch: `(num_envs,)` integers or floats, all within their space.
 
     Masks are not checked.
@@ -426,22 +434,29 @@ def checked_actions(where: str, given: object, num_envs: int, space: ActionSpace
             f"{where} actions must be ({num_envs},) {wanted}, one per environment: got "
             f"{actions.shape} {actions.dtype}"
         )
-    if isinstance(space, ContinuousActionSpace):
-        low, high = float(space.low[0]), float(space.high[0])
-    else:
-        low, high = 0, len(cast(GlobalCategoricalActionSpace, space)) - 1
-    wrong = np.flatnonzero(~((actions >= low) & (actions <= high)))  # NaN is neither
+    wrong = np.flatnonzero(~are_in_range(space, actions))
     if len(wrong):
         more = f", and {len(wrong) - 1} more out of range" if len(wrong) > 1 else ""
-        allowed = f"from {low:g} to {high:g}"
-        if not is_continuous and high < _MOST_NAMED:
-            labels = cast(GlobalCategoricalActionSpace, space).index_to_label
-            allowed = "one of " + ", ".join(f"{i} = {label}" for i, label in enumerate(labels))
         raise SchemaError(
-            f"{where} actions must be {allowed}: got {actions[wrong[0]]} for environment "
+            f"{where} actions must be {_range(space)}: got {actions[wrong[0]]} for environment "
             f"{wrong[0]}{more}"
         )
     return actions
+
+
+def are_in_range(space: BatchActionSpace, actions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which actions the space has, by value; NaN is none of them."""
+    if isinstance(space, ContinuousActionSpace):
+        return np.asarray((actions >= space.low[0]) & (actions <= space.high[0]))
+    return np.asarray((actions >= 0) & (actions < len(space)))
+
+
+def _range(space: BatchActionSpace) -> str:
+    if isinstance(space, ContinuousActionSpace):
+        return f"from {space.low[0]:g} to {space.high[0]:g}"
+    if len(space) > _MOST_NAMED:
+        return f"from 0 to {len(space) - 1}"
+    return "one of " + ", ".join(f"{i} = {name}" for i, name in enumerate(space.index_to_label))
 
 
 def as_any_array(given: object) -> NDArray[Any]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.spaces import (
     ActionName,
-    CategoricalActionSpace,
     ContinuousActionSpace,
     EntityName,
     GlobalCategoricalActionSpace,
@@ -18,7 +16,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import checked_count
 from entity_env.errors import SchemaError
-from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec.batch_env.batch_env import BatchActionSpace, BatchEnv
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,6 @@ class RowParts:
     def globals(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """`(num_rows, num_globals)` float32."""
         return np.ascontiguousarray(rows[:, self.obs_size - self.num_globals :])
-
-
-BatchActionSpace: TypeAlias = (
-    CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
-)
-"""Action spaces that a batch environment can have."""
 
 
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
