@@ -20,8 +20,7 @@ from typing import Any
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env import Game, Obs
 from entity_env.agents import Agent, Transport
-from entity_env.agents.channels.game_runner import GameRunner, OnEnd
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import GameRunner, OnEnd, TrainAgent
 from entity_env.core.episode import Episode
 
 _NUM_ACTS = 200_000

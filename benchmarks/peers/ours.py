@@ -12,8 +12,7 @@ import numpy as np
 from benchmarks.peers.stepper import Stepper
 from entity_env import Game, Obs
 from entity_env.agents import Agent
-from entity_env.agents.channels.game_runner import GameRunner
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
 from entity_env.core.episode import Episode
 from entity_env.games import meteors, multi_snake
 from entity_env.games.meteor_shower import Meteors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from entity_env.agents.against import against as against
 from entity_env.agents.channels.channel import Transport as Transport
-from entity_env.agents.channels.train_agent import TrainAgent as TrainAgent
+from entity_env.agents.channels.game_runner import TrainAgent as TrainAgent
 from entity_env.agents.channels.train_agent_env import (
     TrainAgentEnv as TrainAgentEnv,
     TrainEnvBuilder as TrainEnvBuilder,

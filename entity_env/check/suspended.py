@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from entity_env.agents.channels.game_runner import GameRunner
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.game_traceback import notes_of
 from entity_env.authoring.obs import Obs

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.training.tracking.follow import FollowedRun
 from entity_env.agents.training.tracking.runs import CURVES_FILE, EVALUATED, REWARD, read_run
 from entity_env.cluster.jobs import LOG, Job, run_jobs
+from entity_env.cluster.sweep_plan import MakeEnv, Sweep, SweepTrial
 from entity_env.interrupts import INTERRUPTED
-
-if TYPE_CHECKING:
-    from entity_env.cluster.sweep import MakeEnv, Sweep, SweepTrial
 
 FIRST_RUNG: Final = 5
 """Share of the steps, as a divisor, before bad runs are stopped."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.intervals import Interval, bootstrap, mean_of
 from entity_env.cluster.search_range import SearchRange, Settings
-from entity_env.cluster.sweep import SweepTrial
+from entity_env.cluster.sweep_plan import SweepTrial
 from entity_env.views.chart import Axis, Plot, svg_begin
 
 _COLUMNS: Final = 3

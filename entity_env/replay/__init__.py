@@ -18,7 +18,11 @@ from entity_env.replay.new_process import (
     verify_in_new_process as verify_in_new_process,
 )
 from entity_env.replay.replay import Replay as Replay
-from entity_env.replay.writer import ReplayWriter as ReplayWriter, record as record
+from entity_env.replay.writer import (
+    ReplayWriter as ReplayWriter,
+    branch as branch,
+    record as record,
+)
 
 if TYPE_CHECKING:
     from entity_env.replay.training_replays import TrainingReplays as TrainingReplays

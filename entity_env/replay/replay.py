@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from entity_env.agents.policy_agent import PolicyAgent
-from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, Thoughts, Turn
 from entity_env.core.episode import Episode
@@ -196,41 +195,6 @@ class Replay:
             ReplayError: the game is not there, or has other settings.
         """
         return play_again(self, game or self.find_game(), step_timeout_s=step_timeout_s)[0]
-
-    def branch(
-        self, at: int, agents: Sequence[Agent], game: Game | None = None, *, see: bool = True
-    ) -> Replay:
-        """Plays the first decisions again, and lets other agents go on from there.
-
-        Args:
-            at: number of decisions that stay, of all agents together, 0 to `num_decisions`.
-            agents: one for each of the game's.
-            game: None = `find_game`.
-            see: as for `ReplayWriter`.
-
-        Returns:
-            The whole episode; its `header.parent` names this replay and `at`.
-
-        Raises:
-            UsageError: a number that is not there, or another number of agents.
-            ReplayError: the game does not show the same up to there.
-        """
-        from entity_env.replay.writer import ReplayWriter
-
-        self.require_decision(at)
-        game = game or self.find_game()
-        if len(agents) != self.header.num_agents:
-            raise UsageError(
-                f"{game.name} is for {self.header.num_agents} agents: got {len(agents)}"
-            )
-        parent = {"sha": self.sha, "at": at}
-        writer = ReplayWriter(see=see, think=True, source=self.header.source, parent=parent)
-        found, _ = play_again(self, game, until=at, then=agents, watch=writer)
-        if found is not None:
-            raise ReplayError(f"{self.name} cannot be gone on with: {found}")
-        if not writer.replays:
-            raise ReplayError(f"{self.name}: the agents left before the first decision")
-        return writer.replays[0]
 
     def require_decision(self, at: int) -> None:
         """Checks the number of a decision.

@@ -1,4 +1,4 @@
-"""`ReplayWriter`: watches a run and writes a replay of each episode; `record`."""
+"""`ReplayWriter` watches a run and writes a replay of each episode; `record` and `branch`."""
 
 from __future__ import annotations
 
@@ -236,6 +236,44 @@ def record(
     game.with_settings(**settings).run(*agents, seed=seed, watch=writer)
     if not writer.replays:
         raise ReplayError(f"{game.name}: the agent left before its first decision")
+    return writer.replays[0]
+
+
+def branch(
+    replay: Replay,
+    at: int,
+    agents: Sequence[Agent],
+    game: Game | None = None,
+    *,
+    see: bool = True,
+) -> Replay:
+    """Plays the first decisions of a replay again, and lets other agents go on from there.
+
+    Args:
+        replay: to begin with.
+        at: number of decisions that stay, of all agents together, 0 to `num_decisions`.
+        agents: one for each of the game's.
+        game: None = `Replay.find_game`.
+        see: as for `ReplayWriter`.
+
+    Returns:
+        The whole episode; its `header.parent` names the first replay and `at`.
+
+    Raises:
+        UsageError: a number that is not there, or another number of agents.
+        ReplayError: the game does not show the same up to there.
+    """
+    replay.require_decision(at)
+    game = game or replay.find_game()
+    if len(agents) != replay.header.num_agents:
+        raise UsageError(f"{game.name} is for {replay.header.num_agents} agents: got {len(agents)}")
+    parent = {"sha": replay.sha, "at": at}
+    writer = ReplayWriter(see=see, think=True, source=replay.header.source, parent=parent)
+    found, _ = play_again(replay, game, until=at, then=agents, watch=writer)
+    if found is not None:
+        raise ReplayError(f"{replay.name} cannot be gone on with: {found}")
+    if not writer.replays:
+        raise ReplayError(f"{replay.name}: the agents left before the first decision")
     return writer.replays[0]
 
 

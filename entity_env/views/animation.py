@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from entity_env.errors import UsageError
 from entity_env.views.describe import describe_features, describe_number
 from entity_env.views.drawing import Drawing, clipped
 from entity_env.views.look import Look
-from entity_env.views.page import as_iframe, page
+from entity_env.views.page import as_iframe, page, shapes_as_json
 from entity_env.views.pictures import Painter, write_film
 from entity_env.views.scene import Point, Scene, Shape, faded, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
@@ -287,7 +287,22 @@ class Animation:
 
     def html(self) -> str:
         """A page of one file to play and step through; it loads nothing from elsewhere."""
-        return page(self)
+        return page(self.title, self.svg(len(self) // 2), self._page_data())
+
+    def _page_data(self) -> dict[str, Any]:
+        pool: dict[str, int] = {}
+        return {
+            "frames": [_frame(still, pool) for still in self.stills],
+            "title": self.title,
+            "facts": self.facts,
+            "size": self.size,
+            "fps": self.fps,
+            "agents": self.num_agents,
+            "viewer": self.viewer,
+            "ground": shapes_as_json(self.ground),
+            "shapes": shapes_as_json(self.shapes),
+            "words": list(pool),
+        }
 
     def write(self, path: str | PathLike[str], index: int | None = None) -> None:
         """Writes a file of the format that its extension names, in place of one of that name.
@@ -334,6 +349,32 @@ class Animation:
 
     def _repr_html_(self) -> str:
         return as_iframe(self.html())
+
+
+def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
+    """A still for `player.html`; texts are indices of the pool, and what is empty is left out."""
+
+    def index(text: str) -> int:
+        return pool.setdefault(text, len(pool))
+
+    bars = [
+        [index(actor.title), [[index(b.label), b.share, int(b.is_chosen)] for b in actor.bars]]
+        + ([actor.num_more] if actor.num_more else [])
+        for actor in still.actors
+    ]
+    frame = {
+        "g": still.agent_id,
+        "t": still.step,
+        "s": still.score,
+        "d": still.shapes,
+        "n": [index(words) for words in still.words],
+        "u": still.global_words,
+        "b": bars,
+        "v": still.value,
+        "w": still.attention,
+        "e": still.end,
+    }
+    return {key: value for key, value in frame.items() if value not in ("", None) and value != []}
 
 
 def _panel_lines(still: Still) -> Iterator[Bar]:

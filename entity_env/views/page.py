@@ -9,27 +9,28 @@ import re
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from entity_env.views.scene import Shape
-from entity_env.views.svg import still_svg
-
-if TYPE_CHECKING:
-    from entity_env.views.animation import Animation, Still
 
 _PLAYER: Final = Path(__file__).with_name("player.html")
 _AS_THEY_ARE: Final = {str, int, bool, type(None)}
 _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
 
 
-def page(animation: Animation) -> str:
-    """The page; strings of games are data in it, never markup."""
-    middle = len(animation) // 2
-    shapes = [*animation.ground, *animation.shapes_of(middle)]
+def page(title: str, picture: str, data: object) -> str:
+    """The page of an animation; strings of games are data in it, never markup.
+
+    Args:
+        title: of the page.
+        picture: SVG that is shown where scripts are off.
+        data: what `player.html` plays, as JSON holds it.
+    """
+    text = json.dumps(_rounded(data), separators=(",", ":")).encode()
     parts = {
-        "TITLE": escape(animation.title),
-        "STILL": still_svg(animation.size, shapes, animation.title),
-        "DATA": base64.b64encode(gzip.compress(_data(animation), 9, mtime=0)).decode(),
+        "TITLE": escape(title),
+        "STILL": picture,
+        "DATA": base64.b64encode(gzip.compress(text, 9, mtime=0)).decode(),
     }
     return re.sub("@(TITLE|STILL|DATA)@", lambda found: parts[found[1]], template())
 
@@ -49,50 +50,6 @@ def as_iframe(html: str, height: int = 620) -> str:
 def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:
     """Shapes as `shapes.js` draws them, with at most four decimals."""
     return [_rounded(_shape(shape)) for shape in shapes]
-
-
-def _data(animation: Animation) -> bytes:
-    pool: dict[str, int] = {}
-    frames = [_frame(still, pool) for still in animation.stills]
-    data = {
-        "title": animation.title,
-        "facts": animation.facts,
-        "size": animation.size,
-        "fps": animation.fps,
-        "agents": animation.num_agents,
-        "viewer": animation.viewer,
-        "ground": list(map(_shape, animation.ground)),
-        "shapes": list(map(_shape, animation.shapes)),
-        "frames": frames,
-        "words": list(pool),
-    }
-    return json.dumps(_rounded(data), separators=(",", ":")).encode()
-
-
-def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
-    """One picture; texts are indices of the pool, and what is empty is left out."""
-
-    def index(text: str) -> int:
-        return pool.setdefault(text, len(pool))
-
-    bars = [
-        [index(actor.title), [[index(b.label), b.share, int(b.is_chosen)] for b in actor.bars]]
-        + ([actor.num_more] if actor.num_more else [])
-        for actor in still.actors
-    ]
-    frame = {
-        "g": still.agent_id,
-        "t": still.step,
-        "s": still.score,
-        "d": still.shapes,
-        "n": [index(words) for words in still.words],
-        "u": still.global_words,
-        "b": bars,
-        "v": still.value,
-        "w": still.attention,
-        "e": still.end,
-    }
-    return {key: value for key, value in frame.items() if value not in ("", None) and value != []}
 
 
 def _shape(shape: Shape) -> list[Any]:

@@ -28,7 +28,8 @@ from entity_env.cli import main
 from entity_env.cluster import sweep as sweep_module
 from entity_env.cluster.search_range import SearchRange, changed
 from entity_env.cluster.session import connect
-from entity_env.cluster.sweep import Sweep, SweepTrial, run_sweep
+from entity_env.cluster.sweep import run_sweep
+from entity_env.cluster.sweep_plan import Sweep, SweepTrial
 from entity_env.cluster.sweep_report import (
     by_importance,
     importance,

@@ -13,8 +13,9 @@ from hypothesis import given, strategies as st
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.cluster.search_range import SearchRange
-from entity_env.cluster.sweep import STATE_FILE, Sweep, run_sweep
+from entity_env.cluster.sweep import STATE_FILE, run_sweep
 from entity_env.cluster.sweep_here import _Halving
+from entity_env.cluster.sweep_plan import Sweep
 from entity_env.games import snake
 from entity_env.vec import VecEnv
 

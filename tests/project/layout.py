@@ -44,7 +44,6 @@ FOR_GAMES = (
     "entity_env.vec.batch_env.*",
 )
 MAX_FILES = 15
-MAX_CYCLE = 2
 # Who may import a dependency that not every installation has.
 OPTIONAL = {
     "torch": (
@@ -132,7 +131,7 @@ def undescribed_folders(root: Path) -> list[str]:
 
 
 def import_cycles(root: Path) -> list[str]:
-    """Cycles of more than two modules; a package's `__init__.py`, which hands names on, aside."""
+    """Modules that import each other; a package's `__init__.py`, which hands names on, aside."""
     modules = {
         ".".join(source.path.with_suffix("").parts): source
         for source in sources(root, PACKAGE)
@@ -150,7 +149,7 @@ def import_cycles(root: Path) -> list[str]:
     return [
         f"{' and '.join(cycle)} import each other"
         for cycle in _components(imported)
-        if len(cycle) > MAX_CYCLE
+        if len(cycle) > 1
     ]
 
 

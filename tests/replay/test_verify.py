@@ -24,7 +24,14 @@ from entity_env import (
 from entity_env.agents import Agent, PolicyAgent, RandomAgent
 from entity_env.cli.load_game import load_game
 from entity_env.games import GAMES, snake
-from entity_env.replay import Decision, Replay, ReplayWriter, record, verify_in_new_process
+from entity_env.replay import (
+    Decision,
+    Replay,
+    ReplayWriter,
+    branch,
+    record,
+    verify_in_new_process,
+)
 from tests.helpers.tiny_games import TINY_GAMES
 
 GOLDEN = Path(__file__).parents[1] / "data" / "replays"
@@ -293,24 +300,24 @@ def test_other_settings_and_numbers_of_agents() -> None:
 
 def test_a_branch_goes_on_from_a_decision() -> None:
     replay = record(dots(), RandomAgent(seed=1), seed=1)
-    branch = replay.branch(12, [Right()], dots())
-    assert branch.lines[:12] == replay.lines[:12]
-    assert branch.header.parent == {"sha": replay.sha, "at": 12}
-    assert [line.actions for line in branch.lines[12:30]] == [{"Go": 1}] * 18
-    assert branch.verify(dots()) is None
+    other = branch(replay, 12, [Right()], dots())
+    assert other.lines[:12] == replay.lines[:12]
+    assert other.header.parent == {"sha": replay.sha, "at": 12}
+    assert [line.actions for line in other.lines[12:30]] == [{"Go": 1}] * 18
+    assert other.verify(dots()) is None
     with pytest.raises(UsageError, match="has 30 decisions: expected 0 to 30, got 31"):
-        replay.branch(31, [Right()], dots())
+        branch(replay, 31, [Right()], dots())
     with pytest.raises(ReplayError, match="cannot be gone on with: agent 0, step 1: Dot"):
-        replay.branch(12, [Right()], dots(move=lambda rng, i, x: x + 1))
+        branch(replay, 12, [Right()], dots(move=lambda rng, i, x: x + 1))
 
 
 def test_a_branch_of_several_agents() -> None:
     game = GAMES["tic_tac_toe"]
     replay = record(game, *random_agents(game), seed=1)
-    branch = replay.branch(3, random_agents(game, 50))
-    assert branch.lines[:3] == replay.lines[:3]
-    assert branch.is_whole
-    assert branch.verify() is None
+    other = branch(replay, 3, random_agents(game, 50))
+    assert other.lines[:3] == replay.lines[:3]
+    assert other.is_whole
+    assert other.verify() is None
 
 
 # ------------------------------------------------------------------ ends that are easily missed
@@ -340,7 +347,7 @@ def test_a_game_that_returns_early_diverges() -> None:
         "agent 1, step 3: the game returns now, the end of the episode was recorded"
     )
     with pytest.raises(ReplayError, match="gone on with: agent 1, step 2: the game returns now"):
-        replay.branch(6, random_agents(pair()), pair(2, ends=(0,)))
+        branch(replay, 6, random_agents(pair()), pair(2, ends=(0,)))
 
 
 @pytest.mark.parametrize("score", [2**60 + 1, 10**30, 1e300])

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.game_runner import GameRunner
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import refuse_exit

@@ -43,7 +43,7 @@ from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
-    from entity_env.cluster.sweep import Sweep, SweepTrial
+    from entity_env.cluster.sweep_plan import Sweep, SweepTrial
 
 _MAX_ROWS: Final = 20
 _GAP: Final = 3
@@ -120,7 +120,7 @@ class SweepCommand:
     def _planned(self, game: Game, out: Path) -> Sweep:
         """The sweep of the options."""
         from entity_env.cluster.search_range import SearchRange
-        from entity_env.cluster.sweep import Sweep
+        from entity_env.cluster.sweep_plan import Sweep
 
         preset = preset_of(game) if self.preset is None else PRESETS[self.preset]
         num_envs, start, _ = defaults_of(game, preset, (self.steps, self.num_envs, None))

@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.channels.game_runner import GameRunner, OnEnd
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import GameRunner, OnEnd, TrainAgent
 from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame

@@ -10,8 +10,7 @@ import pytest
 from entity_env import ClosedError, Episode, GameExit, Obs, ProtocolError, UsageError
 from entity_env.agents import Agent
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.game_runner import GameRunner
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
 from entity_env.core.seeding import EpisodeSeeds
 from tests.agents.channels.test_greenlet_channel import in_thread
 from tests.attack.interrupter import Interrupter

@@ -22,8 +22,8 @@ from entity_env import (
 )
 from entity_env.agents import Agent, RandomAgent, TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
+from entity_env.agents.channels.game_runner import TrainAgent
 from entity_env.agents.channels.thread_channel import ThreadChannel
-from entity_env.agents.channels.train_agent import TrainAgent
 from entity_env.check import check_game
 from entity_env.vec import VecEnv
 from tests.agents.channels.test_greenlet_channel import in_thread

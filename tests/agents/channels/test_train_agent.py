@@ -18,7 +18,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
-from entity_env.agents.channels.train_agent import TrainAgent
+from entity_env.agents.channels.game_runner import TrainAgent
 from tests.helpers.tiny_games import (
     EACH,
     PICK,

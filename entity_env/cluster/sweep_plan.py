@@ -1,0 +1,162 @@
+"""What a sweep runs: `Sweep`, and the `SweepTrial`s that it consists of."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from entity_env.agents.ppo import Callback, PPOConfig
+from entity_env.authoring.identity import Identity
+from entity_env.cluster.search_range import SearchRange, Settings, changed
+from entity_env.errors import UsageError
+from entity_env.vec import VecEnv
+
+MakeEnv: TypeAlias = Callable[[], VecEnv]
+"""Makes the environments of a trial; pickled by cloudpickle."""
+
+
+@dataclass
+class SweepTrial:
+    """One training run of a sweep.
+
+    Attributes:
+        number: of its settings, from 0; the run's folder is `trial-NUMBER`.
+        settings: fields of `PPOConfig`, and `net.FIELD`; in a population those of now.
+        state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
+            "failed".
+        reward: mean episode reward at the last report; NaN before the first episode has ended.
+        step: decisions learnt from until then.
+        error: why it failed.
+        seed: of the run, where settings have several; then it is part of the folder's name.
+        evaluation: mean reward of the last evaluation; NaN before the first one.
+    """
+
+    number: int
+    settings: Settings
+    state: str = "waiting"
+    reward: float = math.nan
+    step: int = 0
+    error: str = ""
+    seed: int | None = None
+    evaluation: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"trial-{self.number:03}" + ("" if self.seed is None else f"-seed-{self.seed}")
+
+    @property
+    def score(self) -> float:
+        """What runs are compared by: the last evaluation; the reward before the first one."""
+        return self.evaluation if math.isfinite(self.evaluation) else self.reward
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not run again by a resumed sweep."""
+        return self.state in ("done", "stopped")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep runs.
+
+    Args:
+        make_env: makes the environments of a trial.
+        config: settings of every trial but for the varied ones.
+        ranges: what is varied.
+        num_trials: 1 or more; 2 or more in a population.
+        out: folder for the checkpoints, which every machine of the cluster must reach.
+        seed: of the sampled settings.
+        is_population: population based training (Jaderberg et al. 2017) instead of early stopping
+            (ASHA, Li et al. 2018).
+        environments: what `make_env` makes, in words: a resumed sweep must have the same.
+        identity: of the game, see `entity_env.authoring.identity`.
+        repeats: runs of every trial, with the seed of `config` and the next ones.
+        make_callbacks: makes the callbacks of a run, an `Evaluator` among them: runs are compared
+            by their last evaluation, and without one by the mean reward of training.
+        about: as of `train`.
+
+    Raises:
+        UsageError: a setting that cannot work, or that cannot change within a trial.
+    """
+
+    make_env: MakeEnv
+    config: PPOConfig
+    ranges: Sequence[SearchRange]
+    num_trials: int
+    out: Path
+    seed: int = 0
+    is_population: bool = False
+    environments: str = ""
+    identity: Identity = field(default_factory=dict)
+    repeats: int = 1
+    make_callbacks: Callable[[], Sequence[Callback]] = tuple
+    about: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.ranges:
+            raise UsageError("a sweep varies one setting at least: learning_rate=3e-4:1e-2:log")
+        if self.num_trials < 1 + self.is_population:
+            least = "a population has 2 trials" if self.is_population else "a sweep has 1 trial"
+            raise UsageError(f"{least} at least, got {self.num_trials}")
+        names = [each.name for each in self.ranges]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"{twice[0]} is varied twice")
+        fixed = [name for name in names if name.startswith("net.") or name == "norm_returns"]
+        if self.is_population and fixed:
+            raise UsageError(
+                f"{fixed[0]} cannot change within a trial, as a population does: it makes another "
+                "network; leave it out, or sweep without a population"
+            )
+        if self.repeats > 1 and (self.is_population or "seed" in names):
+            other = "a population" if self.is_population else "a seed that is varied"
+            raise UsageError(f"several runs with other seeds do not go with {other}")
+        self.samples()
+
+    def trials(self) -> list[SweepTrial]:
+        """The runs, all of a trial in turn."""
+        first = self.config.seed
+        seeds = range(first, first + self.repeats) if self.repeats > 1 else [None]
+        return [
+            SweepTrial(i, dict(settings), seed=seed)
+            for i, settings in enumerate(self.samples())
+            for seed in seeds
+        ]
+
+    def config_of(self, trial: SweepTrial) -> PPOConfig:
+        """The settings of a run."""
+        seed = {} if trial.seed is None else {"seed": trial.seed}
+        return changed(self.config, {**trial.settings, **seed})
+
+    def samples(self) -> list[Settings]:
+        """The settings of every trial at the start: a Latin hypercube, the same for one seed."""
+        rng = np.random.default_rng(self.seed)
+        count = self.num_trials
+        shares = [(rng.permutation(count) + rng.random(count)) / count for _ in self.ranges]
+        found = [
+            {each.name: each.at(share[i]) for each, share in zip(self.ranges, shares, strict=True)}
+            for i in range(count)
+        ]
+        for settings in found:
+            changed(self.config, settings)
+        return found
+
+    def to_json(self) -> dict[str, object]:
+        """What a resumed sweep must have in common, as JSON."""
+        plan = {
+            "environments": self.environments,
+            "config": self.config.to_json(),
+            "ranges": [asdict(each) for each in self.ranges],
+            "num_trials": self.num_trials,
+            "seed": self.seed,
+            "is_population": self.is_population,
+            **({"repeats": self.repeats} if self.repeats > 1 else {}),
+        }
+        parsed: dict[str, object] = json.loads(json.dumps(plan))
+        return parsed
