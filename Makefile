@@ -28,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
+.PHONY: help venv demo test test-slow test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -97,6 +97,9 @@ PARALLEL = --numprocesses $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3
 
 test: $(STAMP)  ## run the fast tests
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile $(if $(CI),ci-fast,fast)
+
+test-slow: $(STAMP)  ## run the tests that `make test` leaves out
+	$(BIN)/python -m pytest $(TESTS) $(PARALLEL) -m slow --hypothesis-profile $(if $(CI),ci-fast,fast)
 
 test-all: $(STAMP)  ## run all tests, and every property with all its examples
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL)

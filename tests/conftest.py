@@ -73,23 +73,20 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 _MANY_TESTS = 100
 # What takes longest, the longest first. Others follow by their number of tests.
 _LONG_FILES = (
-    "tests/project/test_typing.py",
-    "tests/agents/training/test_peers.py",
-    "tests/contract/test_executors.py",
     "tests/agents/ppo/test_trainer.py",
-    "tests/agents/training/self_play/test_pool.py",
-    "tests/vec/workers/test_worker_faults.py",
-    "tests/vec/batch_env/test_vec_env.py",
-    "tests/games/pixel/worlds/test_game_boy.py",
-    "tests/vec/workers/test_worker_attacks.py",
-    "tests/vec/test_failures.py",
-    "tests/cli/commands/test_train.py",
-    "tests/cli/commands/test_train_azul.py",
+    "tests/contract/test_executors.py",
+    "tests/contract/test_vec_env_runs.py",
+    "tests/contract/test_vec_envs.py",
+    "tests/replay/test_round_trip.py",
     "tests/project/test_layout.py",
-    "tests/cli/commands/test_pixel.py",
-    "tests/replay/test_training_replays.py",
-    "tests/games/pixel/test_end_to_end.py",
+    "tests/cli/test_app.py",
     "tests/games/pixel/test_without_extras.py",
+    "tests/vec/workers/test_worker_faults.py",
+    "tests/interop/gymnasium/test_gymnasium_games.py",
+    "tests/vec/workers/test_worker_attacks.py",
+    "tests/cli/commands/test_azul.py",
+    "tests/batching/test_obs_batcher.py",
+    "tests/vec/test_episode_seeds.py",
 )
 _OPTIONAL = ("msgpack", "numba", "pyboy", "ray", "safetensors", "tensorboard", "torch", "warp")
 _MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)

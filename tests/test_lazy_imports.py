@@ -64,6 +64,7 @@ def test_what_else_is_missing_is_a_fault_and_no_extra(package: str) -> None:
     assert not isinstance(caught.value, MissingExtraError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "name"),
     [

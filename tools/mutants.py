@@ -241,27 +241,35 @@ def _result(mutant: Mutant, place: Path) -> str:
     """Runs the tests of a mutant in a copy, from near to far."""
     source = place / mutant.path
     data = source.read_bytes()
+    compiled = place.with_name(f"{place.name}-compiled")
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ,
             "PYTHONPATH": str(place),
-            # Neither Python nor numba may take what they have compiled before the change.
-            "PYTHONPYCACHEPREFIX": str(Path(cache) / "python"),
+            "PYTHONPYCACHEPREFIX": str(compiled),
         }
-        if "numba" in data.decode() or "kernel" in mutant.path:
+        if "numba" in data.decode() or "kernel" in mutant.path:  # nor may numba take an old one
             environment["NUMBA_CACHE_DIR"] = str(Path(cache) / "numba")
         try:
             source.write_bytes(data[: mutant.start] + mutant.now.encode() + data[mutant.end :])
+            _forget(source, compiled)
             for tests in _own_tests(mutant, place):
-                if _fails([str(tests)], place, environment):
+                if _fails(tests, place, environment):
                     return _CAUGHT[0]
             everything = ["tests", "--numprocesses", "2", "--dist", "loadfile"]
             return _CAUGHT[1] if _fails(everything, place, environment) else "survived"
         finally:
             source.write_bytes(data)
+            _forget(source, compiled)
 
 
-def _own_tests(mutant: Mutant, place: Path) -> Iterator[Path]:
+def _forget(source: Path, compiled: Path) -> None:
+    """Deletes the compiled form of a file: by its time, Python misses a change within a second."""
+    for path in (compiled / source.parent.relative_to("/")).glob(f"{source.stem}.*.pyc"):
+        path.unlink()
+
+
+def _own_tests(mutant: Mutant, place: Path) -> Iterator[list[str]]:
     """The tests that are named as the file, then those of its folder."""
     parts = Path(mutant.path).relative_to(_PACKAGE)
     folder = place / "tests" / parts.parent
@@ -269,9 +277,9 @@ def _own_tests(mutant: Mutant, place: Path) -> Iterator[Path]:
         folder = folder.parent
     named = folder / f"test_{parts.stem}.py"
     if named.exists():
-        yield named
+        yield [str(named)]
     if folder != place / "tests":
-        yield folder
+        yield [str(folder), f"--ignore={named}"]
 
 
 def _fails(tests: Sequence[str], place: Path, environment: dict[str, str]) -> bool:

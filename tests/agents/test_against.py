@@ -144,6 +144,7 @@ def test_every_seat_is_the_learners_and_one_alone_ends(game: Game) -> None:
     assert set(counts) == {0, 1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", GAMES, ids=repr)
 def test_the_same_in_every_executor(game: Game) -> None:
     game = against(game, DrawingBot)
@@ -153,6 +154,7 @@ def test_the_same_in_every_executor(game: Game) -> None:
     assert episodes_of(game, transport="thread") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", GAMES, ids=repr)
 def test_it_keeps_the_contract(game: Game) -> None:
     check_game(against(game, [DrawingBot, "random"]), episodes=5)
@@ -328,6 +330,7 @@ class At(ScriptedAgent):
 """
 
 
+@pytest.mark.slow
 def test_bots_by_file_reach_workers_also_from_files_of_one_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_no_actors_get_no_actions() -> None:
     assert {name: len(values) for name, values in answers.items()} == dict.fromkeys(answers, 0)
 
 
+@pytest.mark.slow
 def test_an_agent_is_uniform_and_repeats_itself() -> None:
     def moves(seed: int | None) -> list[Move | None]:
         agent = RandomAgent(seed)

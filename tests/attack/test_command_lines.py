@@ -198,6 +198,7 @@ def complaint(result: Result) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.attack(3.0)
 @pytest.mark.usefixtures("folder")
 def test_odd_command_lines(attack: Attack) -> None:

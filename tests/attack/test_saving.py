@@ -150,6 +150,7 @@ def _killed_in_child(path: Path, number: int, operation: int, *, has_optimizer: 
     return code == 9
 
 
+@pytest.mark.slow
 @pytest.mark.attack(2.0)
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 def test_a_process_that_ends_at_any_operation_on_files(attack: Attack, tmp_path: Path) -> None:

@@ -292,6 +292,7 @@ def play(executor: Executor, on_error: OnError, fault: str, attack: Attack) -> N
     assert not suspended_games()
 
 
+@pytest.mark.slow
 @pytest.mark.attack(0.5)
 @pytest.mark.parametrize("on_error", ["raise", "restart"])
 @pytest.mark.parametrize("executor", IN_PROCESS, ids=str)

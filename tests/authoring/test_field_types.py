@@ -214,6 +214,7 @@ def sails(agents: Any, *, seed: int) -> None:  # noqa: ANN401 - one agent or sev
         agent.game_over()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_agents", [1, 2])
 def test_all_ways_of_reading_a_game_agree(num_agents: int) -> None:
     game = Game(sails, entities=(Ship,), actions=(Move,), num_agents=num_agents)

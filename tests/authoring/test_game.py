@@ -568,6 +568,7 @@ class TestStepTimeout:
             self.game.run(RandomAgent(), when=0, step_timeout_s=0.1)
         assert caught.value.step == 0
 
+    @pytest.mark.slow
     def test_the_agent_and_the_watcher_may_take_their_time(self) -> None:
         class Slow(RandomAgent):
             def decide(self, observation: Observation) -> Mapping[str, Action]:

@@ -31,6 +31,7 @@ def test_there_are_ten_of_each_kind_and_five_are_held_out() -> None:
     assert {game.seats > 1 for game in GAMES if game.held_out} == {False, True}
 
 
+@pytest.mark.slow
 @every_game
 def test_is_a_correct_game(game: BenchmarkGame) -> None:
     require(game)
@@ -55,6 +56,7 @@ def test_the_command_line_finds_it(game: BenchmarkGame) -> None:
     assert load_game(str(ROOT / game.file)).name == game.name
 
 
+@pytest.mark.slow
 @every_game
 def test_the_scripted_player_is_ahead_of_random_moves(game: BenchmarkGame) -> None:
     require(game)

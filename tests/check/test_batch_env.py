@@ -416,6 +416,7 @@ def test_a_sound_batch_passes(
     assert not [each for each in caplog.messages if "score" not in each]
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(1, 70), st.integers(0, 2**62))
 def test_any_size_and_seed_of_a_sound_batch_passes(num_envs: int, seed: int) -> None:

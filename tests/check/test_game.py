@@ -225,6 +225,7 @@ def test_a_game_that_hangs_is_found_with_its_stack(play: Play) -> None:
     assert re.search(rf"{Path(__file__).name}\", line \d+, in {play.__name__}", problem)
 
 
+@pytest.mark.slow
 def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check itself may be slow."""
 
@@ -519,6 +520,7 @@ def test_act_returns_none_at_every_place_where_it_is_called() -> None:
     assert left == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_slow_game_is_checked_as_far_as_the_time_goes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -599,6 +601,7 @@ def test_finally_blocks_of_a_game_that_ignores_none_run() -> None:
     assert unwound == ["exit", "finally"] * 2
 
 
+@pytest.mark.slow
 def test_a_thread_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("entity_env.check.violations._GRACE_S", 0.01)
     stop = threading.Event()

@@ -360,6 +360,7 @@ SMALL = ["cherry_pick", "multi_snake", "rock_paper_scissors", "snake", "tic_tac_
 SOUND = [my_game.catch, skirmish.skirmish, embed_asyncio.coins, *(GAMES[name] for name in SMALL)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", SOUND, ids=lambda game: game.name)
 def test_games_that_mean_what_they_do(game: Game, caplog: pytest.LogCaptureFixture) -> None:
     check_game(game, new_process=False)

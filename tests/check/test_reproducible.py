@@ -109,6 +109,7 @@ def test_another_process_can_be_left_out() -> None:
     check_game(dots("set order", set_order), new_process=False)
 
 
+@pytest.mark.slow
 def test_a_game_that_is_sound_passes() -> None:
     check_game(dots("sound", lambda rng, episode: rng.randrange(3)))
 
@@ -126,6 +127,7 @@ def test_a_game_that_cannot_be_sent_is_played_here_alone(caplog: pytest.LogCaptu
     assert "locked was not played in another process: locked cannot be sent" in record.getMessage()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [(3,), (3, 9)])
 def test_it_plays_with_the_settings_given(steps: tuple[int, ...]) -> None:
     """Also with those that a replay cannot keep."""
@@ -146,6 +148,7 @@ def test_it_plays_with_the_settings_given(steps: tuple[int, ...]) -> None:
             check_game(game, episodes=5)
 
 
+@pytest.mark.slow
 def test_it_plays_with_them_in_the_other_process_too() -> None:
     """Where a game is imported by its name; the default is another size."""
     check_game(GAMES["snake"].with_settings(board_size=6), episodes=2)
@@ -212,6 +215,7 @@ def test_an_endless_episode_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     check_game(Game(play, entities=(Dot,), actions=(Go,)), max_steps=30, new_process=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["snake", "multi_snake", "cherry_pick"])
 def test_games_of_the_package_pass(name: str) -> None:
     check_game(GAMES[name], episodes=2)

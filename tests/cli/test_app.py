@@ -73,6 +73,7 @@ def test_play_draws_and_reports() -> None:
     assert re.search(r"episode 1: reward \d+, \d+ steps, over \S+ \d+\)\nseed 1\n$", result.stdout)
 
 
+@pytest.mark.slow
 def test_a_reader_that_ends_is_no_mistake_of_the_game() -> None:
     """As `entity-env play snake | head -1`."""
     words = [str(PROGRAM), "play", "snake", "--seed", "1"]
@@ -148,6 +149,7 @@ def test_a_person_plays_without_a_picture() -> None:
     assert "episode 1, agent 0: reward" in result.stdout
 
 
+@pytest.mark.slow
 def test_eval_reports_figures() -> None:
     result = run("eval", "snake", "--episodes", "20", "--json", "--seed", "3")
     figures = json.loads(result.stdout)
@@ -171,6 +173,7 @@ def test_eval_of_one_episode_has_no_interval() -> None:
     assert run("eval", "snake", "--episodes", "1").stdout.splitlines()[1].split()[2] == "-"
 
 
+@pytest.mark.slow
 def test_eval_is_the_same_with_workers() -> None:
     args = ("eval", "snake", "--episodes", "30", "--json", "--seed", "4")
     alone = json.loads(run(*args, "--num-workers", "0").stdout)
@@ -272,6 +275,7 @@ def test_check_shows_an_error_whose_class_cannot_be_asked(tmp_path: Path) -> Non
     assert "entity_env/" not in result.stderr
 
 
+@pytest.mark.slow
 def test_check_warns_of_a_score_that_never_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,6 +288,7 @@ def test_check_warns_of_a_score_that_never_changes(
     assert caplog.text == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_terminal", "patience_s"), [(True, 0.0), (True, 100.0), (False, 0.0)])
 def test_check_shows_its_stages_on_a_terminal_when_it_takes_long(
     is_terminal: bool, patience_s: float, monkeypatch: pytest.MonkeyPatch
@@ -490,6 +495,7 @@ def test_the_command_line_loads_no_torch() -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "code"), [("\x1b[Aq", 0), ("\x03", 0)])
 def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: int) -> None:
     with Terminal() as terminal:
@@ -594,6 +600,7 @@ def test_values_beyond_all_bounds_are_one_line(args: Sequence[str], message: str
     assert re.fullmatch(rf"entity-env: .*{message}.*\n", result.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [("doctor",), ("games",), ("-h",)])
 def test_a_full_disk_as_stdout_is_one_line(args: Sequence[str]) -> None:
     with open("/dev/full", "w") as full:
@@ -603,6 +610,7 @@ def test_a_full_disk_as_stdout_is_one_line(args: Sequence[str]) -> None:
     assert (done.returncode, done.stderr) == (1, "entity-env: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_no_error() -> None:
     done = subprocess.run(
         ["sh", "-c", '"$0" doctor >&-', PROGRAM], capture_output=True, text=True, check=False

@@ -29,6 +29,7 @@ def stderr(*words: str) -> str:
     return result.stderr
 
 
+@pytest.mark.slow
 def test_every_command_that_compares_rewards_says_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

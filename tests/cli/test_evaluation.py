@@ -39,6 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return out, train("snake", out, *options)
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_and_keeps_its_best_and_others(trained: tuple[Path, Result]) -> None:
     out, result = trained
     assert (result.exit_code, result.stderr) == (0, "")
@@ -55,6 +56,7 @@ def test_a_run_is_evaluated_and_keeps_its_best_and_others(trained: tuple[Path, R
         assert "trained agents played their most probable actions\n" in played.stdout
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_says_what_each_network_scored(trained: tuple[Path, Result]) -> None:
     out, result = trained
     score = r"-?[\d.]+ ± [\d.]+ \(95 %, \d+ episodes\)"
@@ -149,6 +151,7 @@ def test_what_is_said_of_networks_and_policies(
     assert evaluation_lines(read_run(tmp_path), 500) == expected
 
 
+@pytest.mark.slow
 def test_a_reward_ends_a_run_which_can_go_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--eval-interval=128", "--eval-opponent=random", "--eval-episodes=4")
@@ -180,6 +183,7 @@ def test_options_that_cannot_be_are_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_bot_has_the_other_seats(tmp_path: Path) -> None:
     bot = tmp_path / "bots.py"
     bot.write_text(
@@ -197,6 +201,7 @@ def test_a_bot_has_the_other_seats(tmp_path: Path) -> None:
     assert rates.tolist() == [0.5 + mean / 2 for mean in curves[EVALUATED].values]
 
 
+@pytest.mark.slow
 def test_without_evaluation_there_is_no_curve(tmp_path: Path) -> None:
     assert train("cartpole", tmp_path, "--eval-interval=0").exit_code == 0
     assert EVALUATED not in read_run(tmp_path).curves

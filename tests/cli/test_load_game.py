@@ -529,6 +529,7 @@ def entity_env(*args: str) -> Result:
     return CliRunner().invoke(main, args)
 
 
+@pytest.mark.slow
 def test_a_bot_plays_wherever_agents_are_named(folder: Path) -> None:
     (folder / "bots.py").write_text(BOTS)
     two = ("--agent", "bots.py:First", "--agent", "random")

@@ -189,6 +189,7 @@ class TestReplays:
         assert "drawn without its game, so without its look" in result.stderr
         assert Path("r.html").exists()
 
+    @pytest.mark.slow
     def test_named_on_this_command_line_it_runs(self, stranger: Path) -> None:
         path = stranger / "replays" / "step-1.replay"
         result = run("verify", path, "--game", "stranger/helper.py:dots")
@@ -200,6 +201,7 @@ class TestReplays:
         assert result.exit_code != 2
         assert has_run(stranger) == ["helper.py", "helper_look.py"]
 
+    @pytest.mark.slow
     def test_named_before_it_runs_until_it_changes(self, stranger: Path) -> None:
         path = stranger / "replays" / "step-1.replay"
         assert run("check", "stranger/helper.py").exit_code == 0
@@ -215,6 +217,7 @@ class TestReplays:
         (here / "mine.py").write_text(GAME + "\n")
         assert run("verify", "x.replay").exit_code == 0
 
+    @pytest.mark.slow
     def test_one_recorded_here_does_not_name_another_file_elsewhere(
         self, stranger: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -234,6 +237,7 @@ class TestReplays:
         run("report", "../run", "--out", "r.html")
         assert has_run(stranger) == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("typed", ["home1", "home2/start.py", "home3.start"])
     def test_one_recorded_here_plays_where_the_game_is_defined_in_another_file(
         self, here: Path, typed: str
@@ -274,6 +278,7 @@ class TestReplays:
         assert "which is not here" in run("verify", "../x.replay").stderr
         assert has_run(here) == []
 
+    @pytest.mark.slow
     def test_an_environment_has_to_be_named(self, here: Path) -> None:
         pytest.importorskip("gymnasium")
         out = here / "x.replay"
@@ -309,6 +314,7 @@ class TestReplays:
             assert f"--set {name}='evil.gb'" in result.stderr
         assert "PyBoy" not in result.output
 
+    @pytest.mark.slow
     def test_a_setting_counts_for_the_file_that_was_named(self, here: Path) -> None:
         """Another cartridge of the same name is another one."""
         game = GAME.replace("length: int = 5", "level: str = 'one', length: int = 5")
@@ -340,6 +346,7 @@ class TestSettings:
         (folder / "bot.py").write_text(BOT)
         return folder
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "words"),
         [
@@ -397,6 +404,7 @@ class TestSettings:
         assert "--opponent stranger/bot.py:Bot" in result.stderr
         assert has_run(stranger) == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("folder", ["x=run", "self=1", "random=0.5"])
     def test_a_name_with_a_share_in_it_is_a_name(self, here: Path, folder: str) -> None:
         pytest.importorskip("torch")
@@ -411,6 +419,7 @@ class TestSettings:
         assert f"--opponent {folder}/bot.py:Bot" in refusal
         assert has_run(here) == []
 
+    @pytest.mark.slow
     def test_what_was_typed_once_is_named_later(self, stranger: Path) -> None:
         pytest.importorskip("torch")
         config = stranger / "s.toml"
@@ -427,6 +436,7 @@ class TestSettings:
         (stranger / "helper.py").write_text(GAME + "\n\n")
         assert "stranger/helper.py" in run(*given, "--out=e").stderr
 
+    @pytest.mark.slow
     def test_a_run_trained_here_goes_on_after_its_game_changed(self, stranger: Path) -> None:
         pytest.importorskip("torch")
         given = ("--callback", "stranger/cb.py:C", "--set", "length=3", "--replays=1")
@@ -440,6 +450,7 @@ class TestSettings:
         (stranger / "helper.py.ran").unlink()
         assert run("report", "a", "--out", "r.html").exit_code == 0
 
+    @pytest.mark.slow
     def test_a_run_moved_here_from_elsewhere_names_nothing(self, stranger: Path) -> None:
         pytest.importorskip("torch")
         assert run("train", "stranger/helper.py", *SMALL, "--out=a").exit_code == 0
@@ -472,6 +483,7 @@ BOMBS: dict[str, Callable[[], dict[str, object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.parametrize("command", ["verify", "draw", "replay", "dataset", "report"])
 def test_a_small_file_takes_bounded_time_and_memory(here: Path, name: str, command: str) -> None:
@@ -492,6 +504,7 @@ def test_a_small_file_takes_bounded_time_and_memory(here: Path, name: str, comma
     assert re.search("no answer for 1 s|MemoryError", result.output)
 
 
+@pytest.mark.slow
 def test_a_game_that_hangs_in_c_is_ended_with_its_process(here: Path) -> None:
     hanging = GAME.replace("    rng, x =", "    if length > 9: sum(range(10**15))\n    rng, x =")
     (here / "mine.py").write_text(hanging)

@@ -107,6 +107,7 @@ def test_bots_of_files_play_within_the_game(tmp_path: Path) -> None:
     assert against_bots(tic_tac_toe, {"self": 0.3}) == (tic_tac_toe, {"self": 0.3})
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_opponents(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     words = ["train", "tic_tac_toe", "--out", out, "--num-envs", "8", "--num-workers", "0"]

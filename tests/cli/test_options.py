@@ -78,6 +78,7 @@ def test_the_check_of_a_folder_leaves_nothing(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

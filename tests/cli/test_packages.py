@@ -97,6 +97,7 @@ def test_it_is_played(project: Path, name: str) -> None:
     assert "reward 3, 4 steps, over" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_run_it(project: Path, method: str) -> None:
     for name in ("walks/game.py", "random.py"):
@@ -107,6 +108,7 @@ def test_workers_run_it(project: Path, method: str) -> None:
         assert obs.features["Me"].lengths.tolist() == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["walks/absolute.py", "walks:g", "random.py"])
 def test_another_process_plays_it_again(project: Path, name: str) -> None:
     """Also with settings of classes that the game's module defines."""
@@ -115,6 +117,7 @@ def test_another_process_plays_it_again(project: Path, name: str) -> None:
     assert CliRunner().invoke(main, ["check", name, "--episodes", "1"]).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["walks/game.py", "walks.absolute:g", "walks", "random.py"])
 def test_a_replay_finds_it_below_the_current_folder(
     project: Path, monkeypatch: pytest.MonkeyPatch, name: str

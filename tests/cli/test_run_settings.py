@@ -69,6 +69,7 @@ def config_in(out: Path) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.slow
 def test_compile_is_an_option_with_a_default_of_the_surroundings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_compile_is_an_option_with_a_default_of_the_surroundings(
     assert mode() == "background"
 
 
+@pytest.mark.slow
 def test_options_go_before_set_train_before_the_file(folder: Path) -> None:
     config = config_in(folder / "run")
     assert (config["ent_coef"], config["gamma"]) == (0.1, 0.75)
@@ -109,6 +111,7 @@ def test_options_go_before_set_train_before_the_file(folder: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_folder_alone(folder: Path) -> None:
     out = folder / "run"
     before = read_about(out)
@@ -123,6 +126,7 @@ def test_a_run_goes_on_from_its_folder_alone(folder: Path) -> None:
     assert [step for _, step in after["resumed"]] == [64]
 
 
+@pytest.mark.slow
 def test_settings_of_an_earlier_run_make_a_new_one(folder: Path) -> None:
     out = folder / "again"
     result = run("--config", str(folder / "run" / "run.json"), "--out", str(out), "--steps=32")
@@ -133,6 +137,7 @@ def test_settings_of_an_earlier_run_make_a_new_one(folder: Path) -> None:
     assert after["id"] != before["id"]
 
 
+@pytest.mark.slow
 def test_a_run_of_another_game_does_not_go_on(folder: Path) -> None:
     out = folder / "run"
     told = refused("azul", "--resume", "--out", str(out))
@@ -142,6 +147,7 @@ def test_a_run_of_another_game_does_not_go_on(folder: Path) -> None:
     assert "holds a trained agent" in refused("snake", "--out", str(out))
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
     """Its run.json has no options; the game's settings are given again."""
     out = folder / "again"
@@ -251,6 +257,7 @@ def test_every_setting_is_listed_as_the_game_has_it(
     assert {each.name for each in fields(PPOConfig) if each.name != "net"} | kinds <= names
 
 
+@pytest.mark.slow
 def test_a_run_ends_after_its_time_and_says_how_to_go_on(folder: Path) -> None:
     out = folder / "timed"
     args = ("--config", str(folder / "run.toml"), "--out", str(out))
@@ -262,6 +269,7 @@ def test_a_run_ends_after_its_time_and_says_how_to_go_on(folder: Path) -> None:
     assert "max_time" not in read_about(out)["options"]
 
 
+@pytest.mark.slow
 def test_a_callback_of_a_file_sees_the_run(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "patience.py"
     file.write_text(
@@ -284,6 +292,7 @@ def test_a_callback_of_a_file_sees_the_run(folder: Path, tmp_path: Path) -> None
         assert words in told
 
 
+@pytest.mark.slow
 def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_the_training_of_self_play_is_not_compared() -> None:
     assert found == "random play: mean reward 0.000 ± 0.000 (95 %, 100 episodes)"
 
 
+@pytest.mark.slow
 def test_a_run_says_what_random_play_gets(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = train("snake", out, "--set=board_size=4", "--learning-rate=1e-9")
@@ -67,6 +68,7 @@ def test_a_run_says_what_random_play_gets(tmp_path: Path) -> None:
     assert read_run(out).random_play == found
 
 
+@pytest.mark.slow
 def test_self_play_without_evaluations_measures_nothing(tmp_path: Path) -> None:
     assert train("tic_tac_toe", tmp_path / "a", "--eval-interval=0").exit_code == 0
     assert read_run(tmp_path / "a").random_play is None

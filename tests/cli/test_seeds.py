@@ -113,6 +113,7 @@ game = dots_game(play)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_seed_that_fails_is_named_and_the_others_are_compared(tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -52,6 +52,7 @@ def never_stop(path: Path) -> None:
             write(path)
 
 
+@pytest.mark.slow
 def test_one_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     number = 3
     jobs = [
@@ -81,6 +82,7 @@ def test_one_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert "Traceback" not in jobs[2].log.read_text()
 
 
+@pytest.mark.slow
 def test_one_that_is_not_wanted_any_more_saves_and_stops_while_others_run(tmp_path: Path) -> None:
     left, saved = tmp_path / "left", tmp_path / "saved.txt"
     unwanted = job_of(tmp_path, "a", partial(save_when_stopped, saved))
@@ -173,6 +175,7 @@ def is_alive(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_all_when_they_have_saved(
@@ -185,6 +188,7 @@ def test_a_signal_stops_all_when_they_have_saved(
     assert not any(map(is_alive, pids(tmp_path)))
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("parent", ["never"], indirect=True)
 def test_a_second_interrupt_kills_what_does_not_stop(
@@ -199,6 +203,7 @@ def test_a_second_interrupt_kills_what_does_not_stop(
     assert not any(map(is_alive, pids(tmp_path)))
 
 
+@pytest.mark.slow
 @posix
 def test_jobs_stop_when_their_parent_is_killed(
     tmp_path: Path, parent: subprocess.Popen[str]

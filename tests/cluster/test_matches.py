@@ -62,6 +62,7 @@ def test_the_first_block_has_the_seed_of_the_run() -> None:
     assert len({block_seed(seed, block) for seed in (7, 8) for block in range(50)}) == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "game", [tic_tac_toe, azul.with_settings(max_rounds=1)], ids=["tic_tac_toe", "azul"]
 )

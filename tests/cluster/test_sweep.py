@@ -280,6 +280,7 @@ def many(rewards: list[float], copies: int, **settings: list[Any]) -> list[Sweep
     return trials_of(rewards * copies, **{name: each * copies for name, each in settings.items()})
 
 
+@pytest.mark.slow
 def test_importance_is_the_correlation_of_ranks() -> None:
     rate, gamma, net, flag = ranges(
         "learning_rate=1e-4:1e-2:log", "gamma=0.1:0.9", "net.d_model=16,32", "norm_adv=true,false"
@@ -308,6 +309,7 @@ def test_importance_is_the_correlation_of_ranks() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_settings_without_an_effect_have_an_interval_around_zero() -> None:
     """As it should be, of 20 of them about one has not."""
     rng = np.random.default_rng(3)

@@ -180,6 +180,7 @@ def with_ledgers(game: Game) -> tuple[Game, list[Ledger]]:
     return watched, kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", AGENTS)
 @given(name=games, seed=SEEDS)
 def test_one_object_in_all_seats_has_an_episode_per_seat(kind: str, name: str, seed: int) -> None:
@@ -202,6 +203,7 @@ def test_one_object_in_all_seats_has_an_episode_per_seat(kind: str, name: str, s
             assert [turn.episode for turn in seen][-1] == own[number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DETERMINISTIC)
 @given(name=games, seed=SEEDS)
 def test_one_object_plays_as_separate_objects(kind: str, name: str, seed: int) -> None:

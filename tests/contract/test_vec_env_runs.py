@@ -46,6 +46,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class TestSeeds:
+    @pytest.mark.slow
     @each_mode(KINDS)
     def test_reset_with_a_seed_replays(self, make: Make, autoreset: Autoreset) -> None:
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
@@ -63,6 +64,7 @@ class TestSeeds:
             assert first != plain(zero, zero.reset()) == plain(vec, vec.reset(0))
             assert plain(vec, vec.reset(5)) == first
 
+    @pytest.mark.slow
     @each_kind(KINDS)
     def test_reset_without_a_seed_goes_on_to_the_next_episodes(self, make: Make) -> None:
         """However far the last ones were played."""
@@ -135,6 +137,7 @@ WRONG: dict[str, tuple[Callable[[str, NDArray[Any]], Any], str]] = {
 
 
 class TestActions:
+    @pytest.mark.slow
     @each_kind(KINDS)
     def test_wrong_ones_change_nothing(self, make: Make) -> None:
         with make(NUM_ENVS) as vec, make(NUM_ENVS) as twin:
@@ -314,6 +317,7 @@ def test_workers_change_nothing(name: str, num_workers: int) -> None:
                     spread.act(legal(spread, obs))
 
 
+@pytest.mark.slow
 @each_kind({name: kind for name, kind in WORKERS.items() if name != "games-workers"})
 def test_a_killed_worker_of_a_batch_is_replaced(make: Make) -> None:
     """Its episodes are cut, and the environments of the other worker do not notice."""

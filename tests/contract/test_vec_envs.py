@@ -154,6 +154,7 @@ class TestOrderOfCalls:
             with pytest.raises(ProtocolError, match="no actions were sent: call send before recv"):
                 vec.recv()
 
+    @pytest.mark.slow
     @each_kind(KINDS)
     def test_reset_drops_what_was_sent(self, make: Make) -> None:
         with make(NUM_ENVS) as vec, make(NUM_ENVS) as twin:
@@ -222,6 +223,7 @@ class TestResetEnvs:
                     vec.reset_envs(mask)
             assert plain(vec, vec.reset_envs(NONE)) == before
 
+    @pytest.mark.slow
     @each_resettable(KINDS)
     def test_leaves_the_others_where_they_are(self, make: Make, autoreset: Autoreset) -> None:
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
@@ -241,6 +243,7 @@ class TestResetEnvs:
             for i in np.flatnonzero(after.env_id == 1):
                 assert rows[i] == begun[i]
 
+    @pytest.mark.slow
     @each_resettable(KINDS, modes=("same_step", "next_step"))
     def test_the_others_play_on_as_without_it(self, make: Make, autoreset: Autoreset) -> None:
         """Their rewards and episodes too; what was cut off is no episode."""
@@ -285,6 +288,7 @@ class TestResetEnvs:
             assert numbers == sorted(set(numbers))
             assert numbers[0] == 1
 
+    @pytest.mark.slow
     @each_resettable(KINDS)
     def test_with_a_seed_begins_a_run_there(self, make: Make, autoreset: Autoreset) -> None:
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:

@@ -318,6 +318,7 @@ def test_stored_decisions_come_back_in_any_order() -> None:
     np.testing.assert_allclose(logprobs, batch.logprobs[picked], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_what_no_random_and_no_blind_policy_can() -> None:
     config = dataclasses.replace(
         CONFIG,
@@ -345,6 +346,7 @@ def test_it_learns_what_no_random_and_no_blind_policy_can() -> None:
     assert result.progress.losses.entropy < 0
 
 
+@pytest.mark.slow
 def test_a_seed_makes_training_repeat_itself() -> None:
     first, again = (train(VecTargets(), CONFIG).net.state_dict() for _ in range(2))
     assert all(torch.equal(value, again[name]) for name, value in first.items())
@@ -371,6 +373,7 @@ def test_actions_reach_the_games_as_they_were_chosen(bodies_vec: VecEnv) -> None
         np.testing.assert_allclose(obs.reward, sums, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_workers_and_this_process_learn_the_same() -> None:
     nets = []
     for num_workers in (0, 2):
@@ -495,6 +498,7 @@ def test_other_bounds_and_labels_are_refused(
         agent.decide_batch(VecTargets().reset(), game.schema)
 
 
+@pytest.mark.slow
 def test_training_resumes(tmp_path: Path) -> None:
     half = dataclasses.replace(CONFIG, total_steps=128)
     train(VecTargets(), half, out=tmp_path)

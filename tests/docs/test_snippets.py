@@ -77,6 +77,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
             del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_blocks_run(page: Path, empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = ModuleType("page")
@@ -101,6 +102,7 @@ GAME_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "file"), GAME_FILES.values())
 def test_games_of_the_pages_have_no_likely_mistake(
     page: Path, file: str, empty_folder: Path, caplog: pytest.LogCaptureFixture

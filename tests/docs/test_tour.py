@@ -27,6 +27,7 @@ def test_it_is_kept_without_its_outputs() -> None:
         assert cell.get("execution_count") is None
 
 
+@pytest.mark.slow
 def test_its_cells_run_and_show_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     (tmp_path / "ship").symlink_to(ROOT / "examples" / "ship")

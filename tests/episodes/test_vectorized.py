@@ -71,6 +71,7 @@ def test_ended_environments_wait_for_their_reset(num_envs: int, num_workers: int
         env.step(stay(num_envs))
 
 
+@pytest.mark.slow
 @each_number_of_workers
 @pytest.mark.parametrize("game", [snake, chaos], ids=["snake", "chaos"])
 def test_it_shows_what_the_vec_env_below_shows(game: Game, num_workers: int) -> None:

@@ -131,6 +131,7 @@ def game_settings(draw: st.DrawFn) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     changes=game_settings(),
@@ -376,6 +377,7 @@ class TestWithoutNumba:
             batch(3)
 
 
+@pytest.mark.slow
 def test_importing_it_does_not_import_numba(run_python: Callable[[str], str]) -> None:
     code = "import sys, entity_env.games.multi_snake_batch; print('numba' in sys.modules)"
     assert run_python(code) == "False"
@@ -393,6 +395,7 @@ def run_python() -> Callable[[str], str]:
     return run
 
 
+@pytest.mark.slow
 def test_an_agent_trained_on_it_plays_the_plain_game(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     assert torch

@@ -161,6 +161,7 @@ def test_masks_may_have_any_dtype_of_zeros_and_ones(dtype: str) -> None:
     assert values.tolist() == [[True, False], [False, True]]
 
 
+@pytest.mark.slow
 def test_no_assertion_serves_as_validation() -> None:
     package = Path(inspect.getfile(entity_env)).parent
     for path in package.rglob("*.py"):

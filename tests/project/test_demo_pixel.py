@@ -11,6 +11,7 @@ from examples import demo_pixel
 pytest.importorskip("torch")
 
 
+@pytest.mark.slow
 def test_it_trains_compares_and_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -27,6 +28,7 @@ def test_it_trains_compares_and_plays(
     assert (tmp_path / "demo" / "checkpoint" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_it_stops_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     demo_pixel.main(tmp_path / "demo", steps=10**9, limit_s=1)
     shown = capsys.readouterr().out

@@ -157,6 +157,7 @@ def values_of(network: nn.Module) -> NDArray[np.float32]:
     return values
 
 
+@pytest.mark.slow
 def test_values_are_exact_and_with_flags_lost_they_are_wrong() -> None:
     """Exact: an end is worth nothing more, and a cut takes nothing away. Without the flags a jump
     is a way to the next start, worth `1 + gamma * 10`, and jumping pays best of all."""
@@ -173,6 +174,7 @@ def test_values_are_exact_and_with_flags_lost_they_are_wrong() -> None:
     assert_array_equal(evaluate(lost, env, seed=0), [1.0] * 10)
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_true() -> None:
     """Every transition is one step of the physics, whatever became of the episode."""
     max_steps, num_envs, num_steps = 10, 64, 60
@@ -220,6 +222,7 @@ def lengths_of(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
     return lengths
 
 
+@pytest.mark.slow
 def test_the_same_seed_learns_the_same() -> None:
     settings = Settings(steps=640, width=8)
 
@@ -317,6 +320,7 @@ def test_the_picture_shows_the_curve() -> None:
     assert "473.3,50.0 473.3,50.0" in lines  # the dot
 
 
+@pytest.mark.slow
 def test_the_script_reports_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--steps", "1280", "--seed", "2", "--out", str(tmp_path / "new")]
     mean = dqn_cartpole.main([*words, "--json"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests import ROOT
 from tests.project.layout import FLOORS
 from tools.draw_layout import OUT, count_imports, svg
 
 
+@pytest.mark.slow
 def test_imports_are_counted_from_higher_floors_to_lower_ones() -> None:
     links, lines = count_imports()
     assert links["vec", "core"] > 5

@@ -65,6 +65,7 @@ class TestPygame:
         assert 10 <= len(frames) <= 11
         assert program.frame == len(frames)
 
+    @pytest.mark.slow
     def test_it_is_trained_by_the_same_loop(self, tmp_path: Path) -> None:
         from examples.embed_pygame import pong
 
@@ -86,6 +87,7 @@ class TestPygame:
 
 
 class TestAsyncio:
+    @pytest.mark.slow
     def test_games_run_at_once_and_are_trained(self, tmp_path: Path) -> None:
         check_game(embed_asyncio.coins, episodes=1, new_process=False)
         with VecEnv(embed_asyncio.coins, 4) as vec:

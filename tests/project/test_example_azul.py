@@ -66,12 +66,14 @@ def test_it_was_trained_for_the_game_as_it_is() -> None:
     assert AGENT.stat().st_size < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_it_beats_the_greedy_agent(trained: EntityAgent) -> None:
     """Of 400 games it wins 356, and of these 24 hardly ever less than 16."""
     assert share_of(trained, GreedyAgent(), 12) >= 16 / 24
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_it_beats_the_random_agent(trained: EntityAgent) -> None:
     assert share_of(trained, RandomAgent(), 5) == 1
@@ -164,6 +166,7 @@ def test_the_picture_is_one(script: ModuleType) -> None:
     assert top == {heights[-1]}
 
 
+@pytest.mark.slow
 def test_it_reads_what_a_run_has_written(script: ModuleType, tmp_path: Path) -> None:
     """A short run at tables, from its own curves."""
     pytest.importorskip("torch")

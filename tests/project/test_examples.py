@@ -29,6 +29,7 @@ def test_the_game_is_short_enough_to_be_read() -> None:
     assert len(code) < 50
 
 
+@pytest.mark.slow
 def test_the_game_is_played_trained_and_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,7 @@ def test_the_game_is_played_trained_and_shipped(
     assert re.fullmatch(r"The basket caught \d+ apples\.\n", shipped.stdout)
 
 
+@pytest.mark.slow
 def test_the_skirmish_is_played_checked_and_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +68,7 @@ def test_the_skirmish_is_played_checked_and_trained(
         assert shown in result.stdout
 
 
+@pytest.mark.slow
 def test_the_sides_of_the_skirmish_win_what_the_other_loses() -> None:
     agents = [RandomAgent(seed=i) for i in range(2)]
     rewards = skirmish.skirmish.run(*agents, episodes=20)
@@ -76,6 +79,7 @@ def test_the_sides_of_the_skirmish_win_what_the_other_loses() -> None:
     assert sum(each.terminated for each in rewards) > 20
 
 
+@pytest.mark.slow
 def test_the_bots_play_on_the_command_line_and_against_a_learner() -> None:
     file = str(Path(bot.__file__))
     assert len(Path(file).read_text().splitlines()) <= 60
@@ -94,6 +98,7 @@ def test_the_bots_play_on_the_command_line_and_against_a_learner() -> None:
     assert sum(careful) / len(careful) < 0.3
 
 
+@pytest.mark.slow
 def test_the_demo_trains_compares_and_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +124,7 @@ def test_the_demo_ends_with_the_first_command_that_fails(
     assert "did you mean snake?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_learns(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     from examples import own_network

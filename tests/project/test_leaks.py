@@ -77,6 +77,7 @@ def test_names_a_child_process() -> None:
     assert leaked_since(before) == []
 
 
+@pytest.mark.slow
 def test_names_an_orphan() -> None:
     before = holdings(orphans=True)
     with orphan(LIVE, environment="os.environ") as pid:

@@ -40,6 +40,7 @@ def test_mutants_of_a_module() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_every_mutant_is_another_program() -> None:
     rng = random.Random(1)

@@ -55,6 +55,7 @@ def test_the_folder_holds_all_of_it() -> None:
     assert len(code) < 50
 
 
+@pytest.mark.slow
 def test_it_draws_a_game_and_repeats_it(tmp_path: Path) -> None:
     command = (sys.executable, FOLDER / "play.py", "--seed", 3, "--frames", 4, "--fast")
     first = ran(*command, cwd=tmp_path)
@@ -76,6 +77,7 @@ def test_its_agent_is_trained() -> None:
     assert statistics.fmean(episode.reward for episode in episodes) > 3  # random: 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_process_with_a_loaded_agent_is_small() -> None:
     """And it imports no torch: that would end it."""

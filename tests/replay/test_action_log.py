@@ -106,6 +106,7 @@ def check(name: str, data: st.DataObject, num_workers: int, seed: int) -> None:
         assert lines_of(seen) == lines_of(read)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDING)
 @given(data=st.data(), seed=st.integers(0, 99))
 @settings(max_examples=20)
@@ -120,6 +121,7 @@ def test_any_number_of_workers(data: st.DataObject, name: str, workers: int) -> 
     check(name, data, workers, seed=workers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chaos", "together"])
 def test_batches_that_come_apart(name: str) -> None:
     with VecEnv(TINY_GAMES[name], 4, 2) as vec:

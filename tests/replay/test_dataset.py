@@ -119,6 +119,7 @@ def test_golden_replays_have_decisions(path: Path) -> None:
             assert dataset.reward[rows].sum() == pytest.approx(reward, rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_replays_of_one_game_are_played_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """In new processes with limits, the decisions are those of this process."""
     agents = [RandomAgent(seed) for seed in range(3)]
@@ -138,6 +139,7 @@ def test_replays_of_one_game_are_played_together(monkeypatch: pytest.MonkeyPatch
     assert counts == [2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("see", [True, False])
 def test_what_a_replay_shows_has_a_limit(see: bool) -> None:
     replay = record(dots, Follower(), seed=1, see=see)

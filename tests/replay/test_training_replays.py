@@ -48,6 +48,7 @@ def kept(folder: Path) -> dict[str, Replay]:
     return {path.stem: Replay.load(path) for path in sorted((folder / "replays").iterdir())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_the_network_is_the_same_bit_by_bit(tmp_path: Path, num_workers: int) -> None:
     plain, _ = run(None, num_workers=num_workers)
@@ -58,6 +59,7 @@ def test_the_network_is_the_same_bit_by_bit(tmp_path: Path, num_workers: int) ->
         assert torch.equal(tensor, state[name])
 
 
+@pytest.mark.slow
 def test_best_and_worst_are_those_of_the_run(tmp_path: Path) -> None:
     _, rewards = run(tmp_path)
     replays = kept(tmp_path)
@@ -70,6 +72,7 @@ def test_best_and_worst_are_those_of_the_run(tmp_path: Path) -> None:
         assert agent["name"].startswith("step ")
 
 
+@pytest.mark.slow
 def test_of_several_agents_the_highest_reward_counts(tmp_path: Path) -> None:
     run(tmp_path, rock_paper_scissors)
     best = kept(tmp_path)["best"]
@@ -77,6 +80,7 @@ def test_of_several_agents_the_highest_reward_counts(tmp_path: Path) -> None:
     assert best.verify(rock_paper_scissors) is None
 
 
+@pytest.mark.slow
 def test_moments_have_one_start_that_training_has_not(tmp_path: Path) -> None:
     seeds = set()
     with VecEnv(snake, NUM_ENVS) as vec:
@@ -152,6 +156,7 @@ def play(vec: VecEnv, num_steps: int) -> None:
         obs = vec.act(agent.decide_batch(obs, snake.schema))
 
 
+@pytest.mark.slow
 def test_a_game_that_repeats_nothing_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +176,7 @@ def test_a_game_that_repeats_nothing_is_told_once(
     assert replays["best"].num_decisions == 3
 
 
+@pytest.mark.slow
 def test_training_does_not_share_its_random_numbers(tmp_path: Path) -> None:
     def play(agent: Agent, *, seed: int) -> None:
         for _ in range(3):
@@ -185,6 +191,7 @@ def test_training_does_not_share_its_random_numbers(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, nets[1][name]) for name, tensor in nets[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["raises", "never ends"])
 def test_an_evaluation_that_goes_wrong_does_not_end_training(
     tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +223,7 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in records]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_does_not_end_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

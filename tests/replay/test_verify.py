@@ -213,6 +213,7 @@ def test_a_game_that_no_seed_governs(name: str) -> None:
     assert (found.step, found.entity, found.feature) == (1, "Dot 0", "x")
 
 
+@pytest.mark.slow
 def test_the_order_of_a_set_differs_in_another_process_only() -> None:
     def from_a_set(rng: random.Random, i: int, x: int) -> int:
         return x + int(next(iter({str(rng.random()) for _ in range(30)}))[-3:])
@@ -230,6 +231,7 @@ def test_another_process_finds_the_same() -> None:
     assert verify_in_new_process(snake, replays) == [None] * 3
 
 
+@pytest.mark.slow
 def test_another_process_that_dies_or_hangs_is_named() -> None:
     def die(rng: random.Random, i: int, x: int) -> int:
         os._exit(7)

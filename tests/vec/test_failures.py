@@ -82,6 +82,7 @@ CASES = [
 
 
 # Each with one of the modes, in turn.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "num_workers", "num_agents", "on_error", "mode"),
     [(*case, MODES[i % 3]) for i, case in enumerate(CASES)],
@@ -127,6 +128,7 @@ def test_a_failure_leaves_a_replay(
     assert "failed here with died (signal 9), it does not now" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["greenlet", "thread"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_game_that_would_end_the_program_or_prevent_a_report(

@@ -155,6 +155,7 @@ def test_environments_of_every_kind_in_every_mode(name: str, autoreset: Autorese
     assert (asked.is_ready == ~asked.terminated).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_instruction", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_interrupt_leaves_whole_transitions(by_instruction: bool) -> None:
     rng = np.random.default_rng(5)

@@ -116,6 +116,7 @@ def play_until_it_dies(agent: Agent, *, seed: int, victim: int = -1) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_worker_that_replaces_another_goes_on_with_the_run() -> None:
     victim = EpisodeSeeds(6)[4]
     game = dots_game(play_until_it_dies).with_settings(victim=victim)

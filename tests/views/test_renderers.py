@@ -213,6 +213,7 @@ def test_pictures_of_another_shape_have_a_margin() -> None:
     assert [int(row.mean()) for row in image[[0, 14, 15, 24, 25, 39]]] == [255, 255, 0, 0, 255, 255]
 
 
+@pytest.mark.slow
 def test_shapes_far_outside_cost_nothing() -> None:
     scene = Scene(1, 1)
     scene.rect(-4e5, -4e5, 8e5, 8e5, "#ff0000", rotate=30)

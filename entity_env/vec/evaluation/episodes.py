@@ -61,17 +61,8 @@ class Episodes:
 
         `on_episode` is called when an episode ends, in any order; once for all agents.
         """
-        return (self._play_batched if self.is_batched else self._play_singly)(blocks, on_episode)
-
-    @property
-    def _block_size(self) -> int:
-        return _BATCHED if self.is_batched else _ONE_BY_ONE
-
-    def _numbers(self, block: int) -> range:
-        first = block * self._block_size
-        return range(first, min(first + self._block_size, self.count))
-
-    def _play_batched(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
+        if not self.is_batched:
+            return self._play_singly(blocks, on_episode)
         copies = min(self.count, self.num_envs)
         played: list[Episode] = []
         with VecEnv(
@@ -91,6 +82,14 @@ class Episodes:
                     on_episode(episode)
                 played += sorted(found, key=lambda episode: episode.number)
         return played
+
+    @property
+    def _block_size(self) -> int:
+        return _BATCHED if self.is_batched else _ONE_BY_ONE
+
+    def _numbers(self, block: int) -> range:
+        first = block * self._block_size
+        return range(first, min(first + self._block_size, self.count))
 
     def _play_singly(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
         played: list[Episode] = []

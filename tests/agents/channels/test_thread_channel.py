@@ -176,6 +176,7 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     channel.close()
 
 
+@pytest.mark.slow
 def test_a_fork_leaves_the_thread_to_its_parent(tmp_path: Path) -> None:
     """A forked process has no thread of the game, and would wait for it for ever."""
     text = """

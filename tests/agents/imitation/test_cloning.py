@@ -60,6 +60,7 @@ def nll_of(net: Policy, dataset: Dataset) -> float:
         return -float(net.evaluate(dataset.obs, samples).logprobs.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [None, Table, MLPPolicy])
 def test_a_network_learns_what_was_chosen(policy: type[Policy] | None) -> None:
     dataset = dots_dataset(20)
@@ -75,6 +76,7 @@ def test_a_network_learns_what_was_chosen(policy: type[Policy] | None) -> None:
     assert episode.reward == 50
 
 
+@pytest.mark.slow
 def test_the_value_is_that_of_the_returns() -> None:
     result = clone(dots_dataset(20), replace(QUICK, gamma=0.0), policy=Table)
     # The reward is always 1, whatever is seen.
@@ -96,6 +98,7 @@ def test_without_a_value_the_rewards_do_not_matter() -> None:
     assert first.held_out.nll == second.held_out.nll
 
 
+@pytest.mark.slow
 def test_real_numbers_are_learnt() -> None:
     class Pusher(PolicyAgent):
         def decide(self, observation: Observation) -> dict[str, Action]:
@@ -114,6 +117,7 @@ def test_real_numbers_are_learnt() -> None:
     assert np.sqrt(np.square(error).mean()) < 0.25
 
 
+@pytest.mark.slow
 def test_the_best_network_is_kept(tmp_path: Path) -> None:
     # So few noisy decisions are soon learnt by heart.
     dataset = dots_dataset(12, noise=0.7)
@@ -189,6 +193,7 @@ def test_ctrl_c_in_the_first_epoch_leaves_a_network(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_folder_like_that_of_training(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = clone(dots_dataset(20), NET, out=out, about={"game": "dots"})

@@ -321,6 +321,7 @@ def test_a_file_of_an_earlier_release_is_read(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 @given(found=episodes())
 def test_files_hold_the_same(
@@ -417,6 +418,7 @@ def test_a_file_too_large_to_be_read_is_not_written(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_a_game_of_many_types_with_short_names_is_kept(tmp_path: Path) -> None:
     types = [make_dataclass(f"e{i}", [("x", float)]) for i in range(1200)]
 

@@ -100,6 +100,7 @@ class TestUnusual:
         found = unusual_settings(config, *_CONTROL, 16)
         assert any(told in sentence for sentence in found), found
 
+    @pytest.mark.slow
     def test_training_tells_them(self, caplog: pytest.LogCaptureFixture) -> None:
         with BatchVecEnv(CartPole, 4) as vec, caplog.at_level(logging.WARNING):
             train(vec, PPOConfig.for_env(vec, total_steps=32, num_steps=8, net=MLPConfig((8,))))
@@ -138,6 +139,7 @@ class TestCrowdedThreads:
             assert f"{threads} threads of torch and {workers} workers" in found[0]
             assert "use num_threads=1 (--set-train num_threads=1), or fewer workers" in found[0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("num_threads", [2, None])
     def test_training_tells_them(
         self,

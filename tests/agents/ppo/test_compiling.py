@@ -80,6 +80,7 @@ def process_of(run: TrainState) -> subprocess.Popen[bytes] | None:
     return process
 
 
+@pytest.mark.slow
 def test_a_run_changes_over_when_the_child_is_done(child: Callable[[str], None]) -> None:
     child(DONE)
     watcher = Watcher()
@@ -95,6 +96,7 @@ def test_a_run_changes_over_when_the_child_is_done(child: Callable[[str], None])
     assert has_kernels()
 
 
+@pytest.mark.slow
 def test_a_child_that_fails_is_reported_and_its_work_is_done_here(
     child: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_child_that_fails_is_reported_and_its_work_is_done_here(
     assert watcher.seen[-1] == (True, False)
 
 
+@pytest.mark.slow
 def test_without_a_process_it_is_done_here(
     child: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
@@ -123,6 +126,7 @@ def test_without_a_process_it_is_done_here(
     assert watcher.seen[-1] == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
 def test_the_child_ends_with_the_run(
     child: Callable[[str], None], error: type[BaseException] | None
@@ -148,6 +152,7 @@ def test_the_child_ends_with_the_run(
     assert has_kernels()
 
 
+@pytest.mark.slow
 def test_never_is_torch_to_the_end() -> None:
     watcher = Watcher()
     train(VecXor(64), dataclasses.replace(CONFIG, compile="never"), callbacks=[watcher])
@@ -155,6 +160,7 @@ def test_never_is_torch_to_the_end() -> None:
     assert has_kernels()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "step"), [("background", 256), ("wait", 0), ("never", None)])
 def test_run_json_says_from_which_step_compiled_code_ran(
     child: Callable[[str], None], tmp_path: Path, mode: str, step: int | None
@@ -165,6 +171,7 @@ def test_run_json_says_from_which_step_compiled_code_ran(
     assert read_about(tmp_path)["compiled_from_step"] == step
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_before_the_child_had_no_compiled_code(
     child: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -173,6 +180,7 @@ def test_a_run_that_ends_before_the_child_had_no_compiled_code(
     assert read_about(tmp_path)["compiled_from_step"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_cold", [True, False])
 def test_a_number_of_steps_repeats_a_run_that_changed_over(
     child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, is_cold: bool
@@ -187,6 +195,7 @@ def test_a_number_of_steps_repeats_a_run_that_changed_over(
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_after_its_change_has_kernels_at_once(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, compile=256)
     train(VecXor(64), dataclasses.replace(config, total_steps=384), out=tmp_path)
@@ -200,6 +209,7 @@ def weights(mode: str) -> dict[str, torch.Tensor]:
     return train(VecSigns(), dataclasses.replace(CONFIG, compile=mode)).net.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_cached", [True, None], ids=["cached", "nowhere to keep it"])
 def test_without_anything_to_wait_for_a_seed_repeats_itself(
     monkeypatch: pytest.MonkeyPatch, is_cached: bool | None
@@ -232,6 +242,7 @@ def test_only_networks_that_are_compiled_whole_have_a_child(
     assert not KernelSwitch("background", net).is_compiling
 
 
+@pytest.mark.slow
 def test_the_job_of_the_child_is_an_update_that_can_be_sent(
     child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

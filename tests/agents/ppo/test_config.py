@@ -140,6 +140,7 @@ def test_a_schedule_leaves_no_room_for_a_warm_up() -> None:
         PPOConfig(warmup_steps=5, learning_rate=Schedule([(0, 1)]))
 
 
+@pytest.mark.slow
 def test_a_run_follows_its_schedules(tmp_path: Path) -> None:
     config = replace(
         SMALL,

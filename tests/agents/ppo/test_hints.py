@@ -331,6 +331,7 @@ def _train(case: _Case, out: Path | None = None) -> TrainResult:
 
 
 class TestFailingRuns:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "name",
         [pytest.param(each, marks=[pytest.mark.slow] * (each in _SLOW)) for each in _FAILING],
@@ -353,6 +354,7 @@ class TestFailingRuns:
         staggered = replace(case, settings={**case.settings, "staggered_steps": 70})
         assert not any("same part" in hint for hint in _train(staggered).hints)
 
+    @pytest.mark.slow
     def test_a_run_that_learns_has_no_hints(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING):
             result = _train(_Case({}, {}, ""))
@@ -360,6 +362,7 @@ class TestFailingRuns:
         assert result.hints == ()
         assert "hint:" not in caplog.text
 
+    @pytest.mark.slow
     def test_mountain_car_never_reaches_its_goal_by_chance(self) -> None:
         gymnasium = pytest.importorskip("gymnasium")
         envs = gymnasium.make_vec("MountainCar-v0", 8, vectorization_mode="sync")

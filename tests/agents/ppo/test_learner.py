@@ -260,6 +260,7 @@ def test_ranks_and_microbatches_learn_what_one_process_learns(kind: type[VecXor]
         np.testing.assert_allclose(astuple(theirs), astuple(losses), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_large_weight_keeps_the_policy_where_it_is(dropout: float) -> None:
     net, rollout = rollout_of(VecXor, 1)
@@ -279,6 +280,7 @@ def test_a_large_weight_keeps_the_policy_where_it_is(dropout: float) -> None:
     assert found[30.0].teacher_kl < 0.5 * found[1e-9].teacher_kl
 
 
+@pytest.mark.slow
 def test_without_a_weight_there_is_no_teacher(tmp_path: Path) -> None:
     first, begun = train(VecXor(), CONFIG).net, train(VecXor(), CONFIG).net
     nets = []
@@ -294,6 +296,7 @@ def test_without_a_weight_there_is_no_teacher(tmp_path: Path) -> None:
     assert distance(first, nets[0]) > 0
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_the_agent_that_it_began_with(tmp_path: Path) -> None:
     """And equals one that was never stopped."""
     old, out = tmp_path / "old", tmp_path / "new"
@@ -332,6 +335,7 @@ def test_a_run_goes_on_without_the_agent_that_it_began_with(tmp_path: Path) -> N
     assert about["init_from"]["path"] == str(old)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_elsewhere_brings_its_teacher(tmp_path: Path) -> None:
     train(VecXor(), CONFIG, out=tmp_path / "old")
     start = initialized_from(tmp_path / "old")
@@ -351,6 +355,7 @@ def test_there_must_be_something_to_stay_close_to(tmp_path: Path) -> None:
             CONFIG.changed({"stay_close": wrong})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", [MLPConfig(hidden=(8,)), CNNConfig([(4, 3, 2)], (7,))])
 def test_networks_of_fixed_size_have_teachers(net: MLPConfig | CNNConfig) -> None:
     config = replace(CONFIG, total_steps=64, net=net, norm_returns=True)
@@ -360,6 +365,7 @@ def test_networks_of_fixed_size_have_teachers(net: MLPConfig | CNNConfig) -> Non
     assert found.teacher_kl > 0
 
 
+@pytest.mark.slow
 def test_a_resumed_teacher_of_another_game_is_refused(tmp_path: Path) -> None:
     train(VecXor(), CONFIG, out=tmp_path / "old")
     train(VecXor(), WITH, policy=initialized_from(tmp_path / "old"), out=tmp_path / "new")

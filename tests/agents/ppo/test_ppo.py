@@ -464,6 +464,7 @@ def test_the_step_size_rises_then_falls() -> None:
     assert step_size(replace(config, warmup_steps=4000), 900, 100) == 0.125
 
 
+@pytest.mark.slow
 def test_training_warms_up_and_goes_on_with_it_in_microbatches(tmp_path: Path) -> None:
     rates: list[float] = []
     config = PPOConfig(

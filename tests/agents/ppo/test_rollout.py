@@ -296,6 +296,7 @@ def test_starts_are_spread_evenly(num_envs: int, length: int, num_steps: int, se
     assert starts.tolist() == again.tolist()
 
 
+@pytest.mark.slow
 @given(
     game=st.sampled_from([walk, steady, in_turn, together]),
     num_envs=st.integers(1, 6),
@@ -351,6 +352,7 @@ def phases_of(config: PPOConfig, **options: Any) -> tuple[TrainResult, list[list
     return result, phases.found
 
 
+@pytest.mark.slow
 def test_copies_do_not_run_in_lockstep() -> None:
     lockstep, found = phases_of(replace(STAGGERED, staggered_steps=0))
     assert all(len(set(each)) == 1 for each in found)
@@ -367,6 +369,7 @@ def test_copies_do_not_run_in_lockstep() -> None:
         assert progress.unfinished == 0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_staggered_again(tmp_path: Path) -> None:
     phases_of(replace(STAGGERED, total_steps=30 * NUM_ENVS), out=tmp_path)
     _, found = phases_of(STAGGERED, out=tmp_path, resume=True)
@@ -374,6 +377,7 @@ def test_a_resumed_run_is_staggered_again(tmp_path: Path) -> None:
     assert sorted(Counter(found[-1]).values()) == [2, 2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -394,6 +398,7 @@ def test_workers_change_nothing_of_a_staggered_run(make: Callable[[int], VecEnv]
     assert results[0].progress.mean_reward == results[1].progress.mean_reward
 
 
+@pytest.mark.slow
 def test_environments_that_only_reset_together_start_together() -> None:
     results = [
         train(VecXor(), replace(STAGGERED, total_steps=2048, staggered_steps=staggered))
@@ -403,6 +408,7 @@ def test_environments_that_only_reset_together_start_together() -> None:
     assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
 
 
+@pytest.mark.slow
 def test_replays_of_a_staggered_run_repeat_it(tmp_path: Path) -> None:
     seeds: list[tuple[int, int, int]] = []
     replays: list[Replay] = []

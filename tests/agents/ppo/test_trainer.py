@@ -145,6 +145,7 @@ def test_torch_gets_its_threads_back() -> None:
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.slow
 def test_entropy_counts_in_units_of_random_decisions() -> None:
     updates: list[TrainProgress] = []
     config = dataclasses.replace(CONFIG, ent_coef=0.1, anneal_entropy=False)
@@ -216,6 +217,7 @@ def test_resuming_equals_never_having_stopped(tmp_path: Path) -> None:
     assert _same(load_checkpoint(tmp_path).net, resumed.net)
 
 
+@pytest.mark.slow
 def test_resuming_what_is_done_does_nothing(tmp_path: Path) -> None:
     first = train(VecXor(), CONFIG, out=tmp_path)
     again = train(VecXor(), CONFIG, out=tmp_path, resume=True)
@@ -223,6 +225,7 @@ def test_resuming_what_is_done_does_nothing(tmp_path: Path) -> None:
     assert again.progress.step == 512
 
 
+@pytest.mark.slow
 def test_new_seeds_after_a_resume(tmp_path: Path) -> None:
     class Noting(VecXor):
         seeds: list[int | None]
@@ -350,6 +353,7 @@ def _fail(obs: VecObs) -> None:
     raise WorkerError("the game raised")
 
 
+@pytest.mark.slow
 def test_a_game_that_fails_leaves_what_was_learnt(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="the game raised"):
         train(Breaking(8, _fail), CONFIG, out=tmp_path)
@@ -413,6 +417,7 @@ def test_a_network_that_diverges_replaces_no_checkpoint(
     assert np.isfinite(kept.net.act(VecXor().reset(0), greedy=True).logprobs).all()
 
 
+@pytest.mark.slow
 def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
     vec = VecXor()
 
@@ -584,6 +589,7 @@ def test_a_run_whose_time_is_over_at_once_says_how_long_it_took() -> None:
     assert "no update was finished" in result.hints[0]
 
 
+@pytest.mark.slow
 def test_a_run_ends_after_its_time_and_has_it_anew(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, total_steps=10**9, max_train_time_s=0.5)
     steps = []

@@ -234,6 +234,7 @@ def test_a_continuous_action_has_no_probabilities() -> None:
 GAMES = [cherry_pick, multi_snake, snake, rock_paper_scissors]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_it_leaves_no_trace(game: Game, temperature: float) -> None:

@@ -651,6 +651,7 @@ def test_networks_of_other_classes_start_with_equal_spaces_only(tmp_path: Path) 
         initialized_from(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # may have to compile kernels
 def test_a_run_goes_on_from_the_level_of_the_old_one(tmp_path: Path) -> None:
     """With its own counters; statistics of what is known go on, and the run says its origin."""

@@ -66,6 +66,7 @@ class Diary(Callback):
         self.error = state.error
 
 
+@pytest.mark.slow
 def test_every_method_is_called_in_its_place() -> None:
     diary, vec = Diary(), VecSigns()
     result = train(vec, CONFIG, callbacks=[diary])
@@ -79,6 +80,7 @@ def test_every_method_is_called_in_its_place() -> None:
     assert (result.stop_reason, diary.error) == (None, None)
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_in_curves_and_progress(tmp_path: Path) -> None:
     class Recorder(Callback):
         def on_step(self, state: TrainState, obs: VecObs) -> None:
@@ -108,6 +110,7 @@ def test_what_is_recorded_is_in_curves_and_progress(tmp_path: Path) -> None:
     assert set(curves["own/rows"].values.tolist()) == diary.num_rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["on_start", "on_step", "on_update", "on_evaluation"])
 def test_a_callback_stops_the_run_with_a_checkpoint(tmp_path: Path, method: str) -> None:
     def stop(self: Diary, state: TrainState, *_: object) -> None:
@@ -124,6 +127,7 @@ def test_a_callback_stops_the_run_with_a_checkpoint(tmp_path: Path, method: str)
     assert (resumed.stop_reason, resumed.progress.step) == (None, CONFIG.total_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_callback_raises_names_it_and_nothing_is_lost(tmp_path: Path, method: str) -> None:
     def fail(self: Diary, state: TrainState, *_: object) -> None:
@@ -162,6 +166,7 @@ def test_callbacks_end_after_an_error_that_they_see() -> None:
     assert any("Ending.on_end failed" in note for note in error.__notes__)
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_run_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     class Copier(Callback):
         def on_update(self, state: TrainState) -> None:
@@ -176,6 +181,7 @@ def test_a_copy_of_the_run_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     assert ahead.progress.step == CONFIG.total_steps
 
 
+@pytest.mark.slow
 def test_callbacks_that_only_look_change_nothing() -> None:
     plain = train(VecSigns(), CONFIG).net.state_dict()
     seen = train(VecSigns(), CONFIG, callbacks=[Diary(), Diary()]).net.state_dict()
@@ -191,6 +197,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_checkpoints_are_spread_over_a_run_and_play(tmp_path: Path) -> None:
     train(VecSigns(), CONFIG, out=tmp_path, callbacks=[CheckpointHistory(2)])
     folder, step = tmp_path / "checkpoints", "step-000000256"
@@ -207,6 +214,7 @@ def test_checkpoints_are_spread_over_a_run_and_play(tmp_path: Path) -> None:
         train(VecSigns(), CONFIG, resume=folder / step)
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_resumed_run_join_those_that_are_there(tmp_path: Path) -> None:
     class Stopper(Callback):
         def on_update(self, state: TrainState) -> None:
@@ -235,6 +243,7 @@ def test_bad_checkpoint_histories_are_refused() -> None:
         train(VecSigns(), CONFIG, callbacks=[CheckpointHistory(1)])
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_a_reward() -> None:
     result = train(VecSigns(), CONFIG, callbacks=[Diary(), StopAtReward(0.5)])
     assert result.stop_reason == "the evaluation reward 0.500 has reached 0.5"

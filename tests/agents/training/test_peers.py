@@ -126,6 +126,7 @@ def distance(a: Policy, b: Policy) -> float:
     return max(float((x - y).detach().abs().max()) for x, y in pairs)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     kind=st.sampled_from([VecXor, VecCherryPick, VecSigns]),
@@ -177,6 +178,7 @@ def in_float64(net: Policy) -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [(1, 4), (2, 3)], ids=str)
 @pytest.mark.parametrize("game", ["snake", "multi_snake", "azul"])
 def test_unequal_shares_learn_what_one_process_learns(game: str, weights: tuple[int, int]) -> None:
@@ -436,6 +438,7 @@ def told_after(
     return [first, second]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_two_processes_train_one_network_until_one_is_killed(tmp_path: Path) -> None:
     code = """

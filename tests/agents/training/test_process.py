@@ -63,6 +63,7 @@ def test_it_ends_with_an_error_too() -> None:
     assert not gc.get_freeze_count()
 
 
+@pytest.mark.slow
 def test_what_others_have_frozen_stays_so() -> None:
     gc.freeze()
     try:

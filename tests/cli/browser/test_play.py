@@ -90,6 +90,7 @@ class Played:
         return self.episodes
 
 
+@pytest.mark.slow
 def test_snake_is_played_by_keys() -> None:
     before = holdings()
     game = Played(snake, ["human"], episodes=2)
@@ -117,6 +118,7 @@ def test_snake_is_played_by_keys() -> None:
     assert leaked_since(before) == []
 
 
+@pytest.mark.slow
 def test_with_a_clock_the_game_goes_on_without_an_answer() -> None:
     game = Played(snake, ["human"], clock_s=0.01, episodes=2)
     with game.page() as page:
@@ -147,6 +149,7 @@ def test_the_clock_stands_still_while_no_page_is_there() -> None:
     assert (answer, is_there) == (None, [])
 
 
+@pytest.mark.slow
 def test_play_again_is_the_next_run(capsys: pytest.CaptureFixture[str]) -> None:
     game = Played(snake, ["human"])
     with game.page() as page:
@@ -163,6 +166,7 @@ def test_play_again_is_the_next_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("seed") == 2
 
 
+@pytest.mark.slow
 def test_a_throw_is_not_shown_before_the_other_one() -> None:
     game = Played(rock_paper_scissors, ["human", "human"])
     with game.page() as page:
@@ -182,6 +186,7 @@ def test_a_throw_is_not_shown_before_the_other_one() -> None:
     assert one.reward == -other.reward < 0
 
 
+@pytest.mark.slow
 def test_others_are_shown_when_a_person_has_decided() -> None:
     for human in (0, 1):
         names = ["random", "random"]
@@ -198,6 +203,7 @@ def test_others_are_shown_when_a_person_has_decided() -> None:
         game.join()
 
 
+@pytest.mark.slow
 def test_an_entity_is_selected() -> None:
     game = Played(cherry_pick, ["human"])
     with game.page() as page:
@@ -217,6 +223,7 @@ def test_an_entity_is_selected() -> None:
     assert episode.reward == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_numbers_are_sent() -> None:
     game = Played(pendulum.with_settings(max_episode_steps=3), ["human"])
     with game.page() as page:
@@ -273,6 +280,7 @@ agent_saw: list[Any] = []
 units_game = Game(play_units, entities=(Unit, Target), actions=(SIDE, AIM, PUSH))
 
 
+@pytest.mark.slow
 def test_actors_are_asked_one_after_another() -> None:
     agent_saw.clear()
     game = Played(units_game, ["human"])
@@ -306,6 +314,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 def test_only_legal_answers_are_taken() -> None:
     agent_saw.clear()
     game = Played(units_game, ["human"])
@@ -330,6 +339,7 @@ def test_only_legal_answers_are_taken() -> None:
     assert agent_saw[0][0] == [Side.A, Side.B]
 
 
+@pytest.mark.slow
 def test_answers_to_earlier_questions_are_ignored() -> None:
     game = Played(snake, ["human"])
     with game.page() as page, game.page() as other:
@@ -348,6 +358,7 @@ def test_answers_to_earlier_questions_are_ignored() -> None:
     game.join()
 
 
+@pytest.mark.slow
 def test_a_page_that_is_opened_again_shows_where_the_game_is() -> None:
     game = Played(snake, ["human"])
     with game.page() as page:
@@ -361,6 +372,7 @@ def test_a_page_that_is_opened_again_shows_where_the_game_is() -> None:
     game.join()
 
 
+@pytest.mark.slow
 def test_agents_are_watched() -> None:
     game = Played(multi_snake, ["random"] * multi_snake.num_agents, episodes=3)
     with game.page() as page:
@@ -386,6 +398,7 @@ def play_race(agents: Sequence[Agent], *, seed: int) -> None:
 race = Game(play_race, entities=(Unit, Target), actions=(Side,), num_agents=3)
 
 
+@pytest.mark.slow
 def test_others_are_watched_after_the_end_of_the_only_person() -> None:
     shown = []
     game = Played(race, ["human", "random", "random"], fps=20.0)
@@ -411,6 +424,7 @@ def test_others_are_watched_after_the_end_of_the_only_person() -> None:
     assert (2, 6) in shown
 
 
+@pytest.mark.slow
 def test_strings_of_games_are_data() -> None:
     members = Enum("Evil", {EVIL: 0, "b": 1})  # type: ignore[misc]
 
@@ -508,6 +522,7 @@ def command(*args: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["before", "question", "end", "watch"])
 def test_ctrl_c_ends_it_at_any_moment(at: str) -> None:
     agent = "random" if at == "watch" else "human"

@@ -172,6 +172,7 @@ def test_no_runs_are_an_error_that_leaves_nothing(tmp_path: Path) -> None:
     assert leaked_since(before) == []
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_ctrl_c(run: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "entity_env", "watch", str(run), "--no-open"],

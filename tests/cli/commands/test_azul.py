@@ -57,6 +57,7 @@ def test_games_lists_azul() -> None:
     assert re.search(r"^azul_by_id +2 .* Azul with moves chosen by id", listed, re.M)
 
 
+@pytest.mark.slow
 def test_agents_are_watched() -> None:
     result = run("play", "azul", "--agent", "greedy", "--seed", "1")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -71,6 +72,7 @@ def test_agents_are_watched() -> None:
     assert result.stdout.endswith("seed 1\n")
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_the_games() -> None:
     args = ("play", "azul", "--agent", "rush", "--episodes", "3", "--no-render")
     first = run(*args)
@@ -79,6 +81,7 @@ def test_a_seed_repeats_the_games() -> None:
     assert len(re.findall(r"^episode \d: rush \d+, random \d+; won by", first.stdout, re.M)) == 3
 
 
+@pytest.mark.slow
 def test_there_are_seats_for_everybody_who_was_named() -> None:
     result = run("play", "azul", "--no-render", *["--agent", "greedy"] * 3, "--seed", "1")
     assert re.search(r"greedy 1 \d+, greedy 2 \d+, greedy 3 \d+; ", result.stdout)
@@ -199,6 +202,7 @@ def test_what_others_did_is_told_before_a_person_moves() -> None:
     assert len(re.findall(r"(you|greedy|rush) +step \d  score 0  \d \w+ from", last)) == 3
 
 
+@pytest.mark.slow
 def test_on_a_terminal_frames_take_the_place_of_each_other() -> None:
     with Terminal() as terminal:
         process = subprocess.Popen(
@@ -278,6 +282,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in ("azul", "azul_by_id", "tic_tac_toe", "snake")}
 
 
+@pytest.mark.slow
 def test_trained_agents_play(trained: dict[str, Path]) -> None:
     for name in ("azul", "azul_by_id"):
         agents = load_players(azul, [str(trained[name]), "random"], 1, AgentLoader())
@@ -292,6 +297,7 @@ def test_trained_agents_play(trained: dict[str, Path]) -> None:
     assert watched.stdout.startswith("episode 1: azul ")
 
 
+@pytest.mark.slow
 def test_trained_agents_repeat_themselves(trained: dict[str, Path]) -> None:
     args = ("eval", "azul", "--agents", f"{trained['azul']},random", "--games", "4", "--json")
     short = (*args, "--set", "max_rounds=2", "--seed", "9")

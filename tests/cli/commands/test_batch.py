@@ -76,6 +76,7 @@ class TestGames:
         assert episode.length == len(turns) - 1
         assert episode.reward == pytest.approx(score)
 
+    @pytest.mark.slow
     @each_game
     def test_keep_the_contract(self, batch_game: BatchGame) -> None:
         check_game(batch_game.game, new_process=not batch_game.game.name.startswith("pixel"))
@@ -173,6 +174,7 @@ class TestCommands:
         assert result.exit_code == 2
         assert "max_episode_steps" in result.stderr
 
+    @pytest.mark.slow
     @each_name
     def test_trains_plays_and_evaluates(self, name: str, tmp_path: Path) -> None:
         out = tmp_path / "run"
@@ -185,6 +187,7 @@ class TestCommands:
         evaluate = ("--episodes", "3", "--num-workers", "0", "--greedy", "--json", *words)
         assert json.loads(run("eval", name, "--agent", str(out), *evaluate).stdout)["episodes"] == 3
 
+    @pytest.mark.slow
     def test_training_goes_on_with_the_same_settings(self, tmp_path: Path) -> None:
         words = ("train", "cartpole", *SMALL, "--out", str(tmp_path))
         run(*words, "--steps", "128", "--gamma", "0.9")

@@ -166,6 +166,7 @@ def test_a_batch_game_gets_an_mlp(here: Path, game: str) -> None:
     assert run("play", game, "--agent", "run", "--no-render").exit_code == 0
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
     assert run("dataset", "games", "--out", "d.npz").exit_code == 0
     for args, problem in (
@@ -190,6 +191,7 @@ def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
     assert not (here / "runs").exists()
 
 
+@pytest.mark.slow
 def test_replays_of_actions_alone_need_their_game(here: Path) -> None:
     (here / "game.py").write_text(
         GAME[GAME.index("@dataclass\nclass Dot") : GAME.index("class Follower")].replace(

@@ -102,6 +102,7 @@ def test_neither_workers_nor_copies_change_anything(game: Game) -> None:
     assert played(game, Fixed(), num_envs=4, num_workers=2) == alone
 
 
+@pytest.mark.slow
 @each_game
 def test_an_agent_that_draws_lots_is_the_same_with_workers(game: Game) -> None:
     assert played(game, RandomAgent(1), num_workers=2) == played(game, RandomAgent(1))

@@ -64,6 +64,7 @@ def goal(rom: Path) -> Path:
 
 
 class TestCaptureGoal:
+    @pytest.mark.slow
     def test_draws_measures_and_records(self, rom: Path, tmp_path: Path) -> None:
         out = tmp_path / "goals" / "maze"
         result = run("capture-goal", rom, "--start", "A*2", "--keys", WAY, "--out", out)
@@ -260,6 +261,7 @@ class TestCommands:
         assert steps == ["DOWN", "START", "A", "B"]
         assert "left before the end" in shown
 
+    @pytest.mark.slow
     @pytest.mark.timeout(180)
     def test_train_and_play_and_eval_with_a_goal(
         self, rom: Path, goal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -325,6 +327,7 @@ class TestCommands:
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert "big.ch8: " in result.stderr
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("default")
     def test_a_game_boy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("pyboy", reason="PyBoy is not installed")

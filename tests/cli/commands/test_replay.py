@@ -87,6 +87,7 @@ def test_an_episode_is_found_by_its_own_seed(here: Path) -> None:
     assert "--episode-seed is of one episode, --episodes 2 is more" in result.output
 
 
+@pytest.mark.slow
 def test_a_changed_game_is_found(here: Path) -> None:
     recorded(here / "x.replay")
     (here / "dots.py").write_text(GAME.replace("rng.randrange(3)", "rng.randrange(3) + 1"))
@@ -98,6 +99,7 @@ def test_a_changed_game_is_found(here: Path) -> None:
     assert "snake.replay: same" in result.output
 
 
+@pytest.mark.slow
 def test_a_game_that_hangs_now_is_stopped(here: Path) -> None:
     recorded(here / "x.replay")
     hanging = GAME.replace(
@@ -146,6 +148,7 @@ def test_a_replay_is_shown_step_by_step_outside_of_a_terminal(here: Path) -> Non
     assert "x.replay has 6 frames: --from must be below, got 6" in result.output
 
 
+@pytest.mark.slow
 def test_other_agents_take_over(here: Path) -> None:
     before = recorded(here / "x.replay")
     result = run("replay", "x.replay", "--take-over", 2, "--agent", "random", "--seed", 5)
@@ -174,6 +177,7 @@ def test_options_that_cannot_be(here: Path, options: list[str], message: str) ->
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ["agent.act(", "agent.act_async("])
 def test_debug_stops_in_the_game(here: Path, ask: str) -> None:
     game = GAME.replace("agent.act(", ask)
@@ -194,6 +198,7 @@ def test_debug_stops_in_the_game(here: Path, ask: str) -> None:
     assert done.stdout.endswith("the game played as recorded\n")
 
 
+@pytest.mark.slow
 def test_a_terminal_pauses_steps_and_leaves(here: Path) -> None:
     recorded(here / "x.replay")
     with Terminal() as terminal:
@@ -237,6 +242,7 @@ def test_a_replay_is_drawn_without_its_game(here: Path) -> None:
     assert "expected a file with the ending" in result.output
 
 
+@pytest.mark.slow
 def test_what_an_agent_thinks_is_drawn(here: Path) -> None:
     agent = ROOT / "examples" / "ship" / "snake.agent"
     replay = Replay.load(GOLDEN / "snake.replay")
@@ -257,6 +263,7 @@ def test_what_an_agent_thinks_is_drawn(here: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_file_writes_no_control_characters_to_the_terminal() -> None:
     recorded(Path("x.replay"))
     replay = Replay.load("x.replay")

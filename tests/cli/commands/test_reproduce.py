@@ -47,6 +47,7 @@ def network(out: str) -> bytes:
     return Path(out, "checkpoint", "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_bit_by_bit() -> None:
     done("train", "snake", *SMALL, "--steps=192", "--seed=3", "--set=board_size=5", "--out=a")
     result = done("reproduce", "a")
@@ -54,6 +55,7 @@ def test_a_run_is_repeated_bit_by_bit() -> None:
     assert network("a") == network("a-again")
 
 
+@pytest.mark.slow
 def test_run_json_as_settings_gives_the_same_network() -> None:
     """What docs/explanation/seeds.md promises."""
     done("train", "snake", *SMALL, "--steps=192", "--seed=3", "--set=board_size=5", "--out=a")
@@ -61,6 +63,7 @@ def test_run_json_as_settings_gives_the_same_network() -> None:
     assert network("a") == network("b")
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_early_is_repeated_up_to_there() -> None:
     done("train", "snake", *SMALL, "--steps=640", "--until=128", "--out=a")
     assert read_about(Path("a"))["steps"] == 128
@@ -68,6 +71,7 @@ def test_a_run_that_ended_early_is_repeated_up_to_there() -> None:
     assert read_about(Path("a-again"))["config"] == read_about(Path("a"))["config"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_schedules_followed_the_time_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -82,6 +86,7 @@ def test_a_run_whose_schedules_followed_the_time_is_repeated(
     assert "time_of" not in read_about(Path("a-again"))["options"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_compared_up_to_its_checkpoint() -> None:
     done("train", "snake", *SMALL, "--steps=192", "--until=128", "--out=a")
     with open("a/curves.jsonl", "a") as file:  # of an update that no checkpoint has
@@ -89,6 +94,7 @@ def test_a_run_that_was_killed_is_compared_up_to_its_checkpoint() -> None:
     assert "curves at 2 steps" in done("reproduce", "a").stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_was_compiled_in_the_middle_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -111,6 +117,7 @@ def test_a_run_that_was_compiled_in_the_middle_is_repeated(
     assert network("a") == network("a-again")
 
 
+@pytest.mark.slow
 def test_what_differs_is_named(here: Path) -> None:
     (here / "mine.py").write_text(GAME)
     done("train", "mine.py", *SMALL, "--steps=128", "--out=a")
@@ -125,6 +132,7 @@ def test_what_differs_is_named(here: Path) -> None:
     assert "network: " in result.stdout
 
 
+@pytest.mark.slow
 def test_code_of_a_stranger_is_not_run(here: Path) -> None:
     (here / "mine.py").write_text(GAME)
     done("train", "mine.py", *SMALL, "--steps=64", "--out=a")
@@ -141,6 +149,7 @@ def test_code_of_a_stranger_is_not_run(here: Path) -> None:
     assert (here / "ran").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "about",
     [
@@ -177,6 +186,7 @@ def test_what_cannot_be_repeated(here: Path, about: dict[str, object] | None, me
     assert message in result.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_used_is_refused() -> None:
     done("train", "snake", *SMALL, "--steps=64", "--out=a")
     done("reproduce", "a")

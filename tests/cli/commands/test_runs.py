@@ -151,6 +151,7 @@ game = dots_game(play)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_mean_of_short_episodes_is_not_taken_for_that_of_the_game(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

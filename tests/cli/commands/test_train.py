@@ -59,6 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return out, result
 
 
+@pytest.mark.slow
 def test_fitted_settings_follow_the_game_and_stay(tmp_path: Path) -> None:
     out = tmp_path / "a"
     small = SMALL[2:]
@@ -82,6 +83,7 @@ def test_fitted_settings_follow_the_game_and_stay(tmp_path: Path) -> None:
     assert "4 environments x " in given.stdout
 
 
+@pytest.mark.slow
 def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, Result]) -> None:
     out, result = trained
     assert (result.exit_code, result.stderr) == (0, "")
@@ -123,6 +125,7 @@ stuck = Game(play, entities=(), actions=(Move,))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_game_that_hangs_or_raises(tmp_path: Path, num_workers: int) -> None:
     path = tmp_path / "stuck.py"
@@ -155,6 +158,7 @@ def test_what_it_says_works(trained: tuple[Path, Result]) -> None:
     assert evaluated.exit_code == 0
 
 
+@pytest.mark.slow
 def test_an_environment_of_gymnasium_is_trained_evaluated_and_played(tmp_path: Path) -> None:
     out = tmp_path / "run"
     lake = ["gymnasium:FrozenLake-v1", "--set", "is_slippery=False"]
@@ -169,6 +173,7 @@ def test_an_environment_of_gymnasium_is_trained_evaluated_and_played(tmp_path: P
     assert run("eval", *lake, f"--agent={out}", "--episodes=3", "--num-workers=0").exit_code == 0
 
 
+@pytest.mark.slow
 def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
     train(tmp_path, *SMALL, "--steps", "64", "--gamma", "0.9")
     result = train(tmp_path, "--resume", "--steps", "32")
@@ -181,6 +186,7 @@ def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
     assert (settings_in(tmp_path)["gamma"], settings_in(tmp_path)["net"]["d_model"]) == (0.9, 8)
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_release_goes_on_without_normalization(tmp_path: Path) -> None:
     """Its files say nothing of `norm_inputs`."""
     small = ("--num-steps=8", "--num-envs=4", "--eval-interval=0")
@@ -212,6 +218,7 @@ def test_a_checkpoint_of_another_game_is_not_gone_on_with(trained: tuple[Path, R
     assert "is a run of snake, not of cherry_pick" in result.stderr
 
 
+@pytest.mark.slow
 def test_control_c_saves_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +254,7 @@ def test_a_folder_of_somebody_else_is_refused_in_one_line(tmp_path: Path) -> Non
         assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_training_that_diverges_keeps_the_agent_and_fails(tmp_path: Path) -> None:
     train(tmp_path, *SMALL, "--steps", "64")
     result = train(tmp_path, *SMALL, "--resume", "--steps", "640", "--learning-rate", "1e12")
@@ -257,6 +265,7 @@ def test_training_that_diverges_keeps_the_agent_and_fails(tmp_path: Path) -> Non
     assert step_in(tmp_path) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_saves_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int
@@ -271,6 +280,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert step_in(tmp_path) == 64
 
 
+@pytest.mark.slow
 def test_settings_of_a_checkpoint_that_are_none_are_told(tmp_path: Path) -> None:
     train(tmp_path, *SMALL, "--steps", "64")
     config = tmp_path / "checkpoint" / "config.json"
@@ -359,6 +369,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(out: str) -> None:
     assert "trained" not in result.stdout
 
 
+@pytest.mark.slow
 def test_options_of_network_and_trainer(tmp_path: Path) -> None:
     options = (
         *(
@@ -408,6 +419,7 @@ def test_wrong_options_are_one_line(tmp_path: Path, option: str, told: str) -> N
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_preset_may_be_named(tmp_path: Path) -> None:
     result = train(tmp_path, *SMALL, "--steps", "64", "--preset=screen")
     assert result.exit_code == 0, result.output
@@ -415,6 +427,7 @@ def test_a_preset_may_be_named(tmp_path: Path) -> None:
     assert (config["gamma"], config["minibatch_size"]) == (0.95, 128)
 
 
+@pytest.mark.slow
 def test_keeps_replays(tmp_path: Path) -> None:
     out = tmp_path / "run"
     small = ["--steps", "512", "--num-envs", "8", "--num-workers", "0"]
@@ -484,6 +497,7 @@ game = Game(play, entities=(Unit,), actions=(Move,))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # may have to compile kernels
 def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     """Which also adapts it to a game that has changed; it can be resumed as any other."""
@@ -549,6 +563,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     assert about["sha256"] == network_digest(first)
 
 
+@pytest.mark.slow
 def test_a_policy_stays_close_to_the_agent_that_it_began_with(tmp_path: Path) -> None:
     """Also after that agent is gone; typed settings take the place of those for fine-tuning."""
     first, second = tmp_path / "first", tmp_path / "second"

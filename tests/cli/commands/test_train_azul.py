@@ -61,6 +61,7 @@ def test_it_has_settings_of_its_own() -> None:
     assert (own["net"], own["anneal_entropy"]) == (RogueNetConfig(n_layer=1), False)
 
 
+@pytest.mark.slow
 def test_what_is_learnt_plays(tmp_path: Path) -> None:
     out = str(tmp_path / "azul")
     result = run("train", "azul", "--out", out, "--steps", "256", FEW, *SMALL)

@@ -64,6 +64,7 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(main, args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", ["0", "2"])
 def test_without_it_the_error_says_it(game: str, num_workers: str, tmp_path: Path) -> None:
     words = ("--steps=64", f"--num-workers={num_workers}", "--out", str(tmp_path / "run"))
@@ -73,6 +74,7 @@ def test_without_it_the_error_says_it(game: str, num_workers: str, tmp_path: Pat
     assert "--transport thread" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", ["0", "2"])
 def test_trains_evaluates_and_goes_on(game: str, num_workers: str, tmp_path: Path) -> None:
     out = str(tmp_path / "run")
@@ -95,6 +97,7 @@ def test_measures_its_speed(game: str) -> None:
     assert "2 copies in a VecEnv" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", ["0", "2"])
 def test_a_failure_is_named_as_always(game: str, num_workers: str, tmp_path: Path) -> None:
     words = ("--steps=64", f"--num-workers={num_workers}", "--out", str(tmp_path / "run"))
@@ -111,6 +114,7 @@ def test_it_has_two_values(game: str) -> None:
     assert "'greenlet', 'thread'" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", ["0", "2"])
 def test_ctrl_c_saves_and_leaves_nothing_behind(
     game: str, num_workers: str, tmp_path: Path

@@ -144,6 +144,7 @@ def require_clean_output(here: Path, name: str, texts: list[str]) -> None:
         assert not odd_characters(run(*words.split(" "))), words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [EVIL, EVIL_NAME])
 def test_commands_print_no_controls_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str

@@ -64,6 +64,7 @@ def ids_of(state: GameState) -> list[int]:
 # --------------------------------------------------------------------------- all faces at once
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(seed=SEEDS, num_players=NUM_PLAYERS, policy=st.sampled_from(POLICIES))
 def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Policy) -> None:
@@ -195,6 +196,7 @@ print(digest.hexdigest(), "numba" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_game_in_every_process() -> None:
     """Whatever the hashes of strings are there, and whether numba compiles or not."""
     digests = []

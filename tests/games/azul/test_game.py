@@ -150,6 +150,7 @@ def played(game: AzulGame, num_players: int, seed: int) -> tuple[Any, list[Any]]
     return game.run(*agents, seed=seed, num_players=num_players), log
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(seed=SEEDS, num_players=NUM_PLAYERS)
 def test_both_choices_play_the_same_games(seed: int, num_players: int) -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 
 from entity_env.games.azul import ACTIONS, Action, GameState, Player, apply_action, legal_actions
@@ -86,6 +87,7 @@ def test_points_are_those_of_the_tiling(state: GameState) -> None:
         assert option.points == (option.line_points if option.completes else 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(state=states())
 def test_what_is_left_is_what_both_could_take_then(state: GameState) -> None:

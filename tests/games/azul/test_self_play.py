@@ -94,6 +94,7 @@ def row_of(tables: Tables, env_id: int) -> int:
     return 2 * env_id + tables.state(env_id).current_player
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(seed=SEEDS, greedy=st.sampled_from([0.0, 0.5, 1.0]))
 def test_it_shows_what_the_game_shows(seed: int, greedy: float) -> None:
@@ -343,6 +344,7 @@ def test_shares_that_cannot_be() -> None:
             AzulSelfPlay(others=others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_workers_play_the_same_games(num_workers: int) -> None:
     """Also which player sits where."""
@@ -367,6 +369,7 @@ def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
         Tables(2)
 
 
+@pytest.mark.slow
 def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
     """A few updates: it gets better at once."""
     pytest.importorskip("torch")

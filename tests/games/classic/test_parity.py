@@ -117,6 +117,7 @@ def cart_pole_gap(backend: Backend, seed: int, num_steps: int, is_balanced: bool
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 8, 10, 24])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cart_pole_is_where_gymnasiums_is_for_ten_thousand_steps(

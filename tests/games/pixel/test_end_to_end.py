@@ -52,6 +52,7 @@ def env(request: pytest.FixtureRequest) -> Iterator[PixelGoalEnv]:
     made.close()
 
 
+@pytest.mark.slow
 def test_episodes_of_every_world(env: PixelGoalEnv) -> None:
     """Resets in the midst and at the end, by a mask that is a view with a stride."""
     env.reset(1)
@@ -89,6 +90,7 @@ def test_episodes_of_every_world(env: PixelGoalEnv) -> None:
         steps[mask] = 0
 
 
+@pytest.mark.slow
 def test_a_reset_restores_byte_for_byte(env: PixelGoalEnv) -> None:
     env.reset(0)
     start = bytes_of(env.world)
@@ -103,6 +105,7 @@ def test_a_reset_restores_byte_for_byte(env: PixelGoalEnv) -> None:
         assert torch.equal(value, start[name]), name
 
 
+@pytest.mark.slow
 def test_autoreset_keeps_the_final_frame_and_distance(env: PixelGoalEnv) -> None:
     env.reset(0)
     actions = actions_of(NUM, MAX_STEPS, 5)
@@ -133,6 +136,7 @@ def _twin(env: PixelGoalEnv, actions: Tensor) -> Tensor:
     return finals
 
 
+@pytest.mark.slow
 def test_who_has_ended_is_not_stepped(env: PixelGoalEnv) -> None:
     env.reset(0)
     zeros = np.zeros(NUM, np.int64)
@@ -165,6 +169,7 @@ def test_bad_actions_and_masks_change_nothing(env: PixelGoalEnv) -> None:
     assert all(torch.equal(value, before[name]) for name, value in bytes_of(env.world).items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_WORLD)
 def test_closing_closes_the_world(name: str) -> None:
     env = make_env(EVERY_WORLD[name], PixelGoalEnv, warm_ups=None)
@@ -177,6 +182,7 @@ def test_closing_closes_the_world(name: str) -> None:
         env.world.step(torch.zeros(NUM, dtype=torch.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_WORLD)
 def test_a_run_can_be_repeated(name: str) -> None:
     """The same start and buttons: the same screens, rewards and resets."""

@@ -87,6 +87,7 @@ def test_the_last_observation_is_delivered() -> None:
         assert start.num_envs == 2
 
 
+@pytest.mark.slow
 def test_workers_change_nothing() -> None:
     shown = []
     for num_workers in (0, 2):
@@ -133,6 +134,7 @@ def test_a_run_of_the_maze_is_as_recorded() -> None:
 RECORDED = ("84b668369e026910", "2560b671eea71744")
 
 
+@pytest.mark.slow
 def test_learns_a_small_grid() -> None:
     config = PPOConfig(
         total_steps=6000,
@@ -150,6 +152,7 @@ def test_learns_a_small_grid() -> None:
     assert result.progress.mean_length < 9
 
 
+@pytest.mark.slow
 def test_games_need_no_torch_until_they_are_played() -> None:
     code = (
         "import sys; from entity_env.games import BATCH_GAMES; import entity_env.games.pixel;"

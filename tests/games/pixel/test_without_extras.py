@@ -153,6 +153,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     }
 
 
+@pytest.mark.slow
 @needs_all_others
 @pytest.mark.parametrize("missing", COMMANDS)
 def test_a_command_says_in_one_line_what_is_missing(
@@ -198,6 +199,7 @@ def test_what_needs_no_torch_is_there_without_it(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("570 True 0\n", "")
 
 
+@pytest.mark.slow
 @needs_all_others
 @pytest.mark.parametrize("missing", ["warp", "pyboy"])
 def test_a_grid_needs_neither_warp_nor_pyboy(missing: str, done: dict[str, Done]) -> None:

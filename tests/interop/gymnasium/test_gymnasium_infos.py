@@ -107,6 +107,7 @@ def test_numbers_of_steps_and_of_episodes(mode: AutoresetMode, make: Any) -> Non
     assert sorted(found, key=lambda pair: pair[0]) == episodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_game_has_them_too(num_workers: int) -> None:
     game = from_gymnasium(walk, name="walk", length=2)
@@ -124,6 +125,7 @@ def test_a_game_has_them_too(num_workers: int) -> None:
         assert [dict(each.metrics) for each in obs.episodes] == [final] * 2
 
 
+@pytest.mark.slow
 def test_they_reach_the_curves(tmp_path: Path) -> None:
     envs = SyncVectorEnv([partial(walk, 2)] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
     with GymnasiumVecEnv(envs) as vec:

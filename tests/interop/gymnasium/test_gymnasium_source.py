@@ -392,6 +392,7 @@ def make_poles(num_envs: int) -> Any:  # noqa: ANN401 - any vector environment
     return gymnasium.make_vec("CartPole-v1", num_envs, "sync")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_workers_step_the_same_environments(num_workers: int) -> None:
     here = GymnasiumVecEnv(make_poles, 3, seed=4)
@@ -444,6 +445,7 @@ def cart_poles(mode: AutoresetMode) -> Any:  # noqa: ANN401 - any vector environ
     return gymnasium.make_vec("CartPole-v1", 64, "sync", vector_kwargs={"autoreset_mode": mode})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "steps", "least"), [(NEXT, 22_000, 100), (SAME, 12_000, 40), (DISABLED, 12_000, 40)]
 )

@@ -83,6 +83,7 @@ def test_a_full_board_of_snake_fits() -> None:
     assert SIZES["snake"].max_entities["Segment"] == 10**2 - 1
 
 
+@pytest.mark.slow
 def test_ids_are_there_after_the_import_and_by_the_name_of_the_module() -> None:
     """No game is loaded for that, nor torch or numba."""
     code = """

@@ -114,6 +114,7 @@ def test_room_is_measured() -> None:
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", [snake, cherry_pick, treasure_hunt, multi_snake, base])
 def test_it_is_measured_alike_for_one_and_for_many(game: Game) -> None:
     auto: dict[str, Any] = {"max_entities": "auto", "max_actors": "auto"}
@@ -134,6 +135,7 @@ def test_one_may_be_measured_and_the_other_given() -> None:
         GameEnv(base, max_entities="most")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_agents_of_pettingzoo_have_measured_room() -> None:
     pytest.importorskip("pettingzoo")
     from entity_env.interop.pettingzoo import GameAECEnv, GameParallelEnv

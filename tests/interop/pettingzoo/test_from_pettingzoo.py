@@ -84,6 +84,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_spaces_that_are_cached_go_to_workers_from_a_script(tmp_path: Path) -> None:
     """PettingZoo tells its users to write `functools.cache`; the script is `__main__`."""
     (tmp_path / "tag.py").write_text(CACHED)
@@ -254,6 +255,7 @@ def test_the_contract_of_games_holds(make: Callable[[], Game]) -> None:
     check_game(make(), episodes=3, new_process=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "num_workers"), [("parallel", 0), ("in turn", 0), ("masks", 1), ("entities", 0)]
 )
@@ -306,6 +308,7 @@ class Hunt(Brawl):
         return np.append(seen, np.float32(7)) if agent == "hare_0" else seen
 
 
+@pytest.mark.slow
 def test_agents_with_other_spaces_have_entities_and_actions_of_their_own() -> None:
     game = from_pettingzoo(Hunt)
     entities = game.obs_space().entities

@@ -173,6 +173,7 @@ def test_wrong_actions_change_nothing() -> None:
         GameParallelEnv(both).step({})
 
 
+@pytest.mark.slow
 def test_there_and_back_is_a_game() -> None:
     game = from_pettingzoo(GameParallelEnv, game=rock_paper_scissors)
     assert game.num_agents == 2

@@ -430,6 +430,7 @@ def test_every_integer_is_taken(dtype: Callable[[int], Any]) -> None:
     assert env.agent_selection
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**31), action=st.integers(0, 299))
 def test_the_next_one_that_is_allowed(seed: int, action: int) -> None:

@@ -51,6 +51,7 @@ def outcome(folder: Path) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_change_in_another_file_compiles_anew(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(KERNEL)
     (tmp_path / "helper.py").write_text(HELPER.format(1))

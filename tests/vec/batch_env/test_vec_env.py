@@ -575,6 +575,7 @@ def state_of(steps: BatchEnvStepper) -> object:
     )
 
 
+@pytest.mark.slow
 def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:
     with BatchVecEnv(partial(CartPole, backend="numpy"), 50_000, 1) as vec:
         assert len(vec.reset(seed=1)) == 50_000

@@ -231,6 +231,7 @@ def test_an_interval_is_exact_and_the_end_is_always_evaluated() -> None:
     assert 0 < results[0].metrics["odd"] < 1
 
 
+@pytest.mark.slow
 def test_a_start_is_the_first_best_and_changes_no_bit(tmp_path: Path) -> None:
     plain, draws = trained(None)
     evaluator = Evaluator(seeded, interval=512, at_start=True)
@@ -318,6 +319,7 @@ def trained(out: Path | None, *callbacks: Callback) -> tuple[TrainResult, list[f
     return result, [random.random(), np.random.random()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("greedy", [True, False])
 def test_the_network_is_the_same_bit_by_bit(tmp_path: Path, greedy: bool) -> None:
     plain, draws = trained(None)
@@ -334,6 +336,7 @@ def test_the_network_is_the_same_bit_by_bit(tmp_path: Path, greedy: bool) -> Non
     assert np.array_equal(curve.values, read_run(again).curves["evaluation/mean_reward"].values)
 
 
+@pytest.mark.slow
 def test_the_best_one_plays_and_a_resumed_run_remembers_it(tmp_path: Path) -> None:
     trained(tmp_path, Evaluator(seeded, interval=512))
     best = tmp_path / "best"

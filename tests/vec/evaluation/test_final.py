@@ -163,6 +163,7 @@ class Interrupting(Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_twice", [False, True])
 def test_ctrl_c_ends_a_run_with_both_networks_whole(tmp_path: Path, is_twice: bool) -> None:
     evaluator = Evaluator(seeded, episodes=4, interval=128, clock=Clock())
@@ -176,6 +177,7 @@ def test_ctrl_c_ends_a_run_with_both_networks_whole(tmp_path: Path, is_twice: bo
     assert "evaluated" in read_about(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_the_comparison(tmp_path: Path) -> None:
     presses = itertools.count()
 

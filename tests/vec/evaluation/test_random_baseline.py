@@ -50,6 +50,7 @@ def measured(baseline: RandomBaseline, game: Game) -> RandomPlay | None:
     return trained(game, baseline)[0].progress.random_play
 
 
+@pytest.mark.slow
 def test_a_run_stays_the_same_bit_by_bit_and_keeps_the_figures(tmp_path: Path) -> None:
     plain, draws = trained(seeded)
     other, other_draws = trained(seeded, RandomBaseline(seeded), out=tmp_path)
@@ -69,6 +70,7 @@ def test_a_run_stays_the_same_bit_by_bit_and_keeps_the_figures(tmp_path: Path) -
     assert changed.progress.random_play == read_run(tmp_path).random_play != found
 
 
+@pytest.mark.slow
 def test_it_is_the_mean_of_random_actions() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         score = 0
@@ -94,6 +96,7 @@ def endless_if(is_endless: Callable[[int], bool]) -> Game:
     return dots_game(play)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_endless", [lambda seed: True, lambda seed: seed % 2 == 0])
 def test_short_episodes_alone_say_nothing(
     is_endless: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch
@@ -103,6 +106,7 @@ def test_short_episodes_alone_say_nothing(
     assert measured(RandomBaseline(game), game) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step_s", "episodes", "count"), [(0.0, 100, 100), (0.0, 3, 3), (0.08, 100, 20), (0.3, 100, 4)]
 )
@@ -128,6 +132,7 @@ def test_slow_games_play_fewer_episodes(
     assert found.num_episodes == count
 
 
+@pytest.mark.slow
 def test_a_zero_sum_game_is_zero_and_not_like_training() -> None:
     found = measured(RandomBaseline(tic_tac_toe, episodes=9), tic_tac_toe)
     assert found is not None
@@ -135,6 +140,7 @@ def test_a_zero_sum_game_is_zero_and_not_like_training() -> None:
     assert not found.is_like_training
 
 
+@pytest.mark.slow
 def test_an_opponent_has_all_seats_but_one() -> None:
     two = Game(play_two, entities=(), actions=(Scores,), num_agents=2)
     opponent = cast(Callable[[int], Agent], lambda seed: Always(2))
@@ -143,6 +149,7 @@ def test_an_opponent_has_all_seats_but_one() -> None:
     assert 0.6 < found.mean_reward < 1.4  # from 0 to 2; the opponent always gets 2
 
 
+@pytest.mark.slow
 def test_bots_play_as_in_training() -> None:
     class Middle(ScriptedAgent):
         def choose(self, obs: Obs, *actions: ActionKey) -> Scores:
@@ -159,6 +166,7 @@ def test_bots_play_as_in_training() -> None:
     assert not other.is_like_training
 
 
+@pytest.mark.slow
 def test_a_game_that_fails_is_trained_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     def play(agent: Agent, *, seed: int) -> None:
         raise ArithmeticError("stumbled")
@@ -168,6 +176,7 @@ def test_a_game_that_fails_is_trained_all_the_same(caplog: pytest.LogCaptureFixt
     assert "stumbled" in caplog.text
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(UsageError, match="episodes"):
         RandomBaseline(seeded, episodes=0)

@@ -157,6 +157,7 @@ def scripts(draw: st.DrawFn) -> list[Script]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @settings(FEW)
 @given(scripts(), st.integers(0, 99))

@@ -92,6 +92,7 @@ def test_a_single_copy_is_not_touched(
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_a_copy_of_each_worker_is_shown_with_one_hint(capfd: pytest.CaptureFixture[str]) -> None:
     run(game_of(say_all), 4, 2, start_method="spawn")  # which has the streams of this test
     shown, errors = capfd.readouterr()

@@ -6,11 +6,13 @@ import gc
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 
 from entity_env.games import multi_snake
 from entity_env.vec import VecEnv
 
 
+@pytest.mark.slow
 def test_a_step_of_many_games_collects_no_garbage() -> None:
     """As many objects become free as are made: answers are not made for all games beforehand."""
     num_envs, num_steps, threshold = 2_000, 10, gc.get_threshold()

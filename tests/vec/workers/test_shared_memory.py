@@ -171,6 +171,7 @@ def test_says_that_too_many_files_are_open() -> None:
     assert num_files() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("new_handle")
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_other_processes_get_blocks_and_give_them(

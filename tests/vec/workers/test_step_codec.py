@@ -146,6 +146,7 @@ def test_a_step_arrives_as_it_was_written(run: list[Told]) -> None:
             assert_same_step(step, told.write(local_memory(3, 3)), first_row=2)
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=15)
 @given(steps(), steps(), st.integers(0, 200_000))
 def test_an_arena_that_grows_in_the_middle_of_a_step(
@@ -262,6 +263,7 @@ def test_views_outlive_the_reader() -> None:
         reader.read(0)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.lists(st.lists(scenes(), min_size=1, max_size=3), min_size=1, max_size=4))
 def test_batches_side_by_side_are_the_batch_made_at_once(parts: list[list[Scene]]) -> None:

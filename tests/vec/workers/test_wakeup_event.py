@@ -408,6 +408,7 @@ def test_says_that_too_many_files_are_open() -> None:
 # Other processes.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_killed_worker_is_missed(context: Context, path: Path) -> None:
@@ -436,6 +437,7 @@ def test_a_killed_worker_is_missed_although_its_fork_lives_on() -> None:
         os.close(sentinel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start_method", CONTEXTS)
 def test_a_worker_leaves_when_its_parent_is_killed(start_method: str) -> None:
     script = f"from tests.helpers.children import start_a_worker; start_a_worker({start_method!r})"
@@ -450,6 +452,7 @@ def test_a_worker_leaves_when_its_parent_is_killed(start_method: str) -> None:
         assert monotonic() - begin < WAIT_S / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_waiting_takes_no_processor_time(path: Path) -> None:
     block = SharedBlock.create(NUM_BYTES + 8)
@@ -498,6 +501,7 @@ SPINS_AND_PAUSES: list[tuple[Path, int, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "num_spins", "longest_pause"), SPINS_AND_PAUSES)
 def test_no_ring_is_lost(path: Path, num_spins: int, longest_pause: int) -> None:
     play_ping_pong(path, num_spins, longest_pause, 5_000)

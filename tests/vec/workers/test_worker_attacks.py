@@ -230,6 +230,7 @@ def assert_plays_right(vec: VecEnv) -> None:
 class TestInterrupts:
     """As in a notebook: Ctrl-C, then reset and go on with the same workers."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("before", [True, False])
     @pytest.mark.parametrize("call", ["reset", "act"])
     def test_a_reset_after_one_shows_the_right_things(self, call: str, before: bool) -> None:
@@ -344,6 +345,7 @@ ENDS = [
 class TestForks:
     """A fork of the parent leaves the parent's workers alone."""
 
+    @pytest.mark.slow
     def test_one_that_ends_changes_nothing(self, tmp_path: Path) -> None:
         text = f"""
             import gc, os, sys
@@ -368,6 +370,7 @@ class TestForks:
         assert error.count("the child fails") == 1
         assert "multiprocessing" not in error
 
+    @pytest.mark.slow
     def test_it_may_not_step(self, tmp_path: Path) -> None:
         text = """
             import os
@@ -396,6 +399,7 @@ class TestForks:
         assert out.count("was forked from it") == 4, error
         assert not error
 
+    @pytest.mark.slow
     def test_workers_of_a_killed_parent_leave_while_its_fork_lives(self, tmp_path: Path) -> None:
         text = """
             import os, signal
@@ -460,6 +464,7 @@ class TestClosing:
             assert len(seen) == 3
             assert len(set(seen)) == 1
 
+    @pytest.mark.slow
     def test_another_thread_ends_a_call_that_waits(self) -> None:
         vec = VecEnv(hanging, 2, 2)
         vec.reset()
@@ -483,6 +488,7 @@ class TestClosing:
         thread.join(30)
         assert [type(error) for error in raised] == [ClosedError]
 
+    @pytest.mark.slow
     def test_where_sigchld_is_blocked(self, tmp_path: Path) -> None:
         text = """
             import signal
@@ -533,6 +539,7 @@ def test_signals_are_the_parents_business() -> None:
             vec.act(stay(1))
 
 
+@pytest.mark.slow
 def test_modules_in_the_current_folder_do_not_hide_pythons_own(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -371,6 +371,7 @@ class TestAWorkerThatDies:
             assert batch.final.features["Dot"].values.tolist() == [[3], [3]]
             assert [(e.env_id, e.length) for e in batch.episodes] == [(0, 4), (1, 4)]
 
+    @pytest.mark.slow
     def test_at_any_moment(self) -> None:
         kill_again_and_again(5)
 
@@ -467,6 +468,7 @@ class TestAGameThatHangs:
         assert_adds_up(batches)
         assert_untouched(batches, reference(12), [0, 1])
 
+    @pytest.mark.slow
     def test_so_that_it_cannot_even_say_where(self) -> None:
         """Its process has been stopped."""
         game = faulty.with_settings(**VICTIM, fault="stopped")
@@ -598,6 +600,7 @@ class TestStart:
                 del e
             assert num_files() == before
 
+    @pytest.mark.slow
     @needs_own_mounts
     @pytest.mark.parametrize("num_kib", [16, 120])
     def test_a_really_small_dev_shm(self, tmp_path: Path, num_kib: int) -> None:
@@ -784,6 +787,7 @@ STEPS = """
 
 
 class TestTheParent:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("rest", "fault"),
         [
@@ -809,6 +813,7 @@ class TestTheParent:
         if not fault:
             assert num_told(tmp_path) >= 4
 
+    @pytest.mark.slow
     def test_is_interrupted(self, tmp_path: Path) -> None:
         """Ctrl-C, which reaches all processes of the group: the one traceback is the caller's."""
         with running(tmp_path, READY + STEPS) as process:
@@ -823,6 +828,7 @@ class TestTheParent:
         assert num_told(tmp_path) % 4 == 0
         assert num_told(tmp_path) >= 4
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rest", ["", "raise SystemExit(3)", "vec.send(moves)"])
     def test_ends_without_close(self, tmp_path: Path, rest: str) -> None:
         with running(tmp_path, rest) as process:
@@ -830,6 +836,7 @@ class TestTheParent:
             assert process.stderr.read() == ""
         assert num_told(tmp_path) == 4
 
+    @pytest.mark.slow
     def test_fails_without_close(self, tmp_path: Path) -> None:
         with running(tmp_path, "1 / 0") as process:
             assert process.wait(20.0) == 1
@@ -877,6 +884,7 @@ MAIN = """
     """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_a_game_of_a_script_without_a_guard(tmp_path: Path, start_method: str) -> None:
     """All of it in `__main__`, which is not run again in the workers."""
@@ -886,6 +894,7 @@ def test_a_game_of_a_script_without_a_guard(tmp_path: Path, start_method: str) -
     assert out == "[3.0, 3.0, 3.0, 3.0]\n"
 
 
+@pytest.mark.slow
 def test_a_module_that_starts_workers_when_it_is_imported(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(textwrap.dedent(MAIN))
     main = "import sys; sys.path.insert(0, '.'); import mine"

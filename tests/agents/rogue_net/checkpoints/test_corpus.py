@@ -97,6 +97,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused(name: str, tmp_path: Path) -> None:
     kind, make, message = BOMBS[name]

@@ -44,6 +44,7 @@ def _is(net: Policy, other: Policy) -> bool:
     return all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
 
 
+@pytest.mark.slow
 def test_everything_comes_back(tmp_path: Path) -> None:
     for fixture in FIXTURES + OPTIONS:
         net, path = fixture.net(), tmp_path / "runs" / fixture.name
@@ -106,6 +107,7 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Calla
     return lambda: count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_moment_leaves_a_checkpoint(tmp_path: Path, after: bool) -> None:
     """Also a second kill while saving again, and then a save that succeeds."""

@@ -559,6 +559,7 @@ def _bombs() -> Iterator[tuple[str, Callable[[bytes, str], object], bytes]]:
     yield "members", read_tar, _resized(_tar(("a", b"x")), 8**10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "content"),
     [pytest.param(read, content, id=name) for name, read, content in _bombs()],
@@ -568,6 +569,7 @@ def test_bombs_cost_little(read: Callable[[bytes, str], object], content: bytes)
     assert _peak(lambda: read(content, "x")) < 20 * len(content) + ALLOWANCE
 
 
+@pytest.mark.slow
 def test_the_fuzzer_reads_every_kind_and_is_not_missed() -> None:
     code = (
         "import sys; sys.modules['atheris'] = None\n"

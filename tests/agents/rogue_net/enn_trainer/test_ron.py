@@ -158,6 +158,7 @@ BOMBS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
 def test_bombs_cost_little(bomb: bytes) -> None:
     tracemalloc.start()

@@ -288,6 +288,7 @@ def configs(draw: st.DrawFn, pooling: str | None) -> RogueNetConfig:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", [None, "mean", "max", "meanmax"])
 @settings(max_examples=20)
 @given(data=st.data())
@@ -650,6 +651,7 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("tensorboard
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "auto"])
 @pytest.mark.parametrize("alone", [True, False])
 def test_no_torch_is_needed(tmp_path: Path, backend: str, alone: bool) -> None:
@@ -711,6 +713,7 @@ for rows, inner, columns in ((1, 64, 256), (1, 300, 300), (2, 1024, 4096), (700,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="no times of threads")
 def test_a_decision_wakes_no_other_thread() -> None:
     """Where all processors are busy, waiting for a thread of BLAS takes a hundred times as long."""

@@ -274,6 +274,7 @@ class TestGymnasium:
             assert np.argwhere(pixels[0, :, :, 1]).tolist() == [[5, 2]]
             assert entity.features[np.flatnonzero(obs.features[picture].values[0])[-1]] == "1.5.2"
 
+    @pytest.mark.slow
     def test_is_learnt_and_resumed(self, tmp_path: Path) -> None:
         config = PPOConfig(
             total_steps=4096, net=CNNConfig(), num_steps=32, minibatch_size=128, norm_returns=True

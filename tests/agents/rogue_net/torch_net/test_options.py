@@ -136,6 +136,7 @@ class TestPooling:
             write_enn_checkpoint(tmp_path / "x", net.weights())
         assert not (tmp_path / "x").exists()
 
+    @pytest.mark.slow
     def test_is_trained_and_resumed(self, tmp_path: Path) -> None:
         config = PPOConfig(
             total_steps=128, net=RogueNetConfig(d_model=16, n_layer=1, pooling="meanmax")
@@ -188,6 +189,7 @@ class TestDropout:
         plain.train()
         torch.testing.assert_close(plain.evaluate(batch, samples).values, kept.values)
 
+    @pytest.mark.slow
     def test_keeps_the_mean_of_activations(self, batch: EntityBatch) -> None:
         config = RogueNetConfig(d_model=16, n_layer=0, dropout=0.25)
         net = random_net(config)
@@ -219,6 +221,7 @@ class TestDropout:
         with pytest.raises(UsageError, match="dropout must be a number from 0 to below 1"):
             RogueNetConfig(dropout=dropout)
 
+    @pytest.mark.slow
     def test_training_repeats_itself_and_resumes(self, tmp_path: Path) -> None:
         net = RogueNetConfig(d_model=16, n_layer=1, dropout=0.2)
         config = PPOConfig(total_steps=64, net=net, num_steps=8, minibatch_size=32)

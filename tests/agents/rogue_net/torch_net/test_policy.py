@@ -493,6 +493,7 @@ class Own(Policy):
 
 
 class TestOwn:
+    @pytest.mark.slow
     def test_is_trained_saved_and_resumed(self, tmp_path: Path) -> None:
         with VecEnv(snake, 8) as vec:
             config = PPOConfig(total_steps=512)
@@ -541,6 +542,7 @@ class TestForEnv:
         with VecEnv(snake, 2) as vec, pytest.raises(UsageError, match="no setting 'lr'"):
             PPOConfig.for_env(vec, lr=3)
 
+    @pytest.mark.slow
     def test_learns_the_cart_pole(self) -> None:
         with BatchVecEnv(BATCH_GAMES["cartpole"].batch(16)) as vec:
             result = train(vec, PPOConfig.for_env(vec, total_steps=30_000))

@@ -57,6 +57,7 @@ def run(
     return ratings
 
 
+@pytest.mark.slow
 def test_snapshots_and_ratings_are_in_the_folder_and_in_the_curves(tmp_path: Path) -> None:
     pool = new_pool(snapshot_every=60, size=5)
     ratings = run(pool, tmp_path)
@@ -78,6 +79,7 @@ def test_snapshots_and_ratings_are_in_the_folder_and_in_the_curves(tmp_path: Pat
     load_agent(folder / data["self"][-1]["file"])  # they can be played
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_twice_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
     first = run(new_pool(snapshot_every=60), tmp_path / "a")
     assert first == run(new_pool(snapshot_every=60), None)
@@ -99,6 +101,7 @@ def earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "text", "entry", "file", "rating", "other"])
 def test_damaged_files_are_one_warning(
     tmp_path: Path, earlier_run: Path, damage: str, caplog: pytest.LogCaptureFixture
@@ -127,6 +130,7 @@ def test_damaged_files_are_one_warning(
     assert str(tmp_path) in warnings[0] or damage == "rating"
 
 
+@pytest.mark.slow
 def test_snapshots_after_the_checkpoint_are_left_out(tmp_path: Path) -> None:
     run(new_pool(snapshot_every=60), tmp_path)
     path = tmp_path / FOLDER / "pool.json"

@@ -32,6 +32,7 @@ def played(vec: SelfPlayVecEnv, num_steps: int, seed: int = 0) -> list[VecObs]:
     return batches
 
 
+@pytest.mark.slow
 @given(
     game=st.sampled_from(GAMES),
     num_envs=st.integers(1, 5),
@@ -75,6 +76,7 @@ def test_games_that_are_cut_off_have_no_result() -> None:
         assert vec.take_results() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", [tic_tac_toe, together])
 def test_workers_make_no_difference(game: Game) -> None:
     space = game.action_space()
@@ -87,6 +89,7 @@ def test_workers_make_no_difference(game: Game) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_every_seat_is_played_equally_often() -> None:
     one = hashing_opponent("one", together.action_space())
     with SelfPlayVecEnv(VecEnv(together, 6), [one]) as vec:
@@ -194,6 +197,7 @@ def test_without_opponents_the_learner_has_all_seats() -> None:
         assert vec.take_results() == []
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_draws() -> None:
     opponents = [hashing_opponent(f"o{i}", rock_paper_scissors.action_space()) for i in range(2)]
     with SelfPlayVecEnv(VecEnv(rock_paper_scissors, 50)) as vec:

@@ -70,6 +70,7 @@ def without_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_writer, "_has_tensorboard", lambda: False)
 
 
+@pytest.mark.slow
 def test_a_recorder_gets_what_the_folder_gets(tmp_path: Path) -> None:
     notebook: Notebook = Notebook()
     out = tmp_path / "fast"
@@ -91,6 +92,7 @@ def test_a_recorder_gets_what_the_folder_gets(tmp_path: Path) -> None:
     assert first == resumed == read_run(out).id != other != ""
 
 
+@pytest.mark.slow
 def test_a_recorder_that_fails_is_told_once_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_recorder_that_fails_is_told_once_and_the_run_goes_on(
     ]
 
 
+@pytest.mark.slow
 def test_an_end_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
     failing, other = Notebook("close"), Notebook()
     train(VecSigns(), CONFIG, recorders=[other, failing])
@@ -208,6 +211,7 @@ def test_wandb_gets_settings_and_points(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(run.of("finish")) == 1
 
 
+@pytest.mark.slow
 def test_mlflow_gets_settings_and_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = SimpleNamespace(info=SimpleNamespace(run_id="r1"), data=SimpleNamespace(params={}))
     client = Fake(create_experiment="7", create_run=info, search_runs=[])

@@ -82,6 +82,7 @@ def rewards(out: Path) -> list[tuple[int, float]]:
 # ------------------------------------------------------------------ what run.json says
 
 
+@pytest.mark.slow
 def test_a_run_from_python_says_what_it_is_and_where_it_was_made(tmp_path: Path) -> None:
     game = snake.with_settings(board_size=5)
     with VecEnv(game, 8) as vec:
@@ -193,6 +194,7 @@ def test_a_later_line_supersedes(tmp_path: Path) -> None:
     assert rewards(tmp_path) == [(1, 1.0), (2, 3.0)]
 
 
+@pytest.mark.slow
 def test_training_writes_its_settings_and_goes_on_with_its_curves(tmp_path: Path) -> None:
     def fail(progress: TrainProgress) -> None:
         if progress.update == 3:
@@ -234,6 +236,7 @@ def test_a_library_run_without_tensorboard(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_folder_with_only_a_checkpoint_is_a_run_without_curves(tmp_path: Path) -> None:
     train(VecXor(64), CONFIG, out=tmp_path)
     (tmp_path / RUN_FILE).unlink()

@@ -72,6 +72,7 @@ def check_position(state: GameState, position: oracle.Position, game: FastGame) 
     assert GameState.from_dict(state.to_dict()).words == state.words
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, num_players=NUM_PLAYERS, policy=st.sampled_from(POLICIES))
 def test_whole_games(seed: int, num_players: int, policy: Policy) -> None:

@@ -95,6 +95,7 @@ print(*{"numba", "llvmlite"} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 def test_who_plays_a_game_waits_for_no_compiler() -> None:
     """A shipped agent starts in a second, in 45 MiB, also where numba is installed."""
     done = subprocess.run(

@@ -119,6 +119,7 @@ def test_greedy_beats_rush() -> None:
     assert match.win_rate("greedy", "rush")[0] > 0.55
 
 
+@pytest.mark.slow
 def test_a_small_search_beats_random_and_greedy() -> None:
     searching = MCTSAgent(rollouts=60)
     assert (

@@ -344,6 +344,7 @@ def test_what_cannot_be_read_again_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_a_game_boy_goes_the_same_way(tmp_path: Path) -> None:
     pytest.importorskip("pyboy", reason=REASON)

@@ -233,6 +233,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", KERNELS)
 @pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.slow), 90])
 def test_compiles_for_gpus_where_there_is_none(tmp_path: Path, module: str, arch: int) -> None:

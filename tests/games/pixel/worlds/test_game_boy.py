@@ -84,11 +84,13 @@ def slots_of(*slots: int) -> Tensor:
     return torch.tensor(slots, dtype=torch.int32)
 
 
+@pytest.mark.slow
 def test_every_machine_begins_alike(world: PyBoyWorld) -> None:
     assert squares(world) == [START] * NUM
     assert set(screens(world).flatten().tolist()) == {0, 3}
 
 
+@pytest.mark.slow
 def test_each_machine_has_its_own_button(world: PyBoyWorld) -> None:
     world.step(held(Button.RIGHT, Button.UP, Button.A))
     assert squares(world) == [(4, 5), (3, 4), START]
@@ -102,6 +104,7 @@ def test_a_button_held_again_was_let_go_between(world: PyBoyWorld) -> None:
     assert squares(world) == [(4, 7)] * NUM
 
 
+@pytest.mark.slow
 def test_a_button_held_for_the_whole_step_is_not() -> None:
     with booted(1, frames=6, hold_frames=6) as world:
         world.step(held(Button.RIGHT))
@@ -113,6 +116,7 @@ def test_actions_out_of_range_are_clamped(world: PyBoyWorld) -> None:
     assert squares(world) == [(4, 5), (4, 5), START]  # right is the last button, A the first
 
 
+@pytest.mark.slow
 def test_the_whole_screen_and_half_of_it_which_is_every_other_pixel(world: PyBoyWorld) -> None:
     with booted(1, shrink=1) as whole:
         assert (whole.height, whole.width) == (144, 160)
@@ -120,6 +124,7 @@ def test_the_whole_screen_and_half_of_it_which_is_every_other_pixel(world: PyBoy
         assert torch.equal(screens(whole)[:, ::2, ::2], screens(world)[:1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 8])
 def test_processes_do_not_matter(world: PyBoyWorld, num_workers: int) -> None:
     rng = np.random.default_rng(3)
@@ -176,6 +181,7 @@ def test_what_follows_a_reset_is_what_followed_the_snapshot(world: PyBoyWorld) -
     assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))
 
 
+@pytest.mark.slow
 def test_a_saved_state_is_a_start(world: PyBoyWorld) -> None:
     world.step(held(Button.RIGHT, Button.DOWN, Button.LEFT))
     with PyBoyWorld(ROM, 2, start=world.save_state(1)) as other:
@@ -224,6 +230,7 @@ def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], said: str) 
         PyBoyWorld(ROM, **{"num_envs": 1, **settings})
 
 
+@pytest.mark.slow
 def test_a_cartridge_that_pyboy_cannot_run_is_an_error_in_words() -> None:
     rom = bytearray(ROM)
     rom[0x147] = 0xEE  # a kind of cartridge that there is not
@@ -240,6 +247,7 @@ def test_a_state_that_is_no_bytes_is_refused(start: object, said: str) -> None:
         PyBoyWorld(ROM, 1, start=start)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_state_of_a_cartridge_of_another_size_is_refused(world: PyBoyWorld) -> None:
     state = world.save_state(0)
     with pytest.raises(UsageError, match="of another cartridge: it has 8192 bytes too many"):
@@ -291,6 +299,7 @@ def test_other_snapshots_are_refused(world: PyBoyWorld, env: int, slot: int, sai
         world.snapshot(env, slot)
 
 
+@pytest.mark.slow
 def test_a_closed_world_says_so() -> None:
     world = PyBoyWorld(ROM, 1)
     world.close()
@@ -303,6 +312,7 @@ def test_a_closed_world_says_so() -> None:
         world.state()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_named_and_the_others_end() -> None:
     world = PyBoyWorld(ROM, 2, num_workers=2)
     victim = world._processes[1]._process
@@ -315,6 +325,7 @@ def test_a_killed_process_is_named_and_the_others_end() -> None:
         world.step(held(Button.A, Button.A))
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_answer_is_named() -> None:
     world = PyBoyWorld(ROM, 1, timeout=20)
     stopped = world._processes[0]._process.pid
@@ -327,6 +338,7 @@ def test_a_process_that_does_not_answer_is_named() -> None:
         assert world._processes[0]._process.poll() is not None
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_killed_owner() -> None:
     code = (
         "import os, signal; from entity_env.games.pixel.worlds.game_boy import PyBoyWorld\n"
@@ -359,6 +371,7 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_more_open_files_than_select_can_take() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))

@@ -116,6 +116,7 @@ def test_a_sprite_in_every_column(quirks: Quirks, opcode: int, *, high: bool) ->
     assert_same(world, machines)
 
 
+@pytest.mark.slow
 def test_random_programs(quirks: Quirks) -> None:
     check_programs(256, 2, quirks, seed=3)
 

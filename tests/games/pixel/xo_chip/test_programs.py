@@ -105,6 +105,7 @@ def test_an_unknown_name() -> None:
 # ---------------------------------------------------------------------------- maze
 
 
+@pytest.mark.slow
 def test_in_the_maze_every_step_of_the_way_comes_nearer_by_the_same() -> None:
     far = distances("maze", PROGRAMS["maze"].solution)
     gains = {round((before - after) * 3 * 64 * 128) for before, after in pairwise(far[:-1])}
@@ -147,6 +148,7 @@ def test_a_drop_falls_and_a_missed_one_is_followed_by_the_next() -> None:
     assert begun("catch", *6 * (Button.RIGHT,)).v[13] == 64
 
 
+@pytest.mark.slow
 def test_every_caught_drop_raises_the_water_by_a_quarter() -> None:
     solution = PROGRAMS["catch"].solution
     water = [begun("catch", *solution[:count]).v[13] for count in range(len(solution) + 1)]

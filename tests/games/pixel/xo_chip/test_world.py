@@ -327,6 +327,7 @@ def test_without_warp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> N
         warp_runtime.import_warp.cache_clear()
 
 
+@pytest.mark.slow
 def test_says_nothing_on_standard_output() -> None:
     script = (
         "from entity_env.games.pixel.xo_chip.world import XoChipWorld\n"
