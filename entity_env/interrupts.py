@@ -61,6 +61,8 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     try:
         yield
+        if handler.waits_until_s is not None:  # the program ended before it was raised again
+            raise KeyboardInterrupt
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     finally:

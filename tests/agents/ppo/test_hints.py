@@ -410,6 +410,7 @@ class TestLearningRuns:
         assert [str(hint) for hint in history.hints(points[-1], config)] == []
 
     @pytest.mark.slow
+    @pytest.mark.timeout(300)
     @pytest.mark.parametrize("label", _recorded())
     def test_have_none_live(self, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
         run, news = _recorded()[label], list[Hint]()
