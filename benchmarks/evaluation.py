@@ -16,8 +16,9 @@ from typing import Final
 from benchmarks.common import interleaved, report, rounds_and_json
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.cli.evaluation import EvaluationPlan
-from entity_env.cli.load_game import load_game, make_vec_env
-from entity_env.cli.training import defaults_of, preset_of
+from entity_env.cli.load_game import load_game
+from entity_env.cli.training import defaults_of
+from entity_env.vec.game_training import make_vec_env, preset_of
 
 _STEPS: Final = {"cartpole": 100_000, "snake": 200_000}
 

@@ -2,8 +2,8 @@
 
 Takes at most three minutes of training on one core; `make demo-pixel` runs it. The machine is an
 XO-CHIP, the reward how near its screen comes to that of the goal. What is shown here works for any
-program of yours: `entity-env capture-goal` records a goal, and `pixel --rom FILE --goal DIR` is the
-game.
+program of yours: `entity-env capture-goal` records a goal, and `pixel`, with `--set rom=FILE` and
+`--set goal=DIR`, is the game.
 """
 
 import shutil

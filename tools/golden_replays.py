@@ -12,17 +12,14 @@ from pathlib import Path
 
 from entity_env import Game
 from entity_env.agents import Agent, RandomAgent, load_agent
-from entity_env.games import BATCH_GAMES, GAMES
+from entity_env.games import GAMES
 from entity_env.replay import Replay, record
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "tests" / "data" / "replays"
 TRAINED = {"snake": "examples/ship/snake.agent", "azul": "examples/azul/azul.agent"}
 MAX_DECISIONS = 100
-GAMES_BY_NAME = {
-    **GAMES,
-    **{name: each.game for name, each in BATCH_GAMES.items() if name != "pixel"},
-}
+GAMES_BY_NAME = {name: game for name, game in GAMES.items() if name != "pixel"}
 """All but the one that runs a file of its user."""
 
 

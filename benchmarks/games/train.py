@@ -29,8 +29,9 @@ from entity_env.agents.rogue_net.weights import Weights
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS, PRESETS
 from entity_env.agents.training.tracking.settings_file import parse_setting_text
 from entity_env.cli.opponents import make_pool
-from entity_env.cli.training import defaults_of, preset_of
+from entity_env.cli.training import defaults_of
 from entity_env.vec import VecEnv
+from entity_env.vec.game_training import preset_of
 
 DEFAULT: Final = "default"
 

@@ -23,7 +23,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
-from entity_env.cli.load_game import load_game, make_training_env
+from entity_env.cli.load_game import load_game
+from entity_env.vec.game_training import make_training_env
 
 RANK = int(os.environ.get("RANK", "0"))
 _SKIPPED = 3

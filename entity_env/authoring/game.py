@@ -77,6 +77,11 @@ class Game:
             to draw; default: a module `NAME_look` beside the file of `play`, if there is one.
         players: the agents that come with it, the `module:name` of an
             `entity_env.agents.GameAgents`, imported only to load agents by name.
+        training: how it is trained, where that differs from other games: settings of the trainer by
+            name, `{"preset": "board", "net": {"n_layer": 1}}`; or the `module:name` of an
+            `entity_env.vec.GameTraining`, imported only to train or evaluate.
+        max_entities: the largest number of entities of each type whose number varies, with the
+            default settings: the room for them in the arrays of other libraries.
         transport: how its copies wait for their actions, see `Transport`: "thread" for a game that
             runs an event loop. A `VecEnv` may choose another one.
         version: of the rules, a short text or a number that you change with them. Runs, datasets
@@ -100,6 +105,8 @@ class Game:
         name: str | None = None,
         look: str | None = None,
         players: str | None = None,
+        training: str | Mapping[str, object] | None = None,
+        max_entities: Mapping[str, int] | None = None,
         transport: Transport = "greenlet",
         version: str | int | None = None,
     ) -> None:
@@ -112,6 +119,8 @@ class Game:
         self.respawns = respawns
         self.look = look
         self.players = players
+        self.training = training
+        self.max_entities: Mapping[str, int] = dict(max_entities or {})
         self.transport: Transport = transport
         self.schema = Schema(entities, actions, global_features, self.name)
         self.parameters = _parameters_of(play, self.name)

@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "eval": ("eval", "Evaluate"),
     "export": ("runs", "Export"),
     "games": ("info", "ListGames"),
+    "new": ("new", "NewGame"),
     "play": ("play", "Play"),
     "record": ("replay", "RecordEpisode"),
     "replay": ("replay", "ShowReplay"),

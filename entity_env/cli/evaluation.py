@@ -16,19 +16,14 @@ from entity_env.agents.training.tracking.rewards import MeanReward
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.authoring.game import Game
 from entity_env.cli.command import CliOption
-from entity_env.cli.load_game import (
-    AgentLoader,
-    is_batch,
-    load_opponent,
-    load_player,
-    make_vec_env,
-)
+from entity_env.cli.load_game import AgentLoader, load_opponent, load_player
 from entity_env.cli.options import Count, Number
 from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.vec.evaluation.evaluator import GREEDY, Evaluator
 from entity_env.vec.evaluation.final import BEST, LAST, MATCH, OTHER_POLICY
 from entity_env.vec.evaluation.random_baseline import RandomBaseline
+from entity_env.vec.game_training import is_batch, make_vec_env
 from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:

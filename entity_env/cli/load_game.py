@@ -7,14 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
@@ -39,17 +40,13 @@ from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
 from entity_env.cli.named import Name, remember
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
-from entity_env.games import BATCH_GAMES, GAMES, SELF_PLAY
-from entity_env.vec import Autoreset, VecEnv
-from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.batch_env.vec_env import BatchVecEnv
-from entity_env.vec.options import OnError
+from entity_env.games import GAMES
 
 Load: TypeAlias = Callable[[str, int], Agent]
 """Loads an agent by name and seed, such as an `AgentLoader`."""
 
-NAMED: Mapping[str, Game] = {**GAMES, **{name: each.game for name, each in BATCH_GAMES.items()}}
-"""Every game that needs no file, by name."""
+ENTRY_POINTS: Final = "entity_env.games"
+"""Group of the entry points by which packages name their games: `NAME = "module:game"`."""
 ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
 """Libraries whose environments are games, `gymnasium:CartPole-v1`."""
 _MAX_NAMED: Final = 8
@@ -61,8 +58,9 @@ _MAX_NAMED: Final = 8
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     """The game of a name, file, package or module, with settings such as `board_size=6`.
 
-    A module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Or an
-    environment: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
+    A name is that of a game of this package or of an installed one, see `ENTRY_POINTS`. A module is
+    `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Or an environment:
+    `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
 
     The name and the settings are recorded as named by the user: check those from files first, with
@@ -72,10 +70,11 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     try:
         if (code := game_code(name)) is not None:
             remember(code)
+        name = _place_of(name)
         if _is_environment(name):
             game = _environment(name, parsed)
         else:
-            game = (NAMED[name] if name in NAMED else _found_game(name)).with_settings(**parsed)
+            game = (GAMES[name] if name in GAMES else found_game(name)).with_settings(**parsed)
     except OSError as error:  # the name is too long, the folder cannot be read
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
     if code is not None and (place := place_of(game)) is not None:
@@ -95,8 +94,10 @@ def game_code(name: str) -> Name | None:
     Raises:
         UsageError: no file can have this name.
     """
-    if name in NAMED:
+    if name in GAMES:
         return None
+    if (installed := _place_of(name)) != name:
+        return installed.partition(":")[0]
     if _is_environment(name):
         return name
     try:
@@ -107,7 +108,9 @@ def game_code(name: str) -> Name | None:
         return place if isinstance(place, Path) else file
     # A package without this module, or one that is compiled: it would hide an installed one.
     top = place.partition(".")[0]
-    return place if PathFinder.find_spec(top, [str(Path.cwd())]) is None else Path(top)
+    spec = PathFinder.find_spec(top, [str(Path.cwd())])
+    is_package = spec is not None and spec.has_location  # a bare folder hides none
+    return Path(top) if is_package else place
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
@@ -119,6 +122,45 @@ def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]
             if Path(str(value)).exists():
                 found[name] = Path(str(value))
     return found
+
+
+class InstalledGame(NamedTuple):
+    """A game that an installed package names as an entry point.
+
+    Args:
+        name: of the game.
+        place: `module:NAME`.
+        package, version: of the package.
+    """
+
+    name: str
+    place: str
+    package: str
+    version: str
+
+
+@cache
+def installed_games() -> tuple[InstalledGame, ...]:
+    """The games of installed packages, by name; none is loaded."""
+    found = [
+        InstalledGame(each.name, each.value, each.dist.name, each.dist.version)
+        for each in entry_points(group=ENTRY_POINTS)
+        if each.dist is not None
+    ]
+    return tuple(sorted(found))
+
+
+def _place_of(name: str) -> str:
+    """What `name` stands for: `module:NAME` for an installed game, else the name itself.
+
+    Raises:
+        UsageError: several packages have a game of this name.
+    """
+    places = {} if name in GAMES else {g.place: g for g in installed_games() if g.name == name}
+    if len(places) > 1:
+        packages = ", ".join(f"{g.package} ({place})" for place, g in places.items())
+        raise UsageError(f"several packages have a game {name!r}, name its module: {packages}")
+    return next(iter(places), name)
 
 
 def tell_of_changes(game: Game, agents: Iterable[str | Path]) -> None:
@@ -133,8 +175,13 @@ def _is_environment(name: str) -> bool:
     return bool(env_id) and package in ENVIRONMENTS
 
 
-def _found_game(name: str) -> Game:
-    """The game of a file, a folder or a module."""
+def found_game(name: str) -> Game:
+    """The game of a file, a folder or a module; its name is not recorded as one that was named.
+
+    Raises:
+        UsageError: there is none.
+        GameFailed: its code raised.
+    """
     place, wanted = _split_name(name)
     if isinstance(place, Path):
         where = name.removesuffix(f":{wanted}") if wanted else name
@@ -160,9 +207,10 @@ def _split_name(name: str) -> tuple[Path | str, str]:
 
 
 def _no_game(name: str, reason: str = "") -> UsageError:
-    there = f"; there are {', '.join(NAMED)}, or a game of yours: path/to/file.py, package.module"
+    names = [*GAMES, *sorted({each.name for each in installed_games()} - {*GAMES})]
+    there = f"; there are {', '.join(names)}, or a game of yours: path/to/file.py, package.module"
     shown = reason if "." in name else reason + there
-    return UsageError(f"no game {name!r}{nearest(name, NAMED) or shown}")
+    return UsageError(f"no game {name!r}{nearest(name, names) or shown}")
 
 
 def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
@@ -293,70 +341,6 @@ def _of_pettingzoo(env_id: str) -> Game:
     module = import_module(found[wanted])
     # Where agents act at the same time, they are asked at the same time.
     return from_pettingzoo(getattr(module, "parallel_env", None) or module.env, name=wanted)
-
-
-# ------------------------------------------------------------------ many copies
-
-
-def is_batch(game: Game) -> bool:
-    """Whether the copies of a game are a batch environment."""
-    found = BATCH_GAMES.get(game.name)
-    return found is not None and found.game.play is game.play
-
-
-def make_vec_env(
-    game: Game,
-    num_envs: int,
-    num_workers: int = 0,
-    step_timeout_s: float | None = None,
-    on_error: OnError = "raise",
-    failures: Path | None = None,
-    *,
-    autoreset: Autoreset = "same_step",
-) -> VecEnv:
-    """Copies of a game with its settings: a `BatchVecEnv` where there is one, else a `VecEnv`.
-
-    Only a `VecEnv` of games leaves replays in the folder `failures`.
-    """
-    if not is_batch(game):
-        return VecEnv(
-            game,
-            num_envs,
-            num_workers,
-            autoreset=autoreset,
-            step_timeout_s=step_timeout_s,
-            on_error=on_error,
-            failures=failures,
-        )
-    # Without timeout: batch environments are the package's own, and compile for a long time.
-    game.require_settings()
-    batch = partial(BATCH_GAMES[game.name].batch, **game.settings)
-    return BatchVecEnv(batch, num_envs, num_workers, autoreset=autoreset)
-
-
-def has_self_play(game: Game) -> bool:
-    """Whether an agent for a game is trained in its own self-play environments."""
-    return _self_play(game) is not None
-
-
-def _self_play(game: Game) -> BatchSource | None:
-    find = SELF_PLAY.get(game.name)
-    return None if find is None else find(game)
-
-
-def make_training_env(
-    game: Game,
-    num_envs: int,
-    num_workers: int = 0,
-    step_timeout_s: float | None = None,
-    on_error: OnError = "raise",
-    failures: Path | None = None,
-) -> VecEnv:
-    """As `make_vec_env`, but self-play environments where there are any."""
-    source = _self_play(game)
-    if source is not None:
-        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # compiled, too
-    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)
 
 
 # ------------------------------------------------------------------ agents by name

@@ -10,9 +10,10 @@ from entity_env.agents.scripted_agent import is_bot_file
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS
 from entity_env.agents.training.tracking.runs import read_run
 from entity_env.authoring.game import Game
-from entity_env.cli.load_game import AgentLoader, game_against, has_self_play, load_opponent
+from entity_env.cli.load_game import AgentLoader, game_against, load_opponent
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.vec import VecEnv
+from entity_env.vec.game_training import self_play_of
 
 if TYPE_CHECKING:
     from entity_env.agents.training.self_play.pool import OpponentPool
@@ -35,7 +36,7 @@ def opponent_shares(
     Raises:
         UsageError: opponents of a game that takes none, or shares that cannot be.
     """
-    is_for_several = game.num_agents > 1 and not has_self_play(game)
+    is_for_several = game.num_agents > 1 and self_play_of(game) is None
     if options and not is_for_several:
         why = "has opponents of its own" if game.num_agents > 1 else "is for one agent"
         raise UsageError(f"{game.name} {why}: leave out --opponent")

@@ -132,23 +132,10 @@ def any_seed() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class GameSettings:
-    """Settings of a game: --set, and an option per setting that is a file."""
+    """Settings of a game."""
 
-    rom: Annotated[str | None, CliOption(metavar="FILE")] = None
-    """For pixel: the program that the machine runs; the same as --set rom=FILE."""
-    goal: Annotated[str | None, CliOption(metavar="DIR")] = None
-    """For pixel: a folder of entity-env capture-goal; the same as --set goal=DIR."""
-    quirks: Annotated[str | None, CliOption(metavar="NAME")] = None
-    """For pixel: xochip, superchip or chip8; the same as --set quirks=NAME."""
-    settings: Annotated[tuple[str, ...], CliOption(name="--set", metavar="NAME=VALUE")] = ()
+    texts: Annotated[tuple[str, ...], CliOption(name="--set", metavar="NAME=VALUE")] = ()
     """A setting of the game, such as board_size=6. May be repeated."""
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """All of them, as `--set` takes them; later ones count."""
-        named = {"rom": self.rom, "goal": self.goal, "quirks": self.quirks}
-        given = (f"{name}={value}" for name, value in named.items() if value is not None)
-        return (*given, *self.settings)
 
     @property
     def words(self) -> list[str]:

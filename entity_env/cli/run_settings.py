@@ -53,7 +53,6 @@ _PLAYERS: Final = ("opponent", "eval_opponent")
 _PLAIN: Final = {
     "eval_opponent": "random",
     "opponent": "self|random|none",
-    "quirks": r"\w+",
     "ray": "auto|local",
 }
 """Texts of options that name nothing outside the package."""
@@ -168,7 +167,7 @@ class RunParser(CommandParser):
             raise
         if _GIVEN in ctx.meta:
             settings = given_settings(ctx).options.get(_SET, ())  # also those of files
-            ctx.params["settings"] = tuple(settings)
+            ctx.params["texts"] = tuple(settings)
         return rest
 
 

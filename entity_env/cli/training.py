@@ -20,7 +20,6 @@ from entity_env.agents.training.presets import (
     Defaults,
     GameFigures,
     Preset,
-    preset_for,
 )
 from entity_env.agents.training.process import RESTARTS
 from entity_env.agents.training.schedule import values_of
@@ -35,18 +34,18 @@ from entity_env.cli.display.console import Console
 from entity_env.cli.display.train_dashboard import TrainDisplay
 from entity_env.cli.evaluation import EvaluationPlan
 from entity_env.cli.game_errors import game_errors, load_error
-from entity_env.cli.load_game import NAMED, has_self_play, is_batch, make_training_env, nearest
+from entity_env.cli.load_game import nearest
 from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import CopyOptions, Failures, RayAddress, Steps, default_workers
 from entity_env.core.validation import Range
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
-from entity_env.games import SELF_PLAY
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
+from entity_env.vec.game_training import is_batch, make_training_env, self_play_of
 from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ class KeptReplays(NamedTuple):
     def of(cls, game: Game, out: Path, options: ReplayOptions) -> KeptReplays:
         """What the options ask for; all that can be kept by default."""
         keep, failures, moments = options.keep, options.failures, options.moments
-        if is_batch(game) or has_self_play(game):
+        if is_batch(game) or self_play_of(game):
             if keep or failures is not None:
                 raise UsageError(
                     f"{game.name} is trained in a batch environment, which keeps no actions: "
@@ -342,17 +341,6 @@ class Origin:
         return self if self.init_from is None else replace(self, init_from=self.init_from.resolve())
 
 
-def preset_of(game: Game) -> Preset:
-    """The default settings for a game."""
-    own = NAMED.get(game.name)
-    is_own = own is not None and own.play is game.play
-    if game.name in SELF_PLAY:  # whose settings are those of its self-play environments
-        is_own = is_own and has_self_play(game)
-    name = game.name if is_own else None
-    spaces = game.obs_space(), game.action_space()
-    return preset_for(*spaces, game=name, num_agents=game.num_agents)
-
-
 def defaults_of(
     game: Game,
     preset: Preset,
@@ -442,7 +430,7 @@ class PlannedRun(NamedTuple):
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
         if num_workers is None:
             # A batch environment steps faster than a worker can send its arrays.
-            is_fast = is_batch(self.game) or has_self_play(self.game)
+            is_fast = is_batch(self.game) or self_play_of(self.game)
             num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
         return make_training_env(
             self.game,

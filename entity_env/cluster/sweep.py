@@ -20,7 +20,6 @@ import numpy as np
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
-from entity_env.agents.training.presets import preset_for
 from entity_env.agents.training.tracking.runs import EVALUATED
 from entity_env.authoring.game import Game
 from entity_env.cluster.search_range import Settings, changed
@@ -30,6 +29,7 @@ from entity_env.cluster.sweep_plan import MakeEnv, Sweep, SweepTrial
 from entity_env.core.files import write_file
 from entity_env.errors import TrainingDivergedError, UsageError
 from entity_env.vec import VecEnv
+from entity_env.vec.game_training import preset_of
 
 STATE_FILE: Final = "sweep.json"
 _NUMBERS: Final = ("reward", "evaluation")
@@ -126,12 +126,7 @@ def tune_trainable(
         >>> tune.Tuner(trial, param_space=space).fit()  # doctest: +SKIP
     """
     make_env: MakeEnv
-    if isinstance(game, Game):
-        spaces = game.obs_space(), game.action_space()
-        preset = preset_for(*spaces, game=game.name, num_agents=game.num_agents)
-        make_env = partial(VecEnv, game, preset.num_envs)
-    else:
-        make_env = game
+    make_env = partial(VecEnv, game, preset_of(game).num_envs) if isinstance(game, Game) else game
     # Parts of Ray's trial function are pickled apart from each other: the game in one piece.
     sent = Portable((make_env, make_callbacks, dict(about), config, out))
 

@@ -34,12 +34,7 @@ if TYPE_CHECKING:
         pixel_maze as pixel_maze,
         pixel_rom as pixel_rom,
     )
-    from entity_env.games.registry import (
-        BATCH_GAMES as BATCH_GAMES,
-        GAMES as GAMES,
-        SELF_PLAY as SELF_PLAY,
-        BatchGame as BatchGame,
-    )
+    from entity_env.games.registry import GAMES as GAMES
 
 _LATE = {
     "cartpole": "classic.play",
@@ -50,10 +45,7 @@ _LATE = {
     "pixel_grid": "pixel.play",
     "pixel_maze": "pixel.play",
     "pixel_rom": "pixel.play",
-    "BATCH_GAMES": "registry",
     "GAMES": "registry",
-    "SELF_PLAY": "registry",
-    "BatchGame": "registry",
 }
 
 __getattr__ = late_names(__name__, _LATE, extra="pixel")

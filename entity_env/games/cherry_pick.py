@@ -84,4 +84,4 @@ def _cherries(count: int, total: float, rng: Random) -> list[Cherry]:
     return [Cherry(total * weight / sum(weights)) for weight in weights]
 
 
-cherry_pick = Game(play, entities=(Picker, Cherry), actions=(PICK,))
+cherry_pick = Game(play, entities=(Picker, Cherry), actions=(PICK,), max_entities={"Cherry": 16})

@@ -243,4 +243,10 @@ MULTI_SNAKE_NAMES: Final = {
 """By the names of entity-gym's MultiSnake those of this game: `load_agent(path, names=...)` plays
 it with an agent that enn-trainer trained on the other."""
 
-multi_snake = Game(play, entities=(Head, Segment, Food), actions=(MOVE,), global_features=Clock)
+multi_snake = Game(
+    play,
+    entities=(Head, Segment, Food),
+    actions=(MOVE,),
+    global_features=Clock,
+    max_entities={"Segment": 20},
+)

@@ -118,4 +118,4 @@ def _new_food(
     return [Food(*rng.choice(free))] if free else []
 
 
-snake = Game(play, entities=(Head, Segment, Food), actions=(Move,))
+snake = Game(play, entities=(Head, Segment, Food), actions=(Move,), max_entities={"Segment": 99})

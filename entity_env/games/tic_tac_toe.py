@@ -115,4 +115,17 @@ def _observe(owners: Owners, agent: int, score: int = 0) -> Obs:
     )
 
 
-tic_tac_toe = Game(play, entities=(Empty, Mine, Theirs), actions=(Square,), num_agents=2)
+tic_tac_toe = Game(
+    play,
+    entities=(Empty, Mine, Theirs),
+    actions=(Square,),
+    num_agents=2,
+    max_entities={"Empty": 9, "Mine": 5, "Theirs": 5},
+    # Few positions and short games: with one block, and moves drawn as freely until the end, a run
+    # leaves no reply untried that perfect play could win from.
+    training={
+        "preset": "board",
+        "net": {"n_layer": 1, "n_head": 2},
+        "anneal_entropy": False,
+    },
+)

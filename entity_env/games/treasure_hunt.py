@@ -139,4 +139,10 @@ def _places(board_size: int, count: int, rng: Random) -> list[tuple[int, int]]:
     return rng.sample(cells, count)
 
 
-treasure_hunt = Game(play, entities=(Treasure, Trap), actions=(Move,), global_features=Explorer)
+treasure_hunt = Game(
+    play,
+    entities=(Treasure, Trap),
+    actions=(Move,),
+    global_features=Explorer,
+    max_entities={"Treasure": 5, "Trap": 5},
+)

@@ -54,9 +54,6 @@ _PLAY: Final[Options] = {
     "--temperature": NUMBERS,
     "--seed": NUMBERS,
     "--set": SETTINGS,
-    "--rom": FILES,
-    "--goal": FILES,
-    "--quirks": (*NAMES, "xochip", "chip8"),
     "--greedy": (),
     "--adapt": (),
 }

@@ -33,8 +33,8 @@ from entity_env.check.likely_mistakes import (
     slow_steps,
     unseen_attributes,
 )
-from entity_env.games import GAMES
 from examples import embed_asyncio, my_game, skirmish
+from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.strategies import Food, Move, Rock, make_enum
 
 
@@ -357,7 +357,12 @@ def test_a_cut_that_shows_nothing(is_whole: bool, caplog: pytest.LogCaptureFixtu
 
 
 SMALL = ["cherry_pick", "multi_snake", "rock_paper_scissors", "snake", "tic_tac_toe"]
-SOUND = [my_game.catch, skirmish.skirmish, embed_asyncio.coins, *(GAMES[name] for name in SMALL)]
+SOUND = [
+    my_game.catch,
+    skirmish.skirmish,
+    embed_asyncio.coins,
+    *(PLAIN_GAMES[name] for name in SMALL),
+]
 
 
 @pytest.mark.slow
@@ -368,9 +373,9 @@ def test_games_that_mean_what_they_do(game: Game, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(GAMES))
+@pytest.mark.parametrize("name", sorted(PLAIN_GAMES))
 def test_all_games_of_the_package(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    check_game(GAMES[name], new_process=False, max_time_s=None)
+    check_game(PLAIN_GAMES[name], new_process=False, max_time_s=None)
     require_no_hints(caplog)
 
 

@@ -16,7 +16,7 @@ import pytest
 from entity_env import ContractError, Game, Obs, check_game
 from entity_env.agents import Agent
 from entity_env.check import reproducible
-from entity_env.games import GAMES
+from tests.helpers.batches import PLAIN_GAMES
 
 
 @dataclass
@@ -151,7 +151,7 @@ def test_it_plays_with_the_settings_given(steps: tuple[int, ...]) -> None:
 @pytest.mark.slow
 def test_it_plays_with_them_in_the_other_process_too() -> None:
     """Where a game is imported by its name; the default is another size."""
-    check_game(GAMES["snake"].with_settings(board_size=6), episodes=2)
+    check_game(PLAIN_GAMES["snake"].with_settings(board_size=6), episodes=2)
 
 
 def test_agents_whose_episodes_overlap_are_no_fault() -> None:
@@ -218,10 +218,10 @@ def test_an_endless_episode_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["snake", "multi_snake", "cherry_pick"])
 def test_games_of_the_package_pass(name: str) -> None:
-    check_game(GAMES[name], episodes=2)
+    check_game(PLAIN_GAMES[name], episodes=2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(GAMES))
+@pytest.mark.parametrize("name", sorted(PLAIN_GAMES))
 def test_all_games_of_the_package_pass(name: str) -> None:
-    check_game(GAMES[name], episodes=2)
+    check_game(PLAIN_GAMES[name], episodes=2)

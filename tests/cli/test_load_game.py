@@ -28,8 +28,8 @@ from entity_env.cli import main
 from entity_env.cli.game_errors import GameFailed, game_errors, trace_from
 from entity_env.cli.load_game import game_against, load_game
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.games import GAMES
 from entity_env.replay.writer import ReplayWriter
+from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.strategies import untyped
 
 HEAD = """
@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", list(GAMES))
+@pytest.mark.parametrize("name", list(PLAIN_GAMES))
 def test_finds_a_game_by_name(name: str) -> None:
     assert load_game(name) is not None
     assert load_game(name).name == name

@@ -361,7 +361,6 @@ class TestSettings:
             ('game = "snake"\nout = "/tmp/elsewhere"', "--out /tmp/elsewhere"),
             ('game = "snake"\nfailures = "../elsewhere"', "--failures ../elsewhere"),
             ('game = "snake"\nray = "ray://10.0.0.1:1"', "--ray ray://10.0.0.1:1"),
-            ('game = "pixel"\nrom = "stranger/helper.py"', "--rom stranger/helper.py"),
             ('game = "pixel"\n[game]\nrom = "evil.gb"', "--set rom=evil.gb"),
         ],
     )

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from entity_env import ClosedError, ContinuousActionSpace, ProtocolError, SchemaError, UsageError
 from entity_env.check import check_batch_env
-from entity_env.games import BATCH_GAMES
 from entity_env.games.azul import AzulBatch
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.vec import BatchEnv, ResetMask
+from tests.helpers.batches import BATCHES
 from tests.helpers.strategies import untyped
 
 # The first steps of compiled games compile them, which takes half a minute on shared cores.
@@ -28,7 +28,7 @@ Make: TypeAlias = Callable[[int], BatchEnv]
 NUM_ENVS = 3
 KINDS: Mapping[str, Make] = {
     # The game `pixel` needs a file of the user.
-    **{name: each.batch for name, each in BATCH_GAMES.items() if name != "pixel"},
+    **{name: make for name, make in BATCHES.items() if name != "pixel"},
     "azul": AzulBatch,
     **{
         f"{cls.__name__}-numpy": partial(cls, backend="numpy")

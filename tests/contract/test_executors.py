@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from entity_env import Episode, Game
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.games import GAMES
 from entity_env.vec import Autoreset
+from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.executors import EXECUTORS, Batch, ByHand, Executor, Make, Spaces, choose
 from tests.helpers.tiny_games import (
     TINY_GAMES,
@@ -27,7 +27,7 @@ from tests.helpers.tiny_games import (
 # Episodes of a length that a test sees the end of.
 SHORT_GAMES = {
     name: game.with_settings(max_rounds=1) if "max_rounds" in game.parameters else game
-    for name, game in GAMES.items()
+    for name, game in PLAIN_GAMES.items()
 }
 ALL_GAMES = {**TINY_GAMES, **SHORT_GAMES}
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)

@@ -19,7 +19,7 @@ from entity_env import Action, Episode, Game, Obs, Observation, Turn, games
 from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.spaces import ActionName
-from entity_env.games import GAMES
+from tests.helpers.batches import PLAIN_GAMES
 from tests.project.layout import Source, imports
 
 NUM_EPISODES = 20
@@ -33,7 +33,7 @@ HEADINGS = (
     "Example:",
 )
 
-every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES.keys())
+every_game = pytest.mark.parametrize("game", PLAIN_GAMES.values(), ids=PLAIN_GAMES.keys())
 
 
 def num_episodes(game: Game, count: int = NUM_EPISODES) -> int:
@@ -281,7 +281,7 @@ def test_a_game_imports_what_a_user_would(game: Game) -> None:
 def modules() -> Iterator[str]:
     """What holds games: the modules but the lists, and the packages with a module `game`."""
     for path in Path(games.__file__).parent.glob("*.py"):
-        if not path.name.startswith("_") and path.stem not in ("registry", "sizes"):
+        if not path.name.startswith("_") and path.stem not in ("registry", "versions"):
             yield path.stem
     for path in Path(games.__file__).parent.glob("*/game.py"):
         yield path.parent.name
@@ -302,8 +302,8 @@ def test_a_game_that_there_is_not() -> None:
 
 
 def test_every_module_is_a_game() -> None:
-    assert {of_package(game) or name for name, game in GAMES.items()} == set(modules())
-    for name, game in GAMES.items():
+    assert {of_package(game) or name for name, game in PLAIN_GAMES.items()} == set(modules())
+    for name, game in PLAIN_GAMES.items():
         assert game.name == name
         package = of_package(game)
         place = games if package is None else import_module(f"{FOLDER}.{package}")
@@ -317,7 +317,9 @@ def of_package(game: Game) -> str | None:
 
 
 def test_the_name_of_a_package_is_the_package() -> None:
-    packages = {package for game in GAMES.values() if (package := of_package(game)) is not None}
+    packages = {
+        package for game in PLAIN_GAMES.values() if (package := of_package(game)) is not None
+    }
     assert packages == {"azul"}
     for package in packages:
         assert isinstance(vars(games)[package], ModuleType)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.testing import assert_array_equal
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from entity_env import (
     GLOBAL_ENTITY,
     ActionType,
+    Game,
     Metric,
     RaggedArray,
     VecCategoricalActionMask,
@@ -22,6 +23,8 @@ from entity_env import (
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.core.episode import Episode, EpisodeCollector, FinishedEpisodes
 from entity_env.core.vec_obs import EntityBatch, VecActionMask
+from entity_env.games import GAMES
+from entity_env.vec import BatchEnv, GameTraining
 from tests.helpers.strategies import (
     ACTIONS,
     CALL,
@@ -215,3 +218,15 @@ def facts(obs: EntityBatch, samples: Mapping[str, NDArray[Any]], row: int) -> di
             everything = [True] * (num_actors * len(said["actees"]))
         said[f"{name} mask"] = everything if mask.mask is None else mask.mask[row].tolist()
     return said
+
+
+BATCHES: Final[Mapping[str, Callable[..., BatchEnv]]] = {
+    name: batch
+    for name, game in GAMES.items()
+    if (batch := GameTraining.of(game).batch) is not None
+}
+"""What makes a batch of each, by the name of the game."""
+PLAIN_GAMES: Final[Mapping[str, Game]] = {
+    name: game for name, game in GAMES.items() if name not in BATCHES
+}
+"""Those that are played in copies."""

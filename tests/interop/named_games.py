@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from entity_env import Game
-from entity_env.games import BATCH_GAMES, GAMES
+from entity_env.games import GAMES
 
 NAMED: Final[Mapping[str, Game]] = {
     name: game
-    for name, game in {**GAMES, **{n: each.game for n, each in BATCH_GAMES.items()}}.items()
+    for name, game in GAMES.items()
     if all(parameter.default is not parameter.empty for parameter in game.parameters.values())
 }
 _IMPORTS_TORCH: Final = "pixel:"

@@ -10,7 +10,6 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from entity_env import UsageError
-from entity_env.games.sizes import SIZES
 from entity_env.interop.gymnasium import GameEnv
 from tests.interop.named_games import NAMED, each_of, needs
 
@@ -30,7 +29,7 @@ NUM_CYCLES = 60
 
 def options(name: str) -> dict[str, Any]:
     """Samples of these tests know no masks."""
-    return {"max_entities": SIZES[name].max_entities, "illegal_actions": "next"}
+    return {"illegal_actions": "next"}
 
 
 @each_of(name for name, game in NAMED.items() if game.num_agents == 1)

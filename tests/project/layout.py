@@ -41,8 +41,14 @@ FOR_GAMES = (
     "entity_env.agents.human.*",
     "entity_env.agents.ratings.*",
     *(f"entity_env.vec.{name}" for name in ("ArrayEnv", "BatchEnv", "ResetMask", "StepResult")),
+    "entity_env.vec.GameTraining",
     "entity_env.vec.batch_env.*",
 )
+# The lists of games, which anything may read; what else may name a game: a command for a family of
+# games; and games with the name of an extra of the package or of a family of PettingZoo.
+GAME_LISTS = ("GAMES", "registry", "versions")
+NAMES_GAMES = ("cli/commands/capture_goal.py",)
+EXTRAS = {"pixel", "classic"}
 MAX_FILES = 15
 # Who may import a dependency that not every installation has.
 OPTIONAL = {
@@ -151,6 +157,39 @@ def import_cycles(root: Path) -> list[str]:
         for cycle in _components(imported)
         if len(cycle) > 1
     ]
+
+
+def games_named(root: Path) -> list[str]:
+    """What mentions a game outside `games/`: an import of it, or its name as a text.
+
+    What is for all games is in the lists of them. Docstrings may have examples.
+    """
+    names = _games(root)
+    found = []
+    for source in sources(root, PACKAGE):
+        place = source.path.relative_to(PACKAGE).as_posix()
+        if place.startswith("games/") or place in NAMES_GAMES:
+            continue
+        found += [
+            f"{source.path}:{line} imports {name}"
+            for line, name in imports(source, typing_too=True)
+            if name.startswith(f"{PACKAGE}.games.")
+            and not name.startswith(tuple(f"{PACKAGE}.games.{each}" for each in GAME_LISTS))
+        ]
+        found += [
+            f"{source.path}:{node.lineno} names the game {node.value!r}"
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Constant) and node.value in names
+        ]
+    return found
+
+
+def _games(root: Path) -> set[str]:
+    """The names of the games: modules and packages in `games/`, other than the lists."""
+    places = (root / PACKAGE / "games").glob("*")
+    is_there = (path for path in places if path.suffix == ".py" or (path / "__init__.py").exists())
+    names = {path.stem for path in is_there}
+    return names - {"__init__", "registry", "versions"} - EXTRAS
 
 
 def optional_dependencies(root: Path) -> list[str]:

@@ -15,6 +15,7 @@ RULES = (
     layout.crowded_folders,
     layout.undescribed_folders,
     layout.import_cycles,
+    layout.games_named,
     layout.optional_dependencies,
     layout.link_imports,
     layout.sizes,
@@ -70,7 +71,7 @@ FINE = {
     "entity_env/games/cart/cart_kernel.py": "from numba import njit",
     "entity_env/games/azul/kernels/engine.py": "from numba import njit",
     "entity_env/interop/gymnasium.py": "import gymnasium\nfrom entity_env.vec import VecEnv",
-    "entity_env/cli/main.py": "from entity_env.games import snake\nfrom entity_env.cli import play",
+    "entity_env/cli/main.py": "from entity_env.games import GAMES\nfrom entity_env.cli import play",
     "entity_env/cli/runs.py": "from entity_env.cli.display.console import Console\nConsole()",
     "entity_env/cli/display/console.py": "import click\nclick.echo(1)",
     "entity_env/core/schema.py": "def f() -> None:\n" + "    console.print(1)\n" * 59,
@@ -101,6 +102,16 @@ def test_finds_a_folder_of_too_many_files(tmp_path: Path) -> None:
     assert layout.crowded_folders(tmp_path) == []
     plant(tmp_path, "tests/core/__init__.py", "")
     assert layout.crowded_folders(tmp_path) == ["tests/core has 16 files"]
+
+
+def test_finds_a_game_that_is_named_outside_of_games(tmp_path: Path) -> None:
+    plant(tmp_path, "entity_env/games/chess.py", "")
+    plant(tmp_path, "entity_env/cli/a.py", "from entity_env.games import GAMES\nx = 'chess'")
+    (violation,) = layout.games_named(tmp_path)
+    assert violation == "entity_env/cli/a.py:2 names the game 'chess'"
+    plant(tmp_path, "entity_env/cli/a.py", "def f():\n    from entity_env.games.chess import x")
+    (violation,) = layout.games_named(tmp_path)
+    assert violation.startswith("entity_env/cli/a.py:2 imports entity_env.games.chess")
 
 
 def test_finds_modules_that_import_each_other(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 
 from entity_env import Game
-from entity_env.games import BATCH_GAMES, GAMES
+from entity_env.games import GAMES
 from tests.helpers.continuous_games import bodies_game
 from tests.helpers.tiny_games import TINY_GAMES
 
-PACKAGE = GAMES | {name: each.game for name, each in BATCH_GAMES.items() if name != "pixel"}
+PACKAGE = {name: game for name, game in GAMES.items() if name != "pixel"}
 """Every game of the package; "pixel" runs a file of its user."""
 ALL = PACKAGE | TINY_GAMES | {"bodies": bodies_game}
 

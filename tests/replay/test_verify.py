@@ -32,10 +32,11 @@ from entity_env.replay import (
     record,
     verify_in_new_process,
 )
+from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.tiny_games import TINY_GAMES
 
 GOLDEN = Path(__file__).parents[1] / "data" / "replays"
-ALL = {**GAMES, **TINY_GAMES}
+ALL = {**PLAIN_GAMES, **TINY_GAMES}
 
 
 def random_agents(game: Game, seed: int = 0) -> list[Agent]:
@@ -52,9 +53,7 @@ def test_golden(path: Path) -> None:
 
 
 def test_every_game_has_a_golden_replay() -> None:
-    from entity_env.games import BATCH_GAMES
-
-    names = {*GAMES, *BATCH_GAMES} - {"pixel"}  # that one runs a file of its user
+    names = {*GAMES} - {"pixel"}  # that one runs a file of its user
     assert {path.stem for path in GOLDEN.glob("*.replay")} == {
         name.replace(":", "_") for name in names
     }
@@ -297,7 +296,7 @@ def test_other_settings_and_numbers_of_agents() -> None:
     with pytest.raises(ReplayError, match="cannot be played: dots has no setting 'board_size'"):
         replay.verify(dots())
     with pytest.raises(ReplayError, match="is of 1 agents, rock_paper_scissors is for 2"):
-        record(snake, RandomAgent(seed=1)).verify(GAMES["rock_paper_scissors"])
+        record(snake, RandomAgent(seed=1)).verify(PLAIN_GAMES["rock_paper_scissors"])
 
 
 def test_a_branch_goes_on_from_a_decision() -> None:
@@ -314,7 +313,7 @@ def test_a_branch_goes_on_from_a_decision() -> None:
 
 
 def test_a_branch_of_several_agents() -> None:
-    game = GAMES["tic_tac_toe"]
+    game = PLAIN_GAMES["tic_tac_toe"]
     replay = record(game, *random_agents(game), seed=1)
     other = branch(replay, 3, random_agents(game, 50))
     assert other.lines[:3] == replay.lines[:3]

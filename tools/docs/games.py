@@ -27,9 +27,9 @@ from entity_env import ContinuousActionSpace, Game, SelectEntityActionSpace
 from entity_env.agents import Agent, PolicyAgent, RandomAgent, load_agent
 from entity_env.agents.intervals import mean_of
 from entity_env.cli.commands.info import summary
-from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel import entities
 from entity_env.replay import Replay
+from entity_env.vec import GameTraining
 from tools.docs.scripted import SCRIPTED
 from tools.golden_replays import GAMES_BY_NAME, OUT as REPLAYS, ROOT, TRAINED
 
@@ -113,8 +113,8 @@ def _sections_of(text: str) -> dict[str, str]:
 def _docstrings(game: Game) -> Iterator[str]:
     """Those that describe the game, the most special first."""
     yield inspect.getdoc(inspect.getmodule(game.play)) or ""
-    if game.name in BATCH_GAMES:
-        yield inspect.getdoc(inspect.getmodule(BATCH_GAMES[game.name].batch)) or ""
+    if (batch := GameTraining.of(game).batch) is not None:
+        yield inspect.getdoc(inspect.getmodule(batch)) or ""
     if game.name.startswith("pixel"):
         yield inspect.getdoc(entities) or ""
 

@@ -320,21 +320,6 @@ PRESETS: Final[Mapping[str, Preset]] = {
                 "gamma": 0.95,
             },
         ),
-        # Without blocks each legal move is scored from its own features, at ten times the speed;
-        # see the results in `examples/azul`. Games are short, and rewards immediate.
-        Preset(
-            "azul",
-            "Azul by self-play",
-            settings={
-                "total_steps": 800_000,
-                "net": RogueNetConfig(d_model=64, n_layer=0, n_head=2, d_qk=32),
-                "gamma": 0.995,
-                "gae_lambda": 0.9,
-                "ent_coef": 0.005,
-                "clip_vloss": False,
-                "max_grad_norm": 1.0,
-            },
-        ),
     )
 }
 
@@ -343,26 +328,11 @@ RANDOM_OPENINGS: Final = 0.5
 DEFAULT_OPPONENTS: Final[Mapping[str, float]] = {"self": 0.2, "random": 0.1}
 """Shares of the environments of a game for several agents that have an opponent, by its name."""
 
-_OF_GAMES: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
-    **dict.fromkeys(("pixel", "pixel:grid", "pixel:maze"), ("screen", {})),
-    # Late catches count as much as early ones.
-    "pixel:catch": ("screen", {"gamma": 0.98}),
-    "cartpole": ("control", {"total_steps": 100_000}),
-    # A push shows its effect within ten steps.
-    "pendulum": ("control", {"total_steps": 150_000, "gamma": 0.9}),
-    # Few positions and short games: with one block, and moves drawn as freely until the end, a run
-    # leaves no reply untried that perfect play could win from.
-    "tic_tac_toe": ("board", {"net": RogueNetConfig(n_layer=1), "anneal_entropy": False}),
-    "azul": ("azul", {}),
-}
-"""By name of a game: its preset, and what else is different."""
-
 
 def preset_for(
     obs_space: ObsSpace,
     action_space: Mapping[ActionName, ActionSpace],
     *,
-    game: str | None = None,
     num_agents: int = 1,
 ) -> Preset:
     """The preset that suits an environment.
@@ -370,12 +340,7 @@ def preset_for(
     Args:
         obs_space, action_space: of the environment.
         num_agents: agents of the game.
-        game: name of one of the package's own games, which may have settings of its own.
     """
-    if game is not None and game in _OF_GAMES:
-        name, settings = _OF_GAMES[game]
-        preset = PRESETS[name]
-        return replace(preset, settings={**preset.settings, **settings})
     entities = PRESETS["entities"]
     if not is_flat(obs_space, action_space):
         return entities

@@ -28,7 +28,7 @@ _Count: TypeAlias = Annotated[int, Range(1, 10**30)]
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureGoal:
-    """Record a start and a goal screen of ROM, for `play`, `train` and `eval pixel --goal DIR`.
+    """Record a start and a goal screen of ROM, for `play`, `train` and `eval`, --set goal=DIR.
 
     ROM is an XO-CHIP program, or a .gb or .gbc file for a Game Boy. KEYS is a text such as
     "RIGHT*3 DOWN A*2", or a file with such text: each button is held for that many steps.

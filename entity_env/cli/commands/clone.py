@@ -22,15 +22,7 @@ from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
 from entity_env.cli.game_errors import game_errors
-from entity_env.cli.load_game import (
-    HUMAN,
-    AgentLoader,
-    is_batch,
-    load_game,
-    load_players,
-    make_vec_env,
-    player_names,
-)
+from entity_env.cli.load_game import HUMAN, AgentLoader, load_game, load_players, player_names
 from entity_env.cli.options import (
     Count,
     File,
@@ -41,11 +33,11 @@ from entity_env.cli.options import (
     SeedNumber,
     require_writable,
 )
-from entity_env.cli.training import preset_of
 from entity_env.core.space_json import differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files
+from entity_env.vec.game_training import is_batch, make_vec_env, preset_of
 from entity_env.views.scene import one_line
 
 if TYPE_CHECKING:

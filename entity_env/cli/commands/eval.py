@@ -123,8 +123,8 @@ class Evaluate:
 
     With --agents, the agents play matches against each other: prints win rates with 95 %
     confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
-    named twice, A,A, plays against its copy. Agents that a game has of its own can take part: azul
-    has greedy, rush, mcts and mcts:SECONDS.
+    named twice, A,A, plays against its copy. Agents that a game has of its own can take part:
+    `entity-env games` lists them.
     """
 
     game: GameName

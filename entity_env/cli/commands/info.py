@@ -7,14 +7,17 @@ import inspect
 import platform
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Final
 
 import numpy as np
 from greenlet import greenlet
+from rich.table import Table
 
 from entity_env.agents import RandomAgent, random_actions
+from entity_env.agents.game_agents import game_agents
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, is_a
 from entity_env.authoring.local_run import Turn
@@ -22,7 +25,7 @@ from entity_env.check import check_game
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
 from entity_env.cli.game_errors import GameFailed, game_errors
-from entity_env.cli.load_game import NAMED, is_batch, load_game, make_vec_env
+from entity_env.cli.load_game import found_game, installed_games, load_game
 from entity_env.cli.options import (
     Count,
     Envs,
@@ -33,7 +36,9 @@ from entity_env.cli.options import (
     StepTimeout,
     TransportChoice,
 )
-from entity_env.errors import ContractError, UsageError
+from entity_env.errors import ContractError, EntityEnvError, UsageError
+from entity_env.games import GAMES
+from entity_env.vec.game_training import is_batch, make_vec_env
 
 _REQUIRED: Final = ("entity-env", "numpy", "greenlet", "click", "rich")
 _EXTRAS: Final = {
@@ -48,19 +53,46 @@ _EXTRAS: Final = {
 
 @dataclass(frozen=True)
 class ListGames:
-    """List the games with their number of agents and their settings."""
+    """List the games with their number of agents and their settings, for each package.
+
+    A package names its games as entry points of the group entity_env.games: see `entity-env new`.
+    """
 
     def run(self) -> None:
-        """Prints the table."""
-        table = plain_table()
-        table.add_column("game", no_wrap=True)
-        table.add_column("agents", justify="right")
-        table.add_column("settings", overflow="fold")
-        table.add_column("what it is")
-        for name, game in NAMED.items():
-            settings = "\n".join(map(_setting, game.parameters.values())) or "none"
-            table.add_row(name, str(game.num_agents), settings, summary(game))
-        Console().print(table)
+        """Prints a table for each package, and a line for each game that is not usable by name."""
+        own = f"entity-env {_version('entity-env') or ''}".rstrip()
+        games, problems = {own: dict(GAMES)}, list[str]()
+        for each in installed_games():
+            package = f"{each.package} {each.version}"
+            others = [g.place for g in installed_games() if g.name == each.name and g != each]
+            if each.name in GAMES or others:
+                also = own if each.name in GAMES else ", ".join(others)
+                problems.append(f"{each.name} of {package} is also one of {also}: use {each.place}")
+            try:
+                games.setdefault(package, {})[each.name] = found_game(each.place)
+            except (EntityEnvError, GameFailed, OSError) as error:
+                line = str(error).strip().splitlines()[-1]  # of a traceback
+                problems.append(f"{each.name} of {package} cannot be loaded: {line}")
+        for package, found in games.items():
+            if found:
+                echo(package if package == own else f"\n{package}")
+                Console().print(_table_of(found))
+        for problem in problems:
+            echo(problem, err=True)
+
+
+def _table_of(games: Mapping[str, Game]) -> Table:
+    table = plain_table()
+    table.add_column("game", no_wrap=True)
+    table.add_column("agents", justify="right")
+    table.add_column("settings", overflow="fold")
+    table.add_column("what it is")
+    for name, game in games.items():
+        settings = "\n".join(map(_setting, game.parameters.values())) or "none"
+        own = ", ".join(game_agents(game).names)
+        about = f"{summary(game)}\nagents: {own}" if own else summary(game)
+        table.add_row(name, str(game.num_agents), settings, about)
+    return table
 
 
 def _setting(parameter: inspect.Parameter) -> str:

@@ -40,7 +40,7 @@ from entity_env.views.describe import describe_number
 class Play:
     """Play a game: watch agents, or play yourself with --agent human.
 
-    azul has four more agents: greedy, rush, mcts and mcts:SECONDS.
+    A game may have agents of its own, which `entity-env games` lists.
     """
 
     game: GameName

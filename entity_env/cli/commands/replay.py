@@ -23,7 +23,6 @@ from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import (
     ENVIRONMENTS,
     HUMAN,
-    NAMED,
     game_code,
     load_game,
     load_players,
@@ -48,6 +47,7 @@ from entity_env.cli.options import (
 )
 from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
+from entity_env.games import GAMES
 from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 from entity_env.replay.file import SUFFIX, ReplayHeader
 from entity_env.replay.new_process import PlayLimits, turns_in_new_process
@@ -114,7 +114,7 @@ def _run_of(replay: Path, game: str) -> Mapping[str, Any]:
 
 def _game_in_package(header: ReplayHeader) -> str | None:
     is_own = not header.source or header.source.startswith("entity_env.")
-    return header.game if is_own and header.game in NAMED else None
+    return header.game if is_own and header.game in GAMES else None
 
 
 def _game_named(replay: Replay) -> str:

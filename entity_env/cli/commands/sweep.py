@@ -22,7 +22,7 @@ from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.display.jobs_display import JobsDisplay
 from entity_env.cli.evaluation import EvaluationPlan
-from entity_env.cli.load_game import load_game, make_training_env, tell_of_changes
+from entity_env.cli.load_game import load_game, tell_of_changes
 from entity_env.cli.options import (
     Count,
     Envs,
@@ -37,10 +37,11 @@ from entity_env.cli.options import (
     TransportChoice,
     require_writable,
 )
-from entity_env.cli.training import defaults_of, preset_of
+from entity_env.cli.training import defaults_of
 from entity_env.core.validation import Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
+from entity_env.vec.game_training import make_training_env, preset_of
 
 if TYPE_CHECKING:
     from entity_env.cluster.sweep_plan import Sweep, SweepTrial

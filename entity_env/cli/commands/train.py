@@ -55,11 +55,11 @@ from entity_env.cli.training import (
     RunEnd,
     defaults_of,
     load_callback,
-    preset_of,
     train_run,
 )
 from entity_env.core.validation import OneOf
 from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.vec.game_training import preset_of
 
 _OPPONENTS: Final = ", ".join(f"{name}={share:g}" for name, share in DEFAULT_OPPONENTS.items())
 

@@ -83,7 +83,15 @@ class AzulGame(Game):
         game.num_agents = game.settings.get("num_players", MIN_PLAYERS)
         if not MIN_PLAYERS <= game.num_agents <= MAX_PLAYERS:
             raise UsageError(f"{self.name}: num_players must be 2, 3 or 4, got {game.num_agents}")
+        names = game.max_entities
+        game.max_entities = {n: x for n, x in _most_entities(game.num_agents).items() if n in names}
         return game
+
+
+def _most_entities(num_players: int) -> dict[str, int]:
+    """Groups: four of each factory, and one of each color in the middle; options: six of each."""
+    groups = 4 * (2 * num_players + 1) + 5
+    return {"Group": groups, "Option": 6 * groups}
 
 
 def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0) -> None:
@@ -166,7 +174,20 @@ _game = partial(
     look="entity_env.games.azul.look:look",
     players="entity_env.games.azul.players.named:players",
 )
-azul: AzulGame = _game(play, entities=(*ENTITIES, Option), actions=(PICK,), name="azul")
+azul: AzulGame = _game(
+    play,
+    entities=(*ENTITIES, Option),
+    actions=(PICK,),
+    name="azul",
+    training="entity_env.games.azul.self_play:training",
+    max_entities=_most_entities(MIN_PLAYERS),
+)
 """Azul with moves chosen among entities."""
-azul_by_id: AzulGame = _game(play_by_id, entities=ENTITIES, actions=(MoveId,), name="azul_by_id")
+azul_by_id: AzulGame = _game(
+    play_by_id,
+    entities=ENTITIES,
+    actions=(MoveId,),
+    name="azul_by_id",
+    max_entities={"Group": _most_entities(MIN_PLAYERS)["Group"]},
+)
 """Azul with moves chosen by id."""

@@ -101,8 +101,14 @@ def _play(agent: Agent, env: ClassicEnv, seed: int, entity: type, action: Action
 
 
 def _game(play: Callable[..., None], entity: type, action: ActionType[Any], name: str) -> Game:
-    look = f"entity_env.games.classic.look:{name}"
-    return Game(play, entities=(entity,), actions=(action,), name=name, look=look)
+    return Game(
+        play,
+        entities=(entity,),
+        actions=(action,),
+        name=name,
+        look=f"entity_env.games.classic.look:{name}",
+        training=f"entity_env.games.classic.training:{name}",
+    )
 
 
 cartpole = _game(play_cartpole, _CART_POLE, _PUSH, "cartpole")

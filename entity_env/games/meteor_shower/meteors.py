@@ -39,7 +39,7 @@ from entity_env import Game, Obs, UsageError
 from entity_env.agents import Agent
 from entity_env.core.seeding import Draws
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.vec import ArrayEnv
+from entity_env.vec import ArrayEnv, GameTraining
 
 
 @dataclass(slots=True)
@@ -116,6 +116,7 @@ meteors = Game(
     actions=(Steer,),
     name="meteors",
     look="entity_env.games.meteor_shower.look",
+    training=f"{__name__}:training",
 )
 """One sky: `play`."""
 
@@ -179,3 +180,6 @@ def _require_sky(width: int, height: int, num_meteors: int) -> None:
             "meteors: width and num_meteors must be at least 1, and height 2: got "
             f"{width}, {num_meteors} and {height}"
         )
+
+
+training = GameTraining(batch=Meteors)

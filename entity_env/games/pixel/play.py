@@ -84,7 +84,7 @@ def open_rom(
     """
     if needs_goal and not goal:
         raise UsageError(
-            "pixel: without a goal there is nothing to be learnt or measured: give --goal DIR, "
+            "pixel: without a goal there is nothing to be learnt or measured: give --set goal=DIR, "
             "which entity-env capture-goal ROM --keys KEYS --out DIR makes"
         )
     batches = _batches("pixel")
@@ -249,11 +249,12 @@ _game = partial(
     global_features=Screen,
     look="entity_env.games.pixel.look:look",
 )
-pixel_grid: Game = _game(play_grid, name="pixel:grid")
+_TRAINING: Final = "entity_env.games.pixel.training"
+pixel_grid: Game = _game(play_grid, name="pixel:grid", training=f"{_TRAINING}:grid")
 """One `GridWorld` with its goal."""
-pixel_maze: Game = _game(play_maze, name="pixel:maze")
+pixel_maze: Game = _game(play_maze, name="pixel:maze", training=f"{_TRAINING}:maze")
 """One XO-CHIP that runs the program `maze`."""
-pixel_catch: Game = _game(play_catch, name="pixel:catch")
+pixel_catch: Game = _game(play_catch, name="pixel:catch", training=f"{_TRAINING}:catch")
 """One XO-CHIP that runs the program `catch`."""
-pixel_rom: Game = _game(play_rom, name="pixel")
+pixel_rom: Game = _game(play_rom, name="pixel", training=f"{_TRAINING}:rom")
 """One machine that runs a file of the user."""

@@ -115,6 +115,8 @@ def _measured(
     source: Playable, max_entities: Room | None, max_actors: Room | None
 ) -> tuple[Room | None, Room | None]:
     """Both, with numbers instead of "auto", the same as those of a `GameEnv`."""
+    if max_entities is None and isinstance(source, Game):
+        max_entities = source.max_entities
     if "auto" not in (max_entities, max_actors):
         return max_entities, max_actors
     with VecEnv(source, 1, autoreset="disabled") as vec:
@@ -272,9 +274,10 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
 
     Args:
         source: a game for one agent, an `Environment`, its class, or a function that returns one.
-        max_entities: the largest number of entities, for each type whose number varies; or "auto",
-            twice the largest number that 8 random episodes show, and at least 8. An agent may meet
-            more than a random one, and more are an error: give numbers where they are known.
+        max_entities: the largest number of entities, for each type whose number varies; default:
+            those of the `Game`. Or "auto", twice the largest number that 8 random episodes show,
+            and at least 8. An agent may meet more than a random one, and more are an error: give
+            numbers where they are known.
         max_actors: the largest number of actors of each action, or "auto"; default: that of the
             first observation.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.

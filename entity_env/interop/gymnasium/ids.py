@@ -9,7 +9,7 @@ from typing import Any, Final
 import gymnasium
 
 from entity_env.authoring.game import Game
-from entity_env.games.sizes import SIZES
+from entity_env.games.versions import VERSIONS
 from entity_env.interop.gymnasium.env import GameEnv, make_vector_env
 from entity_env.interop.gymnasium.vector_env import VectorEnvBase
 
@@ -17,7 +17,7 @@ _NAMESPACE: Final = "entity_env"
 
 
 class NamedGameEnv(GameEnv):
-    """A `GameEnv` of a game of this package, by its name, with room for all its entities.
+    """A `GameEnv` of a game of this package, by its name.
 
     Args:
         game: name of the game.
@@ -25,20 +25,18 @@ class NamedGameEnv(GameEnv):
     """
 
     def __init__(self, game: str, **given: Any) -> None:  # noqa: ANN401 - of any keyword
-        super().__init__(_game(game), **_with_room(game, given))
+        super().__init__(_game(game), **given)
 
 
 def make_named_games(game: str, num_envs: int = 1, **given: Any) -> VectorEnvBase:  # noqa: ANN401
-    """As `make_vector_env`, of a game of this package by its name, with room for its entities."""
-    return make_vector_env(_game(game), num_envs, **_with_room(game, given))
+    """As `make_vector_env`, of a game of this package by its name."""
+    return make_vector_env(_game(game), num_envs, **given)
 
 
 def game_ids() -> dict[str, str]:
     """The id of every game of this package for one agent, by the name of the game."""
     return {
-        name: f"{_NAMESPACE}/{_camel_case(name)}-v{size.version}"
-        for name, size in SIZES.items()
-        if size.num_agents == 1
+        name: f"{_NAMESPACE}/{_camel_case(name)}-v{version}" for name, version in VERSIONS.items()
     }
 
 
@@ -61,7 +59,3 @@ def _camel_case(name: str) -> str:
 def _game(name: str) -> Game:
     game: Game = getattr(import_module("entity_env.games"), name.replace(":", "_"))
     return game
-
-
-def _with_room(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    return {"max_entities": SIZES[name].max_entities, **given}

@@ -77,8 +77,12 @@ def measured(
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Both, with numbers instead of "auto": twice the largest one in 8 random episodes, 8 or more.
 
+    Without `max_entities` they are those of the game.
+
     A type whose number does not vary gets none, and so no mask. The caller resets `vec` afterwards.
     """
+    if max_entities is None:
+        max_entities = getattr(getattr(vec, "game", None), "max_entities", {})
     entities, actors = max_entities or {}, max_actors or {}
     if entities == "auto" or actors == "auto":
         counts = play_at_random(vec, num_episodes=8, num_steps=128)

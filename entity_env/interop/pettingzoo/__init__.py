@@ -7,10 +7,9 @@ and to train by self-play::
         train(vec)
 
 From us to PettingZoo: `GameParallelEnv` is any game, in which agents act at the same time or in
-turn; `GameAECEnv` is any game whose action is one choice, agent after agent. Azul with its 300
-action ids is `GameAECEnv(azul_by_id, max_entities={"Group": 41})`::
+turn; `GameAECEnv` is any game whose action is one choice, agent after agent::
 
-    env = GameAECEnv(tic_tac_toe, max_entities={"Empty": 9, "Mine": 5, "Theirs": 5})
+    env = GameAECEnv(tic_tac_toe)
     env.reset(seed=1)
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
@@ -18,7 +17,7 @@ action ids is `GameAECEnv(azul_by_id, max_entities={"Group": 41})`::
         env.step(None if over else env.action_space(agent).sample(observation["action_mask"]))
 
 **Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
-order: in Azul the player with the start marker begins the next round. Agents that it asks at once
+order. Agents that it asks at once
 take their turns in the order of their names.
 
 Agents that act at the same time::

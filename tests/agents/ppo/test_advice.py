@@ -34,13 +34,6 @@ class TestPresets:
         for spaces, name in ((_CONTROL, "control"), (_ENTITIES, "entities"), (hunt, "entities")):
             assert preset_for(*spaces).name == name
 
-    def test_games_have_settings_of_their_own(self) -> None:
-        own = preset_for(*_CONTROL, game="cartpole").settings
-        assert own == {**PRESETS["control"].settings, "total_steps": 100_000}
-        assert (
-            preset_for(*_CONTROL, game="a game of somebody").settings == PRESETS["control"].settings
-        )
-
     @pytest.mark.parametrize("name", PRESETS)
     def test_all_are_settings_of_ppo(self, name: str) -> None:
         with VecEnv(snake, 2) as vec:

@@ -32,9 +32,10 @@ from entity_env.agents.training.tracking.progress import Losses
 from entity_env.agents.training.tracking.rewards import RandomPlay
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.training.tracking.runs import read_about
-from entity_env.cli.load_game import load_game, make_training_env
+from entity_env.cli.load_game import load_game
 from entity_env.interop.gymnasium import GymnasiumVecEnv
 from entity_env.vec import VecEnv
+from entity_env.vec.game_training import make_training_env
 from tests import ROOT
 from tests.agents.ppo.failing_games import signs
 

@@ -38,10 +38,11 @@ from entity_env.agents.rogue_net.torch_net.tensors import torch_only
 from entity_env.agents.training.peers import ALONE, Peers, Ranks
 from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.agents.training.run_folder import LOCK
-from entity_env.cli.load_game import load_game, make_training_env
+from entity_env.cli.load_game import load_game
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment
-from entity_env.games import BATCH_GAMES
+from entity_env.games.classic import CartPole
 from entity_env.vec import BatchVecEnv
+from entity_env.vec.game_training import make_training_env
 from tests import ROOT
 from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecXor
 
@@ -274,7 +275,7 @@ def test_statistics_are_those_of_all_observations(relpos: RelposEncodingConfig |
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_statistics_of_an_mlp_are_those_of_all_observations(restart: bool) -> None:
-    with BatchVecEnv(BATCH_GAMES["cartpole"].batch(5)) as vec:
+    with BatchVecEnv(CartPole(5)) as vec:
         net = MLPPolicy(vec.obs_space(), vec.action_space())
         earlier, first, second = (vec.reset(seed=seed).copy() for seed in range(3))
     net.update_statistics(earlier)

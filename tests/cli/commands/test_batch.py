@@ -18,16 +18,16 @@ from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.check import check_game
 from entity_env.cli import main
-from entity_env.cli.load_game import is_batch, load_game, make_vec_env
-from entity_env.cli.training import preset_of
+from entity_env.cli.load_game import load_game
 from entity_env.core.space_json import differences
-from entity_env.games import BATCH_GAMES, GAMES, BatchGame, cartpole, pixel_rom, snake
+from entity_env.games import GAMES, cartpole, snake
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.vec.game_training import is_batch, make_vec_env, preset_of
+from tests.helpers.batches import BATCHES
 
 SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 # A machine that runs what it is given needs to be given something: it has tests of its own.
-PLAYED = {name: each for name, each in BATCH_GAMES.items() if each.game is not pixel_rom}
-each_game = pytest.mark.parametrize("batch_game", PLAYED.values(), ids=PLAYED)
+PLAYED = {name: make for name, make in BATCHES.items() if name != "pixel"}
 each_name = pytest.mark.parametrize("name", PLAYED)
 
 
@@ -46,17 +46,17 @@ class Steady(PolicyAgent):
 
 
 class TestGames:
-    @each_game
-    def test_have_the_spaces_of_their_batch(self, batch_game: BatchGame) -> None:
-        game, env = batch_game.game, batch_game.batch(1)
+    @each_name
+    def test_have_the_spaces_of_their_batch(self, name: str) -> None:
+        game, env = GAMES[name], PLAYED[name](1)
         ours, theirs = ((each.obs_space(), each.action_space()) for each in (game, env))
         assert differences(ours, theirs) == []
 
-    @each_game
-    def test_play_what_their_batch_plays(self, batch_game: BatchGame) -> None:
+    @each_name
+    def test_play_what_their_batch_plays(self, name: str) -> None:
         turns: list[Turn] = []
-        [episode] = batch_game.game.run(Steady(), seed=4, watch=turns.append, max_episode_steps=30)
-        env = batch_game.batch(3, max_episode_steps=30)
+        [episode] = GAMES[name].run(Steady(), seed=4, watch=turns.append, max_episode_steps=30)
+        env = PLAYED[name](3, max_episode_steps=30)
         env.reset(seed=episode.seed)
         [space] = env.action_space().values()
         action = -2.0 if hasattr(space, "low") else 0
@@ -77,25 +77,20 @@ class TestGames:
         assert episode.reward == pytest.approx(score)
 
     @pytest.mark.slow
-    @each_game
-    def test_keep_the_contract(self, batch_game: BatchGame) -> None:
-        check_game(batch_game.game, new_process=not batch_game.game.name.startswith("pixel"))
+    @each_name
+    def test_keep_the_contract(self, name: str) -> None:
+        check_game(GAMES[name], new_process=not GAMES[name].name.startswith("pixel"))
 
-    @each_game
-    def test_repeat_themselves(self, batch_game: BatchGame) -> None:
-        one, other = (batch_game.game.run(RandomAgent(1), seed=3, episodes=4) for _ in range(2))
+    @each_name
+    def test_repeat_themselves(self, name: str) -> None:
+        one, other = (GAMES[name].run(RandomAgent(1), seed=3, episodes=4) for _ in range(2))
         assert one == other
         assert len({episode.seed for episode in one}) == 4
 
-    @each_game
-    def test_every_setting_is_documented(self, batch_game: BatchGame) -> None:
-        for name in batch_game.game.parameters:
-            assert f"\n    {name}: " in (getdoc(batch_game.game.play) or "")
-
-    def test_names_are_their_own(self) -> None:
-        assert not set(GAMES) & set(BATCH_GAMES)
-        for name, each in BATCH_GAMES.items():
-            assert each.game.name == name
+    @each_name
+    def test_every_setting_is_documented(self, name: str) -> None:
+        for setting in GAMES[name].parameters:
+            assert f"\n    {setting}: " in (getdoc(GAMES[name].play) or "")
 
 
 class TestCopies:
@@ -126,7 +121,7 @@ class TestCommands:
     def test_games_lists_them(self) -> None:
         result = run("games")
         assert result.exit_code == 0
-        assert all(name in result.stdout for name in BATCH_GAMES)
+        assert all(name in result.stdout for name in BATCHES)
         assert "Keep a pole upright" in result.stdout
         assert "max_episode_steps=500" in result.stdout
 

@@ -27,12 +27,13 @@ from entity_env.cli import main
 from entity_env.cli.commands.eval import distinct_ends
 from entity_env.cli.load_game import load_game
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.games import GAMES, snake
+from entity_env.games import snake
 from entity_env.replay import Replay
 from entity_env.vec.evaluation.episodes import Episodes
+from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.tiny_games import TINY_GAMES, ask, dots_game
 
-ALONE = {name: game for name, game in {**GAMES, **TINY_GAMES}.items() if game.num_agents == 1}
+ALONE = {name: game for name, game in {**PLAIN_GAMES, **TINY_GAMES}.items() if game.num_agents == 1}
 each_game = pytest.mark.parametrize("game", ALONE.values(), ids=ALONE)
 
 

@@ -18,14 +18,14 @@ from entity_env import Turn
 from entity_env.agents import RandomAgent
 from entity_env.cli import main
 from entity_env.cli.display.terminal_view import TerminalView
-from entity_env.cli.load_game import is_batch, load_game
-from entity_env.cli.training import preset_of
+from entity_env.cli.load_game import load_game
 from entity_env.games import pixel_maze, pixel_rom
 from entity_env.games.pixel import GridWorld
 from entity_env.games.pixel.look import GREENS, LIGHT_GREENS
 from entity_env.games.pixel.play import ScreenPlay, colors_of, open_rom, rom_batch
 from entity_env.games.pixel.reward.goal_files import load_goal
 from entity_env.games.pixel.xo_chip.programs import goal_frame, program
+from entity_env.vec.game_training import is_batch, preset_of
 from tests.games.pixel.worlds.game_boy_rom import square_rom
 from tests.helpers.terminals import Terminal
 
@@ -209,15 +209,15 @@ class TestGame:
 
 class TestCommands:
     def test_play_draws_the_screen(self, rom: Path, goal: Path) -> None:
-        result = run("play", "pixel", "--rom", rom, "--goal", goal, "--seed", "1")
+        result = run("play", "pixel", "--set", f"rom={rom}", "--set", f"goal={goal}", "--seed", "1")
         assert (result.exit_code, result.stderr) == (0, "")
         assert re.search(r"pixel  episode 1\nstep 1  score -?\d.*\n[⠀-⣿]{64}\n", result.stdout)
         assert re.search(r"dist=0\.\d+ match=0 time=", result.stdout)
         assert re.search(r"episode 1: reward \S+, \d+ steps, ", result.stdout)
 
     def test_play_draws_without_a_goal(self, rom: Path) -> None:
-        settings = ("--set", "max_episode_steps=2", "--quirks", "xochip")
-        result = run("play", "pixel", "--rom", rom, *settings, "--seed", "1")
+        settings = ("--set", "max_episode_steps=2", "--set", "quirks=xochip")
+        result = run("play", "pixel", "--set", f"rom={rom}", *settings, "--seed", "1")
         assert "episode 1: reward 0, 2 steps, cut short" in result.stdout
 
     @pytest.mark.parametrize("name", ["pixel:maze", "pixel:catch", "pixel:grid"])
@@ -229,13 +229,23 @@ class TestCommands:
 
     def test_play_without_a_picture(self, rom: Path) -> None:
         arguments = ("--no-render", "--set", "max_episode_steps=3", "--seed", "1")
-        result = run("play", "pixel", "--rom", rom, *arguments)
+        result = run("play", "pixel", "--set", f"rom={rom}", *arguments)
         end = r"episode 1: reward 0, 3 steps, cut short \(--episode-seed \d+\)\nseed 1\n"
         assert re.fullmatch(end, result.stdout)
 
     def test_a_person_plays_by_lines(self, rom: Path, goal: Path) -> None:
         typed = "s\nd\nz\nc\nright\nq\n"
-        result = run("play", "pixel", "--rom", rom, "--goal", goal, "--agent", "human", typed=typed)
+        result = run(
+            "play",
+            "pixel",
+            "--set",
+            f"rom={rom}",
+            "--set",
+            f"goal={goal}",
+            "--agent",
+            "human",
+            typed=typed,
+        )
         assert result.exit_code == 0
         assert all(f"step {step}" in result.stdout for step in range(5))
         assert "left before the end" in result.stdout
@@ -246,7 +256,16 @@ class TestCommands:
     ) -> None:
         """In this process, which has imported torch; keys typed ahead count."""
         screen = Screen()
-        words = ["play", "pixel", "--rom", str(rom), "--goal", str(goal), "--agent", "human"]
+        words = [
+            "play",
+            "pixel",
+            "--set",
+            f"rom={rom}",
+            "--set",
+            f"goal={goal}",
+            "--agent",
+            "human",
+        ]
         with Terminal() as terminal:
             monkeypatch.setattr(sys, "stdin", terminal.source)
             monkeypatch.setattr(sys, "stdout", screen)
@@ -267,7 +286,15 @@ class TestCommands:
         self, rom: Path, goal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        words = ("pixel", "--rom", rom, "--goal", goal, "--set", "max_episode_steps=8")
+        words = (
+            "pixel",
+            "--set",
+            f"rom={rom}",
+            "--set",
+            f"goal={goal}",
+            "--set",
+            "max_episode_steps=8",
+        )
         trained = run("train", *words, "--steps", "64", "--num-steps", "8", *SMALL)
         assert (trained.exit_code, trained.stderr) == (0, "")
         assert f"play: entity-env play pixel --set rom={rom} --set goal={goal} --set" in (
@@ -282,26 +309,41 @@ class TestCommands:
         ("arguments", "message"),
         [
             (["play", "pixel"], "setting 'rom' has no default"),
-            (["play", "pixel", "--rom", "none"], "the ROM none cannot be read: No such file"),
+            (["play", "pixel", "--set", "rom=none"], "the ROM none cannot be read: No such file"),
             (
-                ["play", "pixel", "--rom", "ROM", "--goal", "none"],
+                ["play", "pixel", "--set", "rom=ROM", "--set", "goal=none"],
                 r"none/goal\.json cannot be read",
             ),
             (
-                ["play", "pixel", "--rom", "ROM", "--goal", "GOAL", "--quirks", "chip8"],
+                [
+                    "play",
+                    "pixel",
+                    "--set",
+                    "rom=ROM",
+                    "--set",
+                    "goal=GOAL",
+                    "--set",
+                    "quirks=chip8",
+                ],
                 "captured with settings of its own: leave out quirks",
             ),
-            (["play", "pixel", "--rom", "ROM", "--quirks", "atari"], "setting 'quirks' needs"),
-            (["play", "pixel:maze", "--rom", "ROM"], "pixel:maze has no setting 'rom'"),
-            (["play", "snake", "--goal", "x"], "snake has no setting 'goal'"),
-            (["train", "pixel", "--rom", "ROM"], "without a goal there is nothing to be learnt"),
-            (["play", "pixel", "--rom", "ROM", "--set", ZERO], NO_STEPS),
-            (["play", "pixel", "--rom", "ROM", "--goal", "GOAL", "--set", ZERO], NO_STEPS),
+            (
+                ["play", "pixel", "--set", "rom=ROM", "--set", "quirks=atari"],
+                "setting 'quirks' needs",
+            ),
+            (["play", "pixel:maze", "--set", "rom=ROM"], "pixel:maze has no setting 'rom'"),
+            (["play", "snake", "--set", "goal=x"], "snake has no setting 'goal'"),
+            (
+                ["train", "pixel", "--set", "rom=ROM"],
+                "without a goal there is nothing to be learnt",
+            ),
+            (["play", "pixel", "--set", "rom=ROM", "--set", ZERO], NO_STEPS),
+            (["play", "pixel", "--set", "rom=ROM", "--set", "goal=GOAL", "--set", ZERO], NO_STEPS),
             (["play", "pixel:grid", "--set", ZERO], NO_STEPS),
             (["play", "pixel:maze", "--set", "max_episode_steps=-3"], "got -3"),
             (["train", "pixel:catch", "--set", ZERO], NO_STEPS),
-            (["play", "pixel", "--rom", "ROM", "--set", "frames=0"], "frames must be .* got 0"),
-            (["play", "pixel", "--rom", "ROM", "--set", "device=tpu"], "'cpu' or 'cuda', got"),
+            (["play", "pixel", "--set", "rom=ROM", "--set", "frames=0"], "frames must be .* got 0"),
+            (["play", "pixel", "--set", "rom=ROM", "--set", "device=tpu"], "'cpu' or 'cuda', got"),
             (["play", "pixel:grid", "--set", "device=tpu"], "device: torch cannot use 'tpu': "),
         ],
     )
@@ -315,7 +357,7 @@ class TestCommands:
         message: str,
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        paths = {"ROM": str(rom), "GOAL": str(goal)}
+        paths = {"rom=ROM": f"rom={rom}", "goal=GOAL": f"goal={goal}"}
         result = run(*(paths.get(argument, argument) for argument in arguments))
         assert result.exit_code == 2
         assert result.stderr.count("\n") == 1
@@ -323,7 +365,7 @@ class TestCommands:
 
     def test_a_rom_that_is_too_large(self, tmp_path: Path) -> None:
         (tmp_path / "big.ch8").write_bytes(bytes(70_000))
-        result = run("play", "pixel", "--rom", tmp_path / "big.ch8")
+        result = run("play", "pixel", "--set", f"rom={tmp_path / 'big.ch8'}")
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert "big.ch8: " in result.stderr
 
@@ -338,7 +380,7 @@ class TestCommands:
         captured = run("capture-goal", tmp_path / "square.gb", *words)
         assert captured.exit_code == 0
         assert "it is lost at the next step by" in captured.stdout
-        rom_words = ("--rom", tmp_path / "square.gb", "--goal", tmp_path / "goal")
+        rom_words = ("--set", f"rom={tmp_path / 'square.gb'}", "--set", f"goal={tmp_path / 'goal'}")
         played = run("play", "pixel", *rom_words, "--set", "max_episode_steps=2", "--seed", "1")
         assert (played.exit_code, played.stderr) == (0, "")
         assert re.search(r"│ [⠀-⣿]{40} │  pixel  episode 1", played.stdout)

@@ -9,10 +9,9 @@ from click.testing import CliRunner, Result
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.cli import main
-from entity_env.cli.load_game import has_self_play, make_training_env
-from entity_env.cli.training import preset_of
 from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import AzulSelfPlay, azul, azul_by_id, self_play
+from entity_env.vec.game_training import make_training_env, preset_of, self_play_of
 
 # The first call compiles, which takes half a minute where the cores are shared.
 pytestmark = pytest.mark.timeout(240)
@@ -26,12 +25,12 @@ def run(*args: str) -> Result:
 
 
 def test_azul_for_two_is_learnt_at_tables() -> None:
-    assert has_self_play(azul)
-    assert has_self_play(azul.with_settings(num_players=2))
-    assert not has_self_play(azul.with_settings(num_players=3))
-    assert not has_self_play(azul.with_settings(max_rounds=4))
-    assert not has_self_play(azul_by_id)
-    assert not has_self_play(snake)
+    assert self_play_of(azul)
+    assert self_play_of(azul.with_settings(num_players=2))
+    assert not self_play_of(azul.with_settings(num_players=3))
+    assert not self_play_of(azul.with_settings(max_rounds=4))
+    assert not self_play_of(azul_by_id)
+    assert not self_play_of(snake)
     with make_training_env(azul, 3) as tables:
         assert isinstance(tables._source, AzulSelfPlay)
         assert tables.num_envs == 3
@@ -44,7 +43,7 @@ def test_other_games_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(vec._source, AzulSelfPlay)
         assert vec.num_workers == 1
     monkeypatch.setattr(self_play, "has_numba", lambda: False)
-    assert not has_self_play(azul)
+    assert not self_play_of(azul)
     with make_training_env(azul, 2) as vec:
         assert vec.game is azul
         assert vec.num_rows == 4

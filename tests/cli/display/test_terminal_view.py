@@ -34,8 +34,8 @@ from entity_env.cli.display.terminal_view import (
 )
 from entity_env.cli.load_game import load_game
 from entity_env.core.observation import Action, EntityID, GlobalCategoricalAction
-from entity_env.games import GAMES
 from entity_env.views import Look, SeenObservation, find_look
+from tests.helpers.batches import PLAIN_GAMES
 
 
 class Move(Enum):
@@ -125,9 +125,9 @@ def test_shows_one_frame_a_step_and_one_at_the_end() -> None:
     assert "score 0 " in frames[3]
 
 
-@pytest.mark.parametrize("name", list(GAMES))
+@pytest.mark.parametrize("name", list(PLAIN_GAMES))
 def test_draws_every_game(name: str) -> None:
-    game = GAMES[name]
+    game = PLAIN_GAMES[name]
     text = watched(game, *(RandomAgent(seed) for seed in range(game.num_agents)))
     assert f"{name}  episode 1" in text
     assert "game over" in text or "cut short" in text
@@ -141,7 +141,7 @@ def test_an_environment_that_draws_itself_as_text_is_drawn_so() -> None:
 
 
 def test_a_game_for_several_is_drawn_as_the_first_sees_it() -> None:
-    text = watched(GAMES["tic_tac_toe"], RandomAgent(1), RandomAgent(2))
+    text = watched(PLAIN_GAMES["tic_tac_toe"], RandomAgent(1), RandomAgent(2))
     last = text.split("╭")[-1]
     assert "agent 0  step" in last
     assert "agent 1  step" in last
@@ -149,7 +149,7 @@ def test_a_game_for_several_is_drawn_as_the_first_sees_it() -> None:
 
 
 def test_hidden_entities_are_marked_but_kept_from_people() -> None:
-    game = GAMES["rock_paper_scissors"]
+    game = PLAIN_GAMES["rock_paper_scissors"]
     open_text = watched(game, RandomAgent(1), RandomAgent(2))
     assert "(hidden)" in open_text
     console = plain()
@@ -170,7 +170,7 @@ def turn(
 
 def test_a_person_sees_what_others_did_only_after_deciding() -> None:
     console = plain()
-    with TerminalView(GAMES["rock_paper_scissors"], console, humans=(1,)) as view:
+    with TerminalView(PLAIN_GAMES["rock_paper_scissors"], console, humans=(1,)) as view:
         view(turn(0, 0, "PAPER"))
         view.show(1, turn(1, 0).observation)
         assert "PAPER" not in text_of(console)
@@ -182,7 +182,7 @@ def test_a_person_sees_what_others_did_only_after_deciding() -> None:
 
 def test_a_person_sees_at_once_what_others_did_in_turn() -> None:
     console = plain()
-    with TerminalView(GAMES["rock_paper_scissors"], console, humans=(1,)) as view:
+    with TerminalView(PLAIN_GAMES["rock_paper_scissors"], console, humans=(1,)) as view:
         view(turn(0, 0, "ROCK", is_async=False))
         view(turn(0, 1, "PAPER", is_async=False))
         view.show(1, turn(1, 0).observation)
@@ -283,8 +283,8 @@ def frames_of(game: Game, *, ascii_only: bool = False, agent_names: Sequence[str
 
 
 def test_where_a_board_has_no_room_the_legend_makes_some() -> None:
-    frames = frames_of(GAMES["snake"])
-    moment = frames.moments(turns_of(GAMES["snake"]))[0]
+    frames = frames_of(PLAIN_GAMES["snake"])
+    moment = frames.moments(turns_of(PLAIN_GAMES["snake"]))[0]
     whole, cut = (lines_of(frames, moment, 40, height) for height in (30, 15))
     assert "● Head ×1" in "\n".join(whole)
     assert "● Head ×1" not in "\n".join(cut)
@@ -302,7 +302,7 @@ def test_a_look_whose_text_is_none_is_named() -> None:
 @pytest.mark.parametrize("name", ["snake", "tic_tac_toe", "rock_paper_scissors", "cherry_pick"])
 def test_every_turn_can_be_drawn_in_any_order(name: str) -> None:
     """As a view that draws them while they are played, but for a board that grows."""
-    game = GAMES[name]
+    game = PLAIN_GAMES[name]
     turns = turns_of(game, episodes=2)
     frames = frames_of(game)
     moments = frames.moments(turns)
@@ -361,7 +361,7 @@ def test_a_long_label_is_cut_and_the_score_stays(width: int) -> None:
 
 
 def test_agents_have_names() -> None:
-    game = GAMES["tic_tac_toe"]
+    game = PLAIN_GAMES["tic_tac_toe"]
     frames = frames_of(game, agent_names=["you", "runs"])
     drawn = "\n".join(lines_of(frames, frames.moments(turns_of(game))[3], 80))
     assert "you   step 1" in drawn
@@ -379,7 +379,7 @@ def test_of_an_open_look_every_observation_is_drawn_and_nothing_is_held_back() -
     def draw_text(seen: SeenObservation, width: int) -> Text:
         return Text(f"seen by {seen.agent_id} for {seen.viewer}, {seen.agent_names}")
 
-    game, look = GAMES["rock_paper_scissors"], Look(draw_text=draw_text, is_open=True)
+    game, look = PLAIN_GAMES["rock_paper_scissors"], Look(draw_text=draw_text, is_open=True)
     console = plain()
     with TerminalView(game, console, humans=(1,), names=("a", "b"), look=look) as view:
         view(turn(0, 0, "PAPER"))
@@ -502,7 +502,7 @@ def test_thoughts_are_drawn() -> None:
 
 def test_a_person_is_asked_below_the_frame() -> None:
     console = plain()
-    game = GAMES["rock_paper_scissors"]
+    game = PLAIN_GAMES["rock_paper_scissors"]
     seen = turn(1, 0).observation
     typed = io.StringIO("paper\nQ\n")
     with TerminalView(game, console, humans=(1,), source=typed) as view:

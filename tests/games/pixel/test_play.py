@@ -14,7 +14,6 @@ import torch
 from entity_env import GLOBAL_ENTITY
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
-from entity_env.games import BATCH_GAMES
 from entity_env.games.pixel.batches import ALPHA
 from entity_env.games.pixel.env import PixelGoalEnv
 from entity_env.games.pixel.play import grid_batch, maze_batch, program_batch
@@ -23,8 +22,9 @@ from entity_env.games.pixel.xo_chip.programs import PROGRAMS
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.games.pixel.checked_env import hash_of
 from tests.games.pixel.worlds.all_worlds import actions_of, small_env
+from tests.helpers.batches import BATCHES
 
-NAMES = [name for name in BATCH_GAMES if name.startswith("pixel:")]
+NAMES = [name for name in BATCHES if name.startswith("pixel:")]
 
 
 def hold(env: PixelGoalEnv, buttons: Sequence[Button]) -> None:
@@ -51,7 +51,7 @@ def test_goals_can_be_reached(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tiles_are_shown_as_entities(name: str) -> None:
-    env: PixelGoalEnv = BATCH_GAMES[name].batch(3)  # type: ignore[assignment]
+    env: PixelGoalEnv = BATCHES[name](3)  # type: ignore[assignment]
     with BatchVecEnv(env) as vec:
         obs = vec.reset(1)
         for actions in actions_of(3, 4):
@@ -91,7 +91,7 @@ def test_the_last_observation_is_delivered() -> None:
 def test_workers_change_nothing() -> None:
     shown = []
     for num_workers in (0, 2):
-        make = BATCH_GAMES["pixel:grid"].batch
+        make = BATCHES["pixel:grid"]
         with BatchVecEnv(partial(make, max_episode_steps=4), 3, num_workers, seed=2) as vec:
             obs = vec.reset()
             for actions in actions_of(3, 9, 6):
@@ -155,11 +155,11 @@ def test_learns_a_small_grid() -> None:
 @pytest.mark.slow
 def test_games_need_no_torch_until_they_are_played() -> None:
     code = (
-        "import sys; from entity_env.games import BATCH_GAMES; import entity_env.games.pixel;"
+        "import sys; from tests.helpers.batches import BATCHES; import entity_env.games.pixel;"
         "assert not {'torch', 'warp'} & set(sys.modules);"
         "sys.modules['torch'] = None;"
         "from entity_env import MissingExtraError\n"
-        "for make in (BATCH_GAMES['pixel:maze'].batch, lambda _: entity_env.games.pixel.Goal):\n"
+        "for make in (BATCHES['pixel:maze'], lambda _: entity_env.games.pixel.Goal):\n"
         "    try: make(1)\n"
         "    except MissingExtraError as error: assert 'entity-env[pixel]' in str(error)\n"
         "    else: raise AssertionError\n"

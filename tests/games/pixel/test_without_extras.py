@@ -99,14 +99,14 @@ def told(package: str, extra: str) -> str:
 COMMANDS = {
     "torch": [
         (["play", "pixel:maze"], told("torch", "pixel")),
-        (["play", "pixel", "--rom", "loop.ch8"], told("torch", "pixel")),
+        (["play", "pixel", "--set", "rom=loop.ch8"], told("torch", "pixel")),
         (["capture-goal", "loop.ch8", "--keys", "A", "--out", "goal"], told("torch", "pixel")),
     ],
     "warp": [
         (["play", "pixel:catch"], told("warp-lang", "pixel")),
-        (["play", "pixel", "--rom", "loop.ch8"], told("warp-lang", "pixel")),
+        (["play", "pixel", "--set", "rom=loop.ch8"], told("warp-lang", "pixel")),
     ],
-    "pyboy": [(["play", "pixel", "--rom", "square.gb"], told("pyboy", "pyboy"))],
+    "pyboy": [(["play", "pixel", "--set", "rom=square.gb"], told("pyboy", "pyboy"))],
 }
 
 

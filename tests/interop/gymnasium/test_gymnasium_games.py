@@ -173,7 +173,7 @@ def test_another_number_than_always_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("source", "given", "kind", "message"),
     [
-        (snake, {}, SchemaError, "episodes begin with 0 entities of type 'Segment': say how many"),
+        (snake, {"max_entities": {}}, SchemaError, "episodes begin with 0 entities of type 'Segment'"),
         (snake, {"max_entities": {"Tail": 3}}, UsageError, "names 'Tail'; there are Head, Segment"),
         (snake, {"max_entities": {"Segment": 0}}, UsageError, r"max_entities\['Segment'\] must be"),
         (
@@ -220,7 +220,7 @@ def test_several_agents_are_refused_with_a_limit_too() -> None:
 def test_types_that_vary_from_the_beginning_must_be_named() -> None:
     vec = VecEnv(treasure_hunt, 20)
     with pytest.raises(SchemaError, match=r"episodes begin with \d or .* of type 'Treasure'"):
-        EntityVectorEnv(vec)
+        EntityVectorEnv(vec, max_entities={})
     vec.close()
 
 

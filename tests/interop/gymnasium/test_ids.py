@@ -12,8 +12,8 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
 from entity_env import SchemaError
-from entity_env.games import BATCH_GAMES, GAMES
-from entity_env.games.sizes import SIZES
+from entity_env.games import GAMES
+from entity_env.games.versions import VERSIONS
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv, game_ids
 from tests import ROOT
 from tests.interop.named_games import NAMED, each_of, needs
@@ -21,19 +21,22 @@ from tests.interop.named_games import NAMED, each_of, needs
 ROOM_IS_NEEDED = "say how many there can be"
 
 
-def test_every_game_has_a_size_and_each_for_one_agent_an_id() -> None:
-    assert set(SIZES) == {*GAMES, *BATCH_GAMES} - {"pixel"}  # which needs a file
+def test_every_game_for_one_agent_has_an_id() -> None:
     assert set(game_ids()) == {name for name, game in NAMED.items() if game.num_agents == 1}
     assert game_ids()["multi_snake"] == "entity_env/MultiSnake-v0"
     assert game_ids()["pixel:grid"] == "entity_env/PixelGrid-v0"
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_are_those_of_the_game(name: str) -> None:
-    game, size = NAMED[name], SIZES[name]
-    assert game.num_agents == size.num_agents
-    assert set(size.max_entities) <= set(game.obs_space().entities)
-    assert getattr(game, "version", None) in (None, size.version, str(size.version))
+@pytest.mark.parametrize("name", VERSIONS)
+def test_versions_are_those_of_the_game(name: str) -> None:
+    game, version = NAMED[name], VERSIONS[name]
+    assert getattr(game, "version", None) in (None, version, str(version))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_game_knows_its_largest_numbers(name: str) -> None:
+    game = NAMED[name]
+    assert set(game.max_entities) <= set(game.obs_space().entities)
 
 
 @each_of(game_ids())
@@ -60,8 +63,8 @@ def test_the_page_of_games_lists_ids_and_sizes() -> None:
     ids = game_ids()
     rows = [
         f"| `{name}` | {f'`{ids[name]}`' if name in ids else '–'} | "
-        f"{f'`{json.dumps(size.max_entities)}`' if size.max_entities else '–'} |"
-        for name, size in SIZES.items()
+        f"{f'`{json.dumps(game.max_entities)}`' if game.max_entities else '–'} |"
+        for name, game in NAMED.items()
     ]
     page = (ROOT / "docs" / "games.md").read_text("utf-8")
     assert "\n".join(["|---|---|---|", *rows, ""]) in page
@@ -80,7 +83,7 @@ def test_settings_of_the_game_and_of_the_environment() -> None:
 
 
 def test_a_full_board_of_snake_fits() -> None:
-    assert SIZES["snake"].max_entities["Segment"] == 10**2 - 1
+    assert GAMES["snake"].max_entities["Segment"] == 10**2 - 1
 
 
 @pytest.mark.slow

@@ -7,13 +7,13 @@ import pytest
 
 from entity_env import Game, RaggedArray
 from entity_env.agents import random_actions
-from entity_env.games import GAMES
 from entity_env.interop.gymnasium.padded import PaddedActions, PaddedEntities
 from entity_env.vec import VecEnv
+from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.continuous_games import bodies_game
 from tests.helpers.tiny_games import TINY_GAMES
 
-EVERY = {**GAMES, **TINY_GAMES, "bodies": bodies_game}
+EVERY = {**PLAIN_GAMES, **TINY_GAMES, "bodies": bodies_game}
 
 
 @pytest.mark.parametrize("game", EVERY.values(), ids=EVERY)

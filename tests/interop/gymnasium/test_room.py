@@ -66,12 +66,16 @@ def makes() -> list[Callable[..., Any]]:
     return [*found, GameParallelEnv]
 
 
+NONE: dict[str, Any] = {"max_entities": {}}
+"""In place of the numbers that a game has."""
+
+
 @pytest.mark.parametrize("make", makes())
 @pytest.mark.parametrize(
     ("game", "given", "message"),
     [
-        (cherry_pick, {}, r"entities of type 'Cherry'.*max_entities=\{'Cherry': \.\.\.\}, or max_"),
-        (treasure_hunt, {}, r"entities of type 'Treasure'.*max_entities=\{'Treasure': "),
+        (cherry_pick, NONE, r"type 'Cherry'.*max_entities=\{'Cherry': \.\.\.\}, or max_"),
+        (treasure_hunt, NONE, r"entities of type 'Treasure'.*max_entities=\{'Treasure': "),
         (treasure_hunt, {"max_entities": {"Treasure": 9}}, r"entities of type 'Trap'.*\"auto\""),
         (base, {}, r"entities of type 'Worker' varies, 1 to 3 in random episodes: .*\"auto\""),
         (

@@ -34,8 +34,8 @@ from entity_env.core.vec_obs import (
     VecCategoricalActionMask,
     VecContinuousActionMask,
 )
-from entity_env.games import BATCH_GAMES
 from entity_env.vec import BatchVecEnv
+from tests.helpers.batches import BATCHES
 
 OBS = ObsSpace(("time",), {"Cart": Entity(("x", "v"), is_single=True)})
 SPACES: dict[str, ActionSpace] = {
@@ -322,7 +322,7 @@ def test_training_in_arrays_is_training_in_torch(
             return arrays
 
         monkeypatch.setattr(MLPGradient, "of", of)
-        with BatchVecEnv(BATCH_GAMES[game].batch, 8) as vec:
+        with BatchVecEnv(BATCHES[game], 8) as vec:
             net = train(vec, config).net
         found.append([each.detach() for each in net.parameters()])
     assert uses == [True, False]

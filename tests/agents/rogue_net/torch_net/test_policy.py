@@ -54,7 +54,8 @@ from entity_env.core.vec_obs import (
     VecCategoricalActionMask,
     VecContinuousActionMask,
 )
-from entity_env.games import BATCH_GAMES, multi_snake, snake
+from entity_env.games import multi_snake, snake
+from entity_env.games.classic import CartPole
 from entity_env.vec import BatchVecEnv, VecEnv
 
 CART = ObsSpace(("time",), {"Cart": Entity(("x", "v"), is_single=True)})
@@ -525,7 +526,7 @@ class TestOwn:
 
 class TestForEnv:
     def test_of_control_tasks_is_an_mlp(self) -> None:
-        with BatchVecEnv(BATCH_GAMES["cartpole"].batch(16)) as vec:
+        with BatchVecEnv(CartPole(16)) as vec:
             config = PPOConfig.for_env(vec, total_steps=7, gamma=0.5)
         assert isinstance(config.net, MLPConfig)
         assert (config.total_steps, config.gamma, config.num_steps) == (7, 0.5, 8)
@@ -544,6 +545,6 @@ class TestForEnv:
 
     @pytest.mark.slow
     def test_learns_the_cart_pole(self) -> None:
-        with BatchVecEnv(BATCH_GAMES["cartpole"].batch(16)) as vec:
+        with BatchVecEnv(CartPole(16)) as vec:
             result = train(vec, PPOConfig.for_env(vec, total_steps=30_000))
         assert result.progress.mean_reward > 60  # a random one reaches 22

@@ -1,0 +1,141 @@
+"""`GameTraining`: how a game is trained, where that differs from other games."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from entity_env.agents.ppo.config import PPOConfig
+from entity_env.agents.training.presets import Preset, named_preset, preset_for
+from entity_env.authoring.game import Game
+from entity_env.core.vec_env_base import Autoreset
+from entity_env.errors import UsageError
+from entity_env.vec.batch_env.batch_env import BatchEnv
+from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.vec.options import OnError
+from entity_env.vec.vec_env import VecEnv
+
+
+@dataclass(frozen=True)
+class GameTraining:
+    """How a game is trained, where that differs from other games.
+
+    `Game(training="module:name")` names an instance, which is imported to train or evaluate; a game
+    that only has settings gives them itself, `Game(training={"gamma": 0.9})`.
+
+    Args:
+        settings: fields of `PPOConfig` that differ from the preset of its spaces, under "net" those
+            of the network; "preset", the name of another preset, or None for the defaults of
+            `PPOConfig`; and "num_envs".
+        batch: makes the game as a batch environment, given the number of environments and the
+            settings of the game by name. It has the spaces of the game, and takes the place of
+            copies of it wherever many are played.
+        self_play: finds the environments in which all seats learn, for a game with its settings;
+            None = copies of the game. They have its spaces, and take its place in training alone.
+    """
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    batch: Callable[..., BatchEnv] | None = None
+    self_play: Callable[[Game], BatchSource | None] | None = None
+
+    @classmethod
+    def of(cls, game: Game) -> GameTraining:
+        """That of a game; an empty one for a game without.
+
+        Raises:
+            UsageError: `Game.training` names none.
+        """
+        given = game.training
+        if not isinstance(given, str):
+            return cls(given or {})
+        module, _, name = given.partition(":")
+        try:
+            found = getattr(import_module(module), name, None)
+        except ImportError as error:
+            raise UsageError(f"{game.name}: training={given!r}: {error}") from error
+        if not isinstance(found, GameTraining):
+            raise UsageError(
+                f"{game.name}: training={given!r} must name a GameTraining as 'module:name', got "
+                f"{found!r}"
+            )
+        return found
+
+
+def is_batch(game: Game) -> bool:
+    """Whether many of a game are a batch environment."""
+    return GameTraining.of(game).batch is not None
+
+
+def self_play_of(game: Game) -> BatchSource | None:
+    """The environments for training of a game with its settings, if it has some of its own."""
+    find = GameTraining.of(game).self_play
+    return None if find is None else find(game)
+
+
+def preset_of(game: Game) -> Preset:
+    """The default settings for a game: those of its spaces, with its own in their place.
+
+    Raises:
+        UsageError: a setting of `GameTraining` that there is not, or that cannot work.
+    """
+    preset = preset_for(game.obs_space(), game.action_space(), num_agents=game.num_agents)
+    training = GameTraining.of(game)
+    own: dict[str, Any] = dict(training.settings)
+    if not own or (training.self_play is not None and training.self_play(game) is None):
+        return preset
+    if "preset" in own:
+        name = own.pop("preset")
+        preset = Preset(game.name, game.name) if name is None else named_preset(name)
+    num_envs = own.pop("num_envs", preset.num_envs)
+    config = PPOConfig(**preset.settings).changed(own, f"training of {game.name}")
+    changes = {name: getattr(config, name) for name in own}
+    return replace(preset, num_envs=num_envs, settings={**preset.settings, **changes})
+
+
+def make_vec_env(
+    game: Game,
+    num_envs: int,
+    num_workers: int = 0,
+    step_timeout_s: float | None = None,
+    on_error: OnError = "raise",
+    failures: Path | None = None,
+    *,
+    autoreset: Autoreset = "same_step",
+) -> VecEnv:
+    """Many of a game with its settings: a `BatchVecEnv` where it has a batch, else a `VecEnv`.
+
+    Only a `VecEnv` of copies leaves replays in the folder `failures`.
+    """
+    make = GameTraining.of(game).batch
+    if make is None:
+        return VecEnv(
+            game,
+            num_envs,
+            num_workers,
+            autoreset=autoreset,
+            step_timeout_s=step_timeout_s,
+            on_error=on_error,
+            failures=failures,
+        )
+    game.require_settings()  # and without a timeout: a batch may compile for a long time
+    return BatchVecEnv(partial(make, **game.settings), num_envs, num_workers, autoreset=autoreset)
+
+
+def make_training_env(
+    game: Game,
+    num_envs: int,
+    num_workers: int = 0,
+    step_timeout_s: float | None = None,
+    on_error: OnError = "raise",
+    failures: Path | None = None,
+) -> VecEnv:
+    """As `make_vec_env`, but the game's own environments for training where it has some."""
+    source = self_play_of(game)
+    if source is not None:
+        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # compiled, too
+    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)
