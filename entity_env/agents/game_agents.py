@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from entity_env.agents.ratings import Result
 from entity_env.authoring.agent import Agent
@@ -13,6 +13,7 @@ from entity_env.authoring.local_run import Turn
 from entity_env.core.observation import Observation
 from entity_env.errors import UsageError
 
+T = TypeVar("T")
 Ask: TypeAlias = Callable[[Observation, Sequence[str]], str | None]
 """Draws an observation with some lines below it, and returns the line that a person typed; None =
 the person leaves."""
@@ -79,16 +80,24 @@ def game_agents(game: Game) -> GameAgents:
     Raises:
         UsageError: `Game.players` names no `GameAgents`.
     """
-    if game.players is None:
-        return GameAgents()
-    module, _, name = game.players.partition(":")
+    return GameAgents() if game.players is None else named_part(game, "players", GameAgents)
+
+
+def named_part(game: Game, keyword: str, kind: type[T]) -> T:
+    """What a keyword of a game names as `module:name`, imported.
+
+    Raises:
+        UsageError: there is none, or none of this class.
+    """
+    place: str = getattr(game, keyword)
+    module, _, name = place.partition(":")
     try:
         found = getattr(import_module(module), name, None)
-    except ImportError as error:
-        raise UsageError(f"{game.name}: players={game.players!r}: {error}") from error
-    if not isinstance(found, GameAgents):
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{game.name}: {keyword}={place!r}: {error}") from error
+    if not isinstance(found, kind):
         raise UsageError(
-            f"{game.name}: players={game.players!r} must name an instance of GameAgents as "
+            f"{game.name}: {keyword}={place!r} must name an instance of {kind.__name__} as "
             f"'module:name', got {found!r}"
         )
     return found

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from entity_env.agents.game_agents import named_part
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.training.presets import Preset, named_preset, preset_for
 from entity_env.authoring.game import Game
 from entity_env.core.vec_env_base import Autoreset
-from entity_env.errors import UsageError
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
@@ -51,19 +50,9 @@ class GameTraining:
             UsageError: `Game.training` names none.
         """
         given = game.training
-        if not isinstance(given, str):
-            return cls(given or {})
-        module, _, name = given.partition(":")
-        try:
-            found = getattr(import_module(module), name, None)
-        except ImportError as error:
-            raise UsageError(f"{game.name}: training={given!r}: {error}") from error
-        if not isinstance(found, GameTraining):
-            raise UsageError(
-                f"{game.name}: training={given!r} must name a GameTraining as 'module:name', got "
-                f"{found!r}"
-            )
-        return found
+        if isinstance(given, str):
+            return named_part(game, "training", GameTraining)
+        return cls(given or {})
 
 
 def is_batch(game: Game) -> bool:

@@ -81,8 +81,8 @@ def test_a_preset_is_chosen_by_name_or_none_at_all() -> None:
         ({"net": {"heads": 1}}, "carts: there is no setting 'net.heads'; did you mean net.n_head?"),
         ({"preset": "chess"}, "no preset 'chess'"),
         ("nowhere:training", "carts: training='nowhere:training': No module named 'nowhere'"),
-        (f"{__name__}:nothing", "must name a GameTraining as 'module:name', got None"),
-        (f"{__name__}:twelve", "must name a GameTraining as 'module:name', got 12"),
+        (f"{__name__}:nothing", "must name an instance of GameTraining as 'module:name', got None"),
+        (f"{__name__}:twelve", "must name an instance of GameTraining as 'module:name', got 12"),
     ],
 )
 def test_what_cannot_be_names_the_game(training: Any, message: str) -> None:  # noqa: ANN401

@@ -173,7 +173,7 @@ def test_another_number_than_always_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("source", "given", "kind", "message"),
     [
-        (snake, {"max_entities": {}}, SchemaError, "episodes begin with 0 entities of type 'Segment'"),
+        (snake, {"max_entities": {}}, SchemaError, "begin with 0 entities of type 'Segment'"),
         (snake, {"max_entities": {"Tail": 3}}, UsageError, "names 'Tail'; there are Head, Segment"),
         (snake, {"max_entities": {"Segment": 0}}, UsageError, r"max_entities\['Segment'\] must be"),
         (
