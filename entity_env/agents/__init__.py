@@ -26,6 +26,7 @@ from entity_env.agents.random import (
 )
 from entity_env.agents.scripted_agent import ScriptedAgent as ScriptedAgent
 from entity_env.authoring.agent import Agent as Agent, Pending as Pending
+from entity_env.authoring.local_run import AgentRun as AgentRun
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:

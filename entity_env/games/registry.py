@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from entity_env.authoring.game import Game
+from entity_env import Game
 from entity_env.games.azul import azul, azul_by_id
 from entity_env.games.cherry_pick import cherry_pick
 from entity_env.games.classic.play import cartpole, mountain_car, pendulum

@@ -11,6 +11,7 @@ from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.views.animation import Animation as Animation
+    from entity_env.views.describe import describe_entity as describe_entity
     from entity_env.views.load_look import find_look as find_look
     from entity_env.views.look import Board as Board, Look as Look, Style as Style
     from entity_env.views.scene import Scene as Scene, data_uri as data_uri
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # Imported when first used: games and agents that are shipped need words for entities alone.
 _LATE = {
     "Animation": "animation",
+    "describe_entity": "describe",
     "find_look": "load_look",
     **dict.fromkeys(("Board", "Look", "Style"), "look"),
     **dict.fromkeys(("Scene", "data_uri"), "scene"),

@@ -33,16 +33,19 @@ FLOORS = (
     "cluster",
     "cli",
 )
-# What is above the floor of a game's own imports, and what a game may import of it all the same:
-# the type of who it asks, what people and players are, and the base class of batch games.
-ABOVE_GAMES = ("agents", "replay", "vec", "episodes")
+# What a game may import, as one of a user may: names that these packages hand on, or that these
+# modules define. Of agents only who is asked: a game knows nothing of training or workers.
 FOR_GAMES = (
-    *(f"entity_env.agents.{name}" for name in ("Agent", "GameAgents", "PolicyAgent")),
-    "entity_env.agents.human.*",
-    "entity_env.agents.ratings.*",
-    *(f"entity_env.vec.{name}" for name in ("ArrayEnv", "BatchEnv", "ResetMask", "StepResult")),
-    "entity_env.vec.GameTraining",
-    "entity_env.vec.batch_env.*",
+    *("entity_env", "entity_env.core.episode", "entity_env.core.files"),
+    *("entity_env.core.numba_utils", "entity_env.core.seeding", "entity_env.core.validation"),
+    *("entity_env.errors", "entity_env.lazy_imports", "entity_env.views"),
+    *("entity_env.agents.human", "entity_env.agents.ratings", "entity_env.vec.batch_env"),
+)
+FOR_GAMES_ALONE = (
+    *(f"entity_env.agents.{name}" for name in ("Agent", "AgentRun", "GameAgents", "PolicyAgent")),
+    *(f"entity_env.vec.{name}" for name in ("ArrayEnv", "Autoreset", "BatchEnv", "GameTraining")),
+    *(f"entity_env.vec.{name}" for name in ("ResetMask", "StepResult")),
+    "entity_env.core.seeding",
 )
 # The lists of games, which anything may read; what else may name a game: a command for a family of
 # games; and games with the name of an extra of the package or of a family of PettingZoo.
@@ -338,11 +341,11 @@ def _may_import(folder: str, name: str) -> bool:
     package, *rest = name.split(".")
     if package != PACKAGE or folder not in FLOORS:
         return package != PACKAGE
-    if not rest or rest[0] not in FLOORS:  # a name that the package hands on
-        return folder == "games"
-    if folder == "games" and rest[0] in ABOVE_GAMES:
-        return any(fnmatch(name, allowed) for allowed in FOR_GAMES)
-    return FLOORS.index(rest[0]) <= FLOORS.index(folder)
+    if folder == "games" and rest[0] != "games":
+        where, _, last = name.rpartition(".")
+        is_public = where in FOR_GAMES and not last.startswith("_") and last not in FLOORS
+        return is_public or name in FOR_GAMES_ALONE
+    return rest[0] in FLOORS and FLOORS.index(rest[0]) <= FLOORS.index(folder)
 
 
 def _docstring(path: Path) -> str | None:

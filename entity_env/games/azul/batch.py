@@ -29,14 +29,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env import ActionName, ActionSpace, Entity, GlobalCategoricalActionSpace, ObsSpace
 from entity_env.core.seeding import splitmix64
-from entity_env.core.spaces import (
-    ActionName,
-    ActionSpace,
-    Entity,
-    GlobalCategoricalActionSpace,
-    ObsSpace,
-)
 from entity_env.core.validation import checked_index, has_numba
 from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, IllegalAction
 from entity_env.games.azul.engine.engine import illegal
@@ -55,15 +49,15 @@ from entity_env.games.azul.kernels.step import (
     first_illegal,
     step_batch,
 )
-from entity_env.vec.batch_env.batch_env import (
+from entity_env.vec.batch_env import (
     BatchActions,
     BatchEnv,
     BatchSeed,
     ResetMask,
     StepResult,
     checked_actions,
+    require_reset_mask,
 )
-from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 ENTITY: Final = "Azul"
 ACTION: Final = "Move"

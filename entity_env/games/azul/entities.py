@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_type_hints
 
-from entity_env.authoring.entity_type import HIDDEN
+from entity_env import HIDDEN
 from entity_env.games.azul.engine.engine import legal_ids
 from entity_env.games.azul.engine.rules import COLOURS, NUM_COLOURS, num_factories
 from entity_env.games.azul.engine.state import GameState

@@ -63,7 +63,7 @@ from entity_env.games.azul.kernels.observation import (
     TURN,
     write_observation,
 )
-from entity_env.vec.batch_env.batch_env import as_any_array
+from entity_env.vec.batch_env import as_any_array
 
 SLICES: Final[Mapping[str, slice]] = MappingProxyType(
     {

@@ -31,13 +31,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.game import Game
+from entity_env import Game, Metric, RaggedArray, VecObs, VecSelectEntityActionMask
 from entity_env.core.episode import EpisodeStats
-from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run, splitmix64
 from entity_env.core.validation import has_numba
-from entity_env.core.vec_env_base import Autoreset
-from entity_env.core.vec_obs import Metric, VecObs, VecSelectEntityActionMask
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix
@@ -52,9 +49,8 @@ from entity_env.games.azul.kernels.self_play import (
     step_games,
     write_games,
 )
-from entity_env.vec import GameTraining
-from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
-from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec import Autoreset, GameTraining
+from entity_env.vec.batch_env import ActionValues, ArrayBatch, BatchSource
 
 OTHERS: Final = ("self", "greedy", "rush", "random")
 """Players of the second seat."""

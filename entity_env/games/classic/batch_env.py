@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, cast, get
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core import seeding
-from entity_env.core.spaces import (
+from entity_env import (
     ActionName,
     ActionSpace,
     ContinuousActionSpace,
@@ -20,10 +19,11 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
+from entity_env.core import seeding
 from entity_env.core.validation import checked_count, uses_numba
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, SLOT, StateTable
-from entity_env.vec.batch_env.batch_env import (
+from entity_env.vec.batch_env import (
     MISFIT,
     BatchActions,
     BatchEnv,
@@ -34,8 +34,8 @@ from entity_env.vec.batch_env.batch_env import (
     are_in_range,
     as_any_array,
     checked_actions,
+    require_reset_mask,
 )
-from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 NUM_DRAWS: Final = 4
 HALF: Final = 2**23

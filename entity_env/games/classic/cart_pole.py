@@ -36,7 +36,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.spaces import GlobalCategoricalActionSpace
+from entity_env import GlobalCategoricalActionSpace
 from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 GRAVITY: Final = 9.8

@@ -23,7 +23,6 @@ from entity_env.core.numba_utils import (
     splitmix64,
     trailing_zeros,
 )
-from entity_env.core.ragged import Floats
 from entity_env.games.classic import cart_pole as cart, mountain_car as car, pendulum
 from entity_env.games.classic.batch_env import HALF, ClassicEnv
 from entity_env.games.classic.state_table import (
@@ -44,8 +43,7 @@ from entity_env.games.classic.state_table import (
     TRUNCATIONS,
     WIDTH,
 )
-from entity_env.vec.batch_env.batch_env import MISFIT, NUM_SLOTS
-from entity_env.vec.batch_env.reset_mask_kernel import pack_words
+from entity_env.vec.batch_env import MISFIT, NUM_SLOTS, pack_words
 
 Words: TypeAlias = NDArray[np.uint64]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -114,8 +112,8 @@ def _row(memory: int, number: np.int64) -> int:
 
 
 @compiled(inline=True)
-def _floats(memory: int, number: np.int64) -> Floats:
-    row: Floats = carray(pointer(_row(memory, number)), _header(memory)[WIDTH], f32)
+def _floats(memory: int, number: np.int64) -> NDArray[np.float32]:
+    row: NDArray[np.float32] = carray(pointer(_row(memory, number)), _header(memory)[WIDTH], f32)
     return row
 
 
@@ -168,7 +166,7 @@ def _take_choices(actions: Choices, num_choices: int, memory: int) -> bool:
 
 
 @compiled()
-def _take_torques(actions: Floats, limit: np.float32, memory: int) -> bool:
+def _take_torques(actions: NDArray[np.float32], limit: np.float32, memory: int) -> bool:
     """Copies torques into the table; whether all are in range, which NaN is not."""
     if not _fits(actions, memory):
         return False
@@ -437,7 +435,7 @@ def _move_pendulums(memory: int) -> None:
 
 
 @compiled()
-def step_pendulum(actions: Floats, memory: int) -> int:
+def step_pendulum(actions: NDArray[np.float32], memory: int) -> int:
     """`Step` of the game; see `batch_env`."""
     if not _take_torques(actions, _TORQUE, memory):
         return MISFIT

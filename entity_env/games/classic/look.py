@@ -8,8 +8,7 @@ from typing import Final, TypeAlias
 
 from rich.text import Text
 
-from entity_env.views import Look, Scene, SeenObservation
-from entity_env.views.describe import describe_entity
+from entity_env.views import Look, Scene, SeenObservation, describe_entity
 
 Rows: TypeAlias = Callable[[Sequence[float], "Sheet"], None]
 """Draws the features of an entity on a sheet."""

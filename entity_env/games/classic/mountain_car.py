@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.spaces import GlobalCategoricalActionSpace
+from entity_env import GlobalCategoricalActionSpace
 from entity_env.games.classic.batch_env import HALF, Backend, ClassicEnv, State
 
 FORCE: Final = 0.001

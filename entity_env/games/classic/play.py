@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from entity_env import Continuous, Game, GlobalCategorical, Obs
+from entity_env import ActionType, Continuous, Game, GlobalCategorical, Obs
 from entity_env.agents import Agent
-from entity_env.authoring.action_type import ActionType
 from entity_env.games.classic.batch_env import ClassicEnv
 from entity_env.games.classic.cart_pole import CartPole
 from entity_env.games.classic.mountain_car import MountainCar

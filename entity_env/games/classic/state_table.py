@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.vec.batch_env.batch_env import NUM_SLOTS
+from entity_env.vec.batch_env import NUM_SLOTS
 
 # Indices of rows; numpy integers, since numba would compile once more for each Python integer.
 HEADER: Final = np.int64(0)

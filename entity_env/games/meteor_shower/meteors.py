@@ -35,10 +35,9 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env import Game, Obs, UsageError
+from entity_env import ActionName, ActionSpace, Game, Obs, ObsSpace, UsageError
 from entity_env.agents import Agent
 from entity_env.core.seeding import Draws
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.vec import ArrayEnv, GameTraining
 
 

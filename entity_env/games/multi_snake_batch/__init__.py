@@ -16,5 +16,5 @@ Example:
 """
 
 from entity_env.core.seeding import Draws as Draws
-from entity_env.core.vec_env_base import Autoreset as Autoreset
 from entity_env.games.multi_snake_batch.boards import MultiSnakeBatch as MultiSnakeBatch
+from entity_env.vec import Autoreset as Autoreset

@@ -10,14 +10,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.game import Game
-from entity_env.core.episode import Episode, LazyEpisodes
-from entity_env.core.ragged import RaggedArray
+from entity_env import (
+    GLOBAL_ENTITY,
+    EntityName,
+    Episode,
+    Game,
+    RaggedArray,
+    VecCategoricalActionMask,
+    VecObs,
+)
+from entity_env.core.episode import LazyEpisodes
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.core.validation import has_numba
-from entity_env.core.vec_env_base import Autoreset
-from entity_env.core.vec_obs import VecCategoricalActionMask, VecObs
 from entity_env.errors import MissingExtraError
 from entity_env.games.multi_snake import MOVE, multi_snake, require_playable
 from entity_env.games.multi_snake_batch.draws import seed_pools
@@ -40,8 +44,8 @@ from entity_env.games.multi_snake_batch.state import (
     make_layout,
     make_obs_arrays,
 )
-from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
-from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec import Autoreset
+from entity_env.vec.batch_env import ActionValues, ArrayBatch, BatchSource
 
 _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from entity_env import GlobalCategorical
-from entity_env.core.spaces import ActionName, ActionSpace, Entity, ObsSpace
+from entity_env import ActionName, ActionSpace, Entity, GlobalCategorical, ObsSpace
 from entity_env.games.pixel.worlds.world import Button
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import require_choice
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.games.pixel import entities
@@ -27,15 +27,15 @@ from entity_env.games.pixel.reward.torch_ops import GoalOps, TorchGoalOps
 from entity_env.games.pixel.reward.warp_ops import WarpGoalOps
 from entity_env.games.pixel.worlds.checks import require_count, require_tensor
 from entity_env.games.pixel.worlds.world import Button, World
-from entity_env.vec.batch_env.batch_env import (
+from entity_env.vec.batch_env import (
     BatchActions,
     BatchEnv,
     BatchSeed,
     ResetMask,
     StepResult,
     checked_actions,
+    require_reset_mask,
 )
-from entity_env.vec.batch_env.reset_mask import require_reset_mask
 
 
 class HostRows:

@@ -25,7 +25,7 @@ import numpy as np
 from entity_env import Game, MissingExtraError, Obs, UsageError
 from entity_env.agents import Agent
 from entity_env.games.pixel.entities import NUM_SCREEN, PRESS, Screen, Tile
-from entity_env.vec.batch_env.batch_env import StepResult
+from entity_env.vec.batch_env import StepResult
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -21,8 +21,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.agent import Agent
-from entity_env.authoring.local_run import AgentRun
+from entity_env.agents import Agent, AgentRun
 from entity_env.core.validation import checked_count, is_number
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.games.azul.engine.actions import EpisodeDone

@@ -7,11 +7,17 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from entity_env import Game, Observation, Turn, UsageError
+from entity_env import (
+    Action,
+    ActionName,
+    Game,
+    Observation,
+    SelectEntityActionSpace,
+    Turn,
+    UsageError,
+)
 from entity_env.agents import Agent, GameAgents, PolicyAgent
 from entity_env.agents.ratings import Result
-from entity_env.core.observation import Action
-from entity_env.core.spaces import ActionName, SelectEntityActionSpace
 from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE
 from entity_env.games.azul.engine.engine import legal_ids, winners
 from entity_env.games.azul.engine.rules import MAX_PLAYERS
@@ -29,7 +35,7 @@ from entity_env.games.azul.players.agents import (
 )
 from entity_env.games.azul.players.match import play_game
 from entity_env.games.azul.viewer import describe_end, legal_moves, read_move
-from entity_env.views.seen import SeenObservation
+from entity_env.views import SeenObservation
 
 _AGENTS: Final[Mapping[str, Callable[[], AzulAgent]]] = {
     "random": RandomAgent,
