@@ -33,7 +33,6 @@ from entity_env.core.observation import (
     SelectEntityAction as SelectEntityAction,
     SelectEntityActionMask as SelectEntityActionMask,
 )
-from entity_env.core.ragged import RaggedArray as RaggedArray
 from entity_env.core.spaces import (
     GLOBAL_ENTITY as GLOBAL_ENTITY,
     ActionName as ActionName,
@@ -45,15 +44,6 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace as GlobalCategoricalActionSpace,
     ObsSpace as ObsSpace,
     SelectEntityActionSpace as SelectEntityActionSpace,
-)
-from entity_env.core.vec_obs import (
-    Metric as Metric,
-    VecActions as VecActions,
-    VecCategoricalActionMask as VecCategoricalActionMask,
-    VecContinuousActionMask as VecContinuousActionMask,
-    VecEnvironment as VecEnvironment,
-    VecObs as VecObs,
-    VecSelectEntityActionMask as VecSelectEntityActionMask,
 )
 from entity_env.errors import (
     AnswerError as AnswerError,
@@ -74,11 +64,34 @@ from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
     from entity_env.check import check_env as check_env, check_game as check_game
+    from entity_env.core.ragged import RaggedArray as RaggedArray
+    from entity_env.core.vec_obs import (
+        Metric as Metric,
+        VecActions as VecActions,
+        VecCategoricalActionMask as VecCategoricalActionMask,
+        VecContinuousActionMask as VecContinuousActionMask,
+        VecEnvironment as VecEnvironment,
+        VecObs as VecObs,
+        VecSelectEntityActionMask as VecSelectEntityActionMask,
+    )
     from entity_env.episodes.episode_env import EpisodeEnv as EpisodeEnv, Step as Step
     from entity_env.episodes.record import Record as Record
 
-# Imported when first used: a shipped game needs neither, and they load `vec`.
+# Imported when first used: a shipped game needs none, and they load numpy or `vec`.
 _LATE = {
+    "RaggedArray": "core.ragged",
+    **dict.fromkeys(
+        (
+            "Metric",
+            "VecActions",
+            "VecCategoricalActionMask",
+            "VecContinuousActionMask",
+            "VecEnvironment",
+            "VecObs",
+            "VecSelectEntityActionMask",
+        ),
+        "core.vec_obs",
+    ),
     "EpisodeEnv": "episodes.episode_env",
     "Record": "episodes.record",
     "Step": "episodes.episode_env",

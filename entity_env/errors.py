@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Final
 
-from greenlet import GreenletExit
-
 _LONGEST_SHOWN: Final = 80
 
 
@@ -162,7 +160,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         )
 
 
-class GameExit(GreenletExit):
+class GameExit(BaseException):
     """Raised inside a suspended `agent.act` when the game is closed.
 
     A `BaseException`, so that `except Exception` in a game lets it pass and `finally` blocks run.

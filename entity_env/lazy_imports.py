@@ -1,11 +1,32 @@
-"""Names of a package that are imported when they are first asked for, as PEP 562 has it."""
+"""Names that are imported when they are first asked for: of a package (PEP 562), and numpy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from entity_env.errors import MissingExtraError
+
+__all__ = ["late_names", "np"]
+
+
+class _LateModule(ModuleType):
+    """A module that is imported with the first of its names; from then on it has all of them."""
+
+    def __getattr__(self, name: str) -> object:
+        module = import_module(self.__name__)
+        vars(self).update(vars(module))
+        return getattr(module, name)
+
+
+# What is written in plain Python alone needs no arrays: without this, a game waits for numpy to be
+# imported before it begins.
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = _LateModule("numpy")
 
 _OPTIONAL = ("torch", "safetensors", "warp")
 

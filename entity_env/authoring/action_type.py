@@ -12,10 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum, EnumType
 from functools import cache
-from typing import Any, Generic, TypeAlias, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from entity_env.authoring.entity_type import resolved_hints
 from entity_env.core.spaces import (
@@ -27,6 +24,14 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.errors import SchemaError
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    _Floats: TypeAlias = NDArray[np.float32]
+else:
+    _Floats = Any
 
 Answer = TypeVar("Answer")
 Choice = TypeVar("Choice")
@@ -136,7 +141,7 @@ class SelectEntity(ActionType[list[Choice | None]]):
         return [actees[index] for index in chosen]
 
 
-class Continuous(ActionType[NDArray[np.float32]]):
+class Continuous(ActionType[_Floats]):
     """Asks every actor for real numbers; the answer is `(num_actors, num_labels)` float32.
 
     Args:

@@ -18,13 +18,14 @@ from keyword import iskeyword
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from entity_env.authoring.game_traceback import summary_of, text_of
 from entity_env.authoring.speedups import NO_NUMBER, pack_floats, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from entity_env.authoring._speedups import Reader

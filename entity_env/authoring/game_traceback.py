@@ -17,13 +17,13 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeGuard, TypeVar
 
-from greenlet import GreenletExit
-
 from entity_env.authoring.step_timeout import GameHangs
-from entity_env.errors import EntityEnvError, WorkerError, shown
+from entity_env.errors import EntityEnvError, GameExit, WorkerError, shown
 
 E = TypeVar("E", bound=BaseException)
 
+_GREENLET_EXIT: Final = "GreenletExit"
+"""What ends a greenlet that is collected; by name, since not every game needs greenlets."""
 MAX_MESSAGE: Final = 10_000
 """Characters of an exception's message; longer ones lose their middle."""
 MAX_TRACE: Final = 50_000
@@ -49,7 +49,8 @@ def is_failure(error: BaseException) -> bool:
     """
     if is_a(error, Exception) or is_a(error, GameHangs):
         return True
-    return not is_a(error, GreenletExit) and not any(map(_is_of_signal, _chain_of(error)))
+    is_exit = is_a(error, GameExit) or type(error).__name__ == _GREENLET_EXIT
+    return not is_exit and not any(map(_is_of_signal, _chain_of(error)))
 
 
 def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:

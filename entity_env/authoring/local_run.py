@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.obs import (
@@ -24,8 +21,12 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
-from entity_env.core.vec_obs import metric_problem
+from entity_env.core.validation import metric_problem
 from entity_env.errors import GameExit, ProtocolError, SchemaError
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 AFTER_NONE: Final = (
     "act had returned None before, as it does when the program closes the game: play must return"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import compress, islice
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from entity_env.authoring.action_type import (
     ActionKey,
@@ -21,6 +18,10 @@ from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import BoolMask
 from entity_env.core.validation import as_mask, is_number, must_be_number
 from entity_env.errors import SchemaError, shown
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Rows(Sequence[Any]):

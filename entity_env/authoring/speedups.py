@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from array import array
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 try:
     from entity_env.authoring import _speedups

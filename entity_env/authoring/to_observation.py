@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from entity_env.authoring.action_type import (
     ActionType,
@@ -39,6 +36,10 @@ from entity_env.core.observation import (
 from entity_env.core.spaces import EntityName
 from entity_env.core.validation import as_mask, of_selectors
 from entity_env.errors import SchemaError
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def to_observation(

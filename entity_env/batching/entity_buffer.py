@@ -19,7 +19,8 @@ from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemo
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.vec_obs import Metric, VecObs, metric_problem
+from entity_env.core.validation import metric_problem
+from entity_env.core.vec_obs import Metric, VecObs
 from entity_env.errors import SchemaError
 
 

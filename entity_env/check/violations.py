@@ -43,7 +43,7 @@ from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions
 from entity_env.core.observation import EntityID, Observation, SelectEntityActionMask
 from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.vec_obs import metric_problem
+from entity_env.core.validation import metric_problem
 from entity_env.errors import ContractError, SchemaError
 
 _LOGGER: Final = logging.getLogger("entity_env.check")

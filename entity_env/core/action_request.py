@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, repeat
-from typing import Any, Final, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from entity_env.core.observation import (
     Action,
@@ -35,6 +32,10 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import as_mask, is_index
 from entity_env.errors import SchemaError
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
     CategoricalActionSpace: CategoricalActionMask,

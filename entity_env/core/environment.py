@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from entity_env.core.observation import Action, Features, Observation
 from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.errors import SchemaError
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Environment(ABC):

@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from numba.np import numpy_support
 from numpy.typing import NDArray
 
-from entity_env.core import seeding
+from entity_env.core import seeding, vec_env_base
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -143,7 +143,7 @@ _EIGHTS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _BYTES = np.uint64(0x0101010101010101)
 
 
-splitmix64 = compiled(inline=True)(seeding.splitmix64)
+splitmix64 = compiled(inline=True)(vec_env_base.splitmix64)
 
 
 @compiled()

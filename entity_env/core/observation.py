@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from entity_env.core.spaces import ActionName, EntityName, ObsSpace
 from entity_env.errors import SchemaError
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 EntityID: TypeAlias = Hashable
-Features: TypeAlias = NDArray[np.floating] | NDArray[np.integer] | Sequence[Sequence[float]]
+Features: TypeAlias = "NDArray[np.floating] | NDArray[np.integer] | Sequence[Sequence[float]]"
 """`(num_entities, num_features)`: an array of any numeric dtype, or a sequence of rows."""
 BoolMask: TypeAlias = (
-    NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
+    "NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]"
 )
 """True (or 1) = allowed. Any numpy dtype that holds only zeros and ones will do."""
 

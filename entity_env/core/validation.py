@@ -12,6 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -24,11 +25,12 @@ from typing import (
     get_type_hints,
 )
 
-import numpy as np
-from numpy.typing import NDArray
-
 from entity_env.core.spaces import ActionName
 from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MISFIT: Final = -1
 """Returned by a kernel that cannot read its arguments and has changed nothing."""
@@ -122,6 +124,19 @@ def is_number(value: object) -> bool:
 def must_be_number(what: str, value: object) -> str:
     """Text of the error for a value that is no number."""
     return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
+
+
+def metric_problem(name: object, value: object) -> str:
+    """Why a metric is invalid; empty if it is valid."""
+    if not isinstance(name, str):
+        return f"the name of a metric must be a text, got {name!r} ({type(name).__name__})"
+    try:
+        is_sendable = "\0" not in name and name.encode() is not None
+    except UnicodeEncodeError:
+        is_sendable = False
+    if not is_sendable:
+        return f"the name of the metric {name!r} must be a text that UTF-8 can hold, without \\0"
+    return "" if is_number(value) else must_be_number(f"metric {name!r}", value)
 
 
 def is_integer(value: object) -> TypeGuard[int]:

@@ -1,18 +1,19 @@
-"""VecEnvBase: rows and lifecycle of a `VecEnv`; checks and messages that others share."""
+"""VecEnvBase: rows, lifecycle and seeds of a `VecEnv`; checks and messages that others share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, NoReturn, Self, TypeAlias
+from typing import Final, Literal, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.seeding import GAMMA, EpisodeSeeds, Run, splitmix64_int
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError, shown
 
+Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
 """What happens to an environment whose episode has ended.
 
@@ -141,3 +142,33 @@ def reset_runs(
             f"{numbers.dtype}" + (f", {numbers.min()}" if numbers.dtype.kind == "i" else "")
         )
     return {env_id: (seeds, int(numbers[env_id])) for env_id in env_ids}
+
+
+# ------------------------------------------------------------------ seeds as arrays
+
+_MULTIPLY_1, _MULTIPLY_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def splitmix64(state: Words) -> Words:
+    """Output function of SplitMix64, for arrays of uint64 and for scalars in compiled code."""
+    state = (state ^ (state >> _SHIFT_1)) * _MULTIPLY_1
+    state = (state ^ (state >> _SHIFT_2)) * _MULTIPLY_2
+    return state ^ (state >> _SHIFT_3)
+
+
+def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """`(len(env_ids),) uint64`: seed of the sequence of episodes of each environment of a batch.
+
+    That of environment 0 is the seed itself, so that a batch of one repeats any environment of any
+    batch. That of environment i, from 1, is a hash of the seed plus i, below 2**63: batches whose
+    seeds are neighbours share no sequence, and the seeds within a batch follow each other.
+
+    Args:
+        seed: of the batch, below 2**64.
+        env_ids: from 0 to 2**62 - 1.
+    """
+    seeds = env_ids.astype(np.uint64)
+    seeds += np.uint64(splitmix64_int(seed + GAMMA) >> 2)
+    seeds[env_ids == 0] = seed
+    return seeds

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray, RaggedTensor, chosen_rows
 from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
-from entity_env.core.validation import is_number, must_be_number
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 
 if TYPE_CHECKING:
@@ -103,19 +102,6 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
         sums.sum += metric.sum
         sums.min = min(sums.min, metric.min)
         sums.max = max(sums.max, metric.max)
-
-
-def metric_problem(name: object, value: object) -> str:
-    """Why a metric is invalid; empty if it is valid."""
-    if not isinstance(name, str):
-        return f"the name of a metric must be a text, got {name!r} ({type(name).__name__})"
-    try:
-        is_sendable = "\0" not in name and name.encode() is not None
-    except UnicodeEncodeError:
-        is_sendable = False
-    if not is_sendable:
-        return f"the name of the metric {name!r} must be a text that UTF-8 can hold, without \\0"
-    return "" if is_number(value) else must_be_number(f"metric {name!r}", value)
 
 
 class MaskTensors(NamedTuple):

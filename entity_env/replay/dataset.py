@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from entity_env.agents.imitation import Dataset, DatasetRecorder
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import Spaces
 from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.replay.divergence import schema_divergence
 from entity_env.replay.file import SUFFIX

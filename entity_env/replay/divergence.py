@@ -12,8 +12,7 @@ import numpy as np
 from entity_env.authoring.game_traceback import is_a, summary_of
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
-from entity_env.core.space_json import Spaces, differences
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, Spaces, differences
 from entity_env.errors import ReplayError, SchemaError, WorkerError
 from entity_env.replay.encoding import Json, observation_from_json
 from entity_env.replay.file import Decision, End

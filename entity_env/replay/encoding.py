@@ -25,13 +25,13 @@ from entity_env.core.observation import (
     SelectEntityAction,
     SelectEntityActionMask,
 )
-from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import (
     ActionSpace,
     CategoricalActionSpace,
     ContinuousActionSpace,
     GlobalCategoricalActionSpace,
     ObsSpace,
+    Spaces,
 )
 from entity_env.errors import SchemaError, shown
 

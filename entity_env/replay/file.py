@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from entity_env.core.episode import Episode
 from entity_env.core.files import read_file, write_file
-from entity_env.core.space_json import Spaces, spaces_from_json
-from entity_env.core.spaces import ActionName, ActionSpace
+from entity_env.core.spaces import ActionName, ActionSpace, Spaces, spaces_from_json
 from entity_env.errors import ReplayError, SchemaError, UsageError, shown
 from entity_env.replay.encoding import Json, action_problem, is_json_number, is_row, json_number
 

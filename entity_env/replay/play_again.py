@@ -20,8 +20,7 @@ from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, Spaces
 from entity_env.errors import ReplayError, SchemaError, UsageError, shown
 from entity_env.replay.divergence import (
     Divergence,

@@ -21,7 +21,7 @@ from entity_env.authoring.identity import source_of
 from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.space_json import spaces_to_json
+from entity_env.core.spaces import spaces_to_json
 from entity_env.errors import ReplayError, UsageError, shown
 from entity_env.replay.divergence import Divergence, failure_of
 from entity_env.replay.encoding import (

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.seeding import Run
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ObsSpace
+from entity_env.core.spaces import ObsSpace, Spaces
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError
 from entity_env.vec.in_process.make_batch import make_process_batch

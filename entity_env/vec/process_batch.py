@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.seeding import Run
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, Spaces
 from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.vec.step import CollectedStep, StepMemory
 

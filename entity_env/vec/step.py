@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameMemory, LocalMemory
-from entity_env.core.episode import AGENT, NO_EPISODES, Episode, FinishedEpisodes
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import AGENT, NO_EPISODES, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_env_base import require_running
 from entity_env.core.vec_obs import (

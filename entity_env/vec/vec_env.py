@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.authoring.game import Game
-from entity_env.core.episode import NO_EPISODES
+from entity_env.core.episode_stats import NO_EPISODES
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import checked_count, checked_mask

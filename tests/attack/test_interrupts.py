@@ -24,7 +24,7 @@ from entity_env import (
 )
 from entity_env.agents import TrainAgentEnv
 from entity_env.agents.channels.channel import Transport
-from entity_env.core.seeding import env_seeds
+from entity_env.core.vec_env_base import env_seeds
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from entity_env.vec.batch_env.source import SequenceSeeds
 from tests.attack.budget import Attack

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.core.episode import (
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import (
     LAST_REWARD,
     NO_EPISODES,
     NUM_METRICS,
     NUMBER,
     REWARD,
     ROW,
-    Episode,
     EpisodeCollector,
     EpisodeStats,
     FinishedEpisodes,

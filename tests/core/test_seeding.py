@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
-from entity_env.core.seeding import GAMMA, EpisodeSeeds, env_seeds, splitmix64, splitmix64_int
+from entity_env.core.seeding import GAMMA, EpisodeSeeds, splitmix64_int
+from entity_env.core.vec_env_base import env_seeds, splitmix64
 from tests.helpers.strategies import untyped
 
 

@@ -13,13 +13,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import ActionSpace, ObsSpace, SchemaError
-from entity_env.core.space_json import Spaces, differences, spaces_from_json, spaces_to_json
 from entity_env.core.spaces import (
     CategoricalActionSpace,
     ContinuousActionSpace,
     Entity,
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
+    Spaces,
+    differences,
+    spaces_from_json,
+    spaces_to_json,
 )
 from tests.helpers.strategies import action_spaces, obs_spaces, untyped
 

@@ -7,7 +7,6 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.core.space_json import Spaces, differences, spaces_from_json, spaces_to_json
 from entity_env.core.spaces import (
     ActionSpace,
     CategoricalActionSpace,
@@ -16,6 +15,10 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
+    Spaces,
+    differences,
+    spaces_from_json,
+    spaces_to_json,
 )
 from entity_env.errors import SchemaError
 

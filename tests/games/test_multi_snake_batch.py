@@ -23,7 +23,8 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import RandomAgent
-from entity_env.core.seeding import Draws, EpisodeSeeds, splitmix64
+from entity_env.core.seeding import Draws, EpisodeSeeds
+from entity_env.core.vec_env_base import splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
 from entity_env.games.multi_snake_batch import Autoreset, MultiSnakeBatch, boards

@@ -21,7 +21,8 @@ from entity_env import (
     VecSelectEntityActionMask,
 )
 from entity_env.batching.entity_buffer import Batcher
-from entity_env.core.episode import Episode, EpisodeCollector, FinishedEpisodes
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import EpisodeCollector, FinishedEpisodes
 from entity_env.core.vec_obs import EntityBatch, VecActionMask
 from entity_env.games import GAMES
 from entity_env.vec import BatchEnv, GameTraining

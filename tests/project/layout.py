@@ -36,8 +36,9 @@ FLOORS = (
 # What a game may import, as one of a user may: names that these packages hand on, or that these
 # modules define. Of agents only who is asked: a game knows nothing of training or workers.
 FOR_GAMES = (
-    *("entity_env", "entity_env.core.episode", "entity_env.core.files"),
-    *("entity_env.core.numba_utils", "entity_env.core.seeding", "entity_env.core.validation"),
+    *("entity_env", "entity_env.core.episode_stats", "entity_env.core.files"),
+    *("entity_env.core.numba_utils", "entity_env.core.vec_env_base", "entity_env.core.seeding"),
+    "entity_env.core.validation",
     *("entity_env.errors", "entity_env.lazy_imports", "entity_env.views"),
     *("entity_env.agents.human", "entity_env.agents.ratings", "entity_env.vec.batch_env"),
 )
@@ -45,7 +46,7 @@ FOR_GAMES_ALONE = (
     *(f"entity_env.agents.{name}" for name in ("Agent", "AgentRun", "GameAgents", "PolicyAgent")),
     *(f"entity_env.vec.{name}" for name in ("ArrayEnv", "Autoreset", "BatchEnv", "GameTraining")),
     *(f"entity_env.vec.{name}" for name in ("ResetMask", "StepResult")),
-    "entity_env.core.seeding",
+    *("entity_env.core.vec_env_base", "entity_env.core.seeding"),
 )
 # The lists of games, which anything may read; what else may name a game: a command for a family of
 # games; and games with the name of an extra of the package or of a family of PettingZoo.

@@ -9,7 +9,7 @@ from entity_env.agents import RandomAgent
 from entity_env.agents.imitation import DatasetRecorder
 from entity_env.authoring.local_run import Turn
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.space_json import spaces_to_json
+from entity_env.core.spaces import spaces_to_json
 from entity_env.errors import ReplayError
 from entity_env.games import multi_snake, rock_paper_scissors, snake, tic_tac_toe
 from entity_env.replay import Replay, ReplayWriter, dataset_of, record

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from entity_env import Game, Observation, ReplayError, Turn, UsageError
 from entity_env.agents import RandomAgent
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.space_json import Spaces, spaces_to_json
+from entity_env.core.spaces import Spaces, spaces_to_json
 from entity_env.games import GAMES
 from entity_env.replay import Replay, ReplayWriter, record
 from entity_env.replay.encoding import actions_to_json, observation_to_json

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from entity_env import Turn
 from entity_env.agents import RandomAgent
-from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import Spaces
 from entity_env.replay import Replay, ReplayWriter
 from entity_env.replay.encoding import actions_to_json, observation_to_json
 from tests.replay.games import ALL, with_random_settings

@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from entity_env import ProtocolError, RaggedArray, VecObs
-from entity_env.core.episode import Episode, FinishedEpisodes
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import FinishedEpisodes
 from entity_env.core.vec_obs import VecCategoricalActionMask
 from entity_env.vec.step import PendingBatch, lost_rows
 from tests.helpers.batches import finished_of

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import SchemaError, UsageError
-from entity_env.core.seeding import EpisodeSeeds, env_seeds
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.validation import checked_mask
-from entity_env.core.vec_env_base import reset_runs
+from entity_env.core.vec_env_base import env_seeds, reset_runs
 from entity_env.vec.batch_env.source import SequenceSeeds, sequence_runs
 from tests.helpers.strategies import FEW, untyped
 

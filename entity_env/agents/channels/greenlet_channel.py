@@ -134,6 +134,8 @@ class GreenletChannel:
     def _run(self) -> None:
         try:
             self._target()
+        except GameExit:  # has done what it is for
+            pass
         finally:
             self._is_finished = True
             if "torch" in _modules and _torch_mode_is_changed():

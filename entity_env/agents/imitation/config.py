@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.training.presets import preset_for
-from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import Spaces
 from entity_env.core.validation import Range, check_settings
 
 _Count: TypeAlias = Annotated[int, Range(1, 10**9)]

@@ -26,7 +26,6 @@ from entity_env.agents.imitation.dataset_file import (
     write_dataset,
 )
 from entity_env.core.ragged import RaggedArray, chosen_rows
-from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -35,6 +34,8 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
+    Spaces,
+    differences,
     entity_widths,
 )
 from entity_env.core.vec_actions import checked_vec_actions

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.space_json import Spaces, spaces_from_json, spaces_to_json
 from entity_env.core.spaces import (
     ContinuousActionSpace,
     SelectEntityActionSpace,
+    Spaces,
     entity_widths,
+    spaces_from_json,
+    spaces_to_json,
 )
 from entity_env.errors import EntityEnvError, MissingExtraError, SchemaError, UsageError, shown
 

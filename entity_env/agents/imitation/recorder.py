@@ -22,8 +22,7 @@ from entity_env.core.action_request import questions
 from entity_env.core.observation import Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.space_json import Spaces, differences
-from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
+from entity_env.core.spaces import ActionSpace, ContinuousActionSpace, Spaces, differences
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 from entity_env.errors import ProtocolError, UsageError
 

@@ -55,8 +55,9 @@ from entity_env.agents.training.tracking.run_writer import (
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.authoring.game_traceback import text_of
-from entity_env.core.space_json import differences, spaces_to_json
-from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs, metric_problem
+from entity_env.core.spaces import differences, spaces_to_json
+from entity_env.core.validation import metric_problem
+from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
 from entity_env.errors import (
     CheckpointError,
     ProtocolError,

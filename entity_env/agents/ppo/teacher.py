@@ -17,7 +17,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, eva
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Minibatch
 from entity_env.agents.training.schedule import values_of
-from entity_env.core.space_json import differences
+from entity_env.core.spaces import differences
 from entity_env.errors import CheckpointError, UsageError
 
 TEACHER: Final = "teacher"

@@ -25,7 +25,6 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -36,6 +35,8 @@ from entity_env.core.spaces import (
     EntityName,
     GlobalCategoricalActionSpace,
     ObsSpace,
+    Spaces,
+    differences,
     entity_widths,
 )
 from entity_env.core.vec_obs import VecActionMask, VecSelectEntityActionMask

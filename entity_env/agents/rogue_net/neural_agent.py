@@ -32,8 +32,7 @@ from entity_env.core.observation import (
     Observation,
     SelectEntityAction,
 )
-from entity_env.core.space_json import Spaces, differences
-from entity_env.core.spaces import ActionName, ObsSpace
+from entity_env.core.spaces import ActionName, ObsSpace, Spaces, differences
 from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, UsageError
 

@@ -30,7 +30,6 @@ from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
 from entity_env.agents.rogue_net.operations import RELPOS, VALUE_NET, Picture, projections
 from entity_env.agents.rogue_net.weights import Tensors, Weights, value_head
 from entity_env.core.ragged import Floats
-from entity_env.core.space_json import Spaces, differences
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -39,6 +38,8 @@ from entity_env.core.spaces import (
     EntityName,
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
+    Spaces,
+    differences,
     entity_widths,
 )
 from entity_env.errors import CheckpointError

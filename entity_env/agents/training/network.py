@@ -12,8 +12,7 @@ from torch import nn
 from entity_env.agents.rogue_net.config import NetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.core.space_json import Spaces, differences
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, Spaces, differences
 from entity_env.errors import UsageError, shown
 
 MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]

@@ -33,7 +33,7 @@ from entity_env.cli.options import (
     SeedNumber,
     require_writable,
 )
-from entity_env.core.space_json import differences
+from entity_env.core.spaces import differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env import ActionName, ActionSpace, Entity, GlobalCategoricalActionSpace, ObsSpace
-from entity_env.core.seeding import splitmix64
 from entity_env.core.validation import checked_index, has_numba
+from entity_env.core.vec_env_base import splitmix64
 from entity_env.games.azul.engine.actions import ACTION_SPACE_SIZE, ACTIONS, IllegalAction
 from entity_env.games.azul.engine.engine import illegal
 from entity_env.games.azul.engine.rules import MAX_PLAYERS

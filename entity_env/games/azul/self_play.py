@@ -32,9 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env import Game, Metric, RaggedArray, VecObs, VecSelectEntityActionMask
-from entity_env.core.episode import EpisodeStats
-from entity_env.core.seeding import Run, splitmix64
+from entity_env.core.episode_stats import EpisodeStats
+from entity_env.core.seeding import Run
 from entity_env.core.validation import has_numba
+from entity_env.core.vec_env_base import splitmix64
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.games.azul.engine.state import GameState
 from entity_env.games.azul.engine.tile_draws import SplitMix

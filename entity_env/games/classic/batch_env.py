@@ -19,7 +19,7 @@ from entity_env import (
     GlobalCategoricalActionSpace,
     ObsSpace,
 )
-from entity_env.core import seeding
+from entity_env.core import seeding, vec_env_base
 from entity_env.core.validation import checked_count, uses_numba
 from entity_env.errors import SchemaError, UsageError
 from entity_env.games.classic.state_table import CLOCK, MAX_STEPS, NEXT_DEADLINE, SLOT, StateTable
@@ -169,7 +169,7 @@ class ClassicEnv(BatchEnv):
         if seed is None and result.num_ended == _NOT_RESET:
             seed = self._new_seed()
         if seed is not None:
-            memory.streams[:] = seeding.splitmix64(self.env_seeds(seed))
+            memory.streams[:] = vec_env_base.splitmix64(self.env_seeds(seed))
         memory.header[CLOCK] = 0
         memory.header[NEXT_DEADLINE] = memory.header[MAX_STEPS]
         memory.rewards[:] = 0
@@ -210,7 +210,7 @@ class ClassicEnv(BatchEnv):
             require_reset_mask(self.name, mask, self.num_envs)
         if seed is not None:
             env_ids = mask.indices()
-            self._memory.streams[env_ids] = seeding.splitmix64(self.env_seeds(seed, env_ids))
+            self._memory.streams[env_ids] = vec_env_base.splitmix64(self.env_seeds(seed, env_ids))
         words = mask.words()
         if words is not None:
             result.num_ended = self._reset(words, self._address)
@@ -322,7 +322,7 @@ def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray
     """Draws for initial states, and the SplitMix64 states after them."""
     first = streams + np.uint64(seeding.GAMMA)
     second = first + np.uint64(seeding.GAMMA)
-    words = seeding.splitmix64(np.stack([first, second]))
+    words = vec_env_base.splitmix64(np.stack([first, second]))
     high, low = words >> np.uint64(40), words >> np.uint64(8) & np.uint64(2 * HALF - 1)
     bits = np.stack([high[0], low[0], high[1], low[1]])
     return bits.astype(np.int32) - np.int32(HALF), second

@@ -19,7 +19,7 @@ from entity_env import (
     VecCategoricalActionMask,
     VecObs,
 )
-from entity_env.core.episode import LazyEpisodes
+from entity_env.core.episode_stats import LazyEpisodes
 from entity_env.core.seeding import Run
 from entity_env.core.validation import has_numba
 from entity_env.errors import MissingExtraError

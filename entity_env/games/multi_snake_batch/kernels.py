@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from entity_env.core import seeding
+from entity_env.core import vec_env_base
 from entity_env.games.multi_snake_batch import draws
 from entity_env.games.multi_snake_batch.draws import GAMMA, MASK, OUT, POWERS_A, U1, U6, U32, U63
 from entity_env.games.multi_snake_batch.state import (
@@ -66,7 +66,7 @@ def _entered(function: Function) -> Function:
         return cast(Function, njit(**_OPTIONS)(function))
 
 
-_splitmix64 = _inlined(seeding.splitmix64)
+_splitmix64 = _inlined(vec_env_base.splitmix64)
 _index_of = _inlined(draws.index_of)
 _absorbed = _inlined(draws.absorbed)
 _generated = _inlined(draws.generated)

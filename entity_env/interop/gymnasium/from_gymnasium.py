@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.core.episode import EpisodeStats
+from entity_env.core.episode_stats import EpisodeStats
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import (

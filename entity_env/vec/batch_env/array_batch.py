@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, Slot
-from entity_env.core.episode import NO_EPISODES, Episode, EpisodeCollector, FinishedEpisodes
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import NO_EPISODES, EpisodeCollector, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import GlobalCategoricalActionSpace
+from entity_env.core.spaces import GlobalCategoricalActionSpace, Spaces
 from entity_env.core.vec_obs import (
     EntityBatch,
     VecContinuousActionMask,

@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.core.seeding import GAMMA, splitmix64
+from entity_env.core.seeding import GAMMA
 from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.core.validation import checked_count
+from entity_env.core.vec_env_base import splitmix64
 from entity_env.errors import SchemaError
 from entity_env.vec.batch_env.batch_env import (
     BatchActions,

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.seeding import env_seeds
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -26,6 +25,7 @@ from entity_env.core.validation import (
     checked_seed,
     is_integer as is_integer,
 )
+from entity_env.core.vec_env_base import env_seeds
 from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageError
 from entity_env.vec.batch_env.reset_mask import ResetMask as ResetMask
 

@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from entity_env.core.episode import STATS_LENGTH, STATS_NUMBER, STATS_REWARD
+from entity_env.core.episode_stats import STATS_LENGTH, STATS_NUMBER, STATS_REWARD
 from entity_env.core.numba_utils import array_of, compiled, loaded, trailing_zeros
 
 _ONE: Final = np.uint64(1)

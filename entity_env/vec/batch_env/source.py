@@ -9,9 +9,9 @@ from typing import ClassVar, Final, Protocol, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from entity_env.core.seeding import EpisodeSeeds, Run, env_seeds
+from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.validation import checked_count, checked_seed
-from entity_env.core.vec_env_base import Autoreset, reset_runs
+from entity_env.core.vec_env_base import Autoreset, env_seeds, reset_runs
 from entity_env.errors import SchemaError, UsageError
 from entity_env.vec.process_batch import ProcessBatch
 

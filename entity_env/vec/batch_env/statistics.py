@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.episode import (
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import (
     LAST_REWARD,
     LENGTH,
     NUM_INTS,
@@ -22,7 +23,6 @@ from entity_env.core.episode import (
     STATS_REWARD,
     TERMINATED,
     TRUNCATED,
-    Episode,
     EpisodeStats,
     FinishedEpisodes,
     LazyEpisodes,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.episode import NO_EPISODES, FinishedEpisodes
+from entity_env.core.episode_stats import NO_EPISODES, FinishedEpisodes
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import (

@@ -24,16 +24,9 @@ from entity_env.authoring.game_traceback import (
 from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
-from entity_env.core.episode import (
-    LENGTH,
-    NUMBER,
-    SEED,
-    Episode,
-    EpisodeCollector,
-    FinishedEpisodes,
-)
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ActionName
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import LENGTH, NUMBER, SEED, EpisodeCollector, FinishedEpisodes
+from entity_env.core.spaces import ActionName, Spaces
 from entity_env.core.validation import is_number, must_be_number
 from entity_env.core.vec_env_base import row_name
 from entity_env.core.vec_obs import merge_metrics

@@ -14,13 +14,8 @@ from entity_env.batching.adapter import OURS, unwrap_all
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import Asked
 from entity_env.core.environment import Environment
-from entity_env.core.episode import (
-    LENGTH,
-    MAX_IDLE_EPISODES,
-    NUMBER,
-    ROW,
-    Episode,
-)
+from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
+from entity_env.core.episode_stats import LENGTH, NUMBER, ROW
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName

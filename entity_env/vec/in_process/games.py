@@ -16,7 +16,8 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
 from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
 from entity_env.batching.obs_batcher import ObsBatcher
-from entity_env.core.episode import Episode, EpisodeCollector
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import EpisodeCollector
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
-from entity_env.core.episode import NO_EPISODES, EpisodeCollector, EpisodeStats
+from entity_env.core.episode_stats import NO_EPISODES, EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import (

@@ -23,7 +23,7 @@ from entity_env.authoring.game_traceback import (
 )
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
-from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import Spaces
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.wakeup_event import NUM_BYTES as EVENT_BYTES, WakeUpEvent

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameLayout, Slot
-from entity_env.core.episode import NO_EPISODES, NUM_INTS, NUM_METRICS, ROW, FinishedEpisodes
+from entity_env.core.episode_stats import NO_EPISODES, NUM_INTS, NUM_METRICS, ROW, FinishedEpisodes
 from entity_env.core.vec_obs import Metric
 from entity_env.vec.step import BatchStep, StepArrays, StepMemory
 from entity_env.vec.workers.shared_memory import SharedBlock

@@ -17,7 +17,7 @@ from entity_env.core.action_request import questions, random_action
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.space_json import Spaces, spaces_to_json
+from entity_env.core.spaces import Spaces, spaces_to_json
 from tests.helpers.strategies import action_spaces, obs_spaces, observations
 
 

@@ -29,7 +29,7 @@ from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoin
 from entity_env.authoring.identity import identity_of
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import questions
-from entity_env.core.space_json import Spaces
+from entity_env.core.spaces import Spaces
 from entity_env.errors import MissingExtraError, ProtocolError
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake
 from tests.agents.imitation.decisions import (

@@ -14,8 +14,7 @@ from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.training.network import torch_threads
 from entity_env.agents.training.presets import PRESETS, preset_for
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import Entity, ObsSpace
+from entity_env.core.spaces import Entity, ObsSpace, Spaces
 from entity_env.errors import UsageError
 from entity_env.games import snake, tic_tac_toe, treasure_hunt
 from entity_env.games.classic import CartPole

@@ -52,8 +52,7 @@ from entity_env.core.observation import (
     Observation,
 )
 from entity_env.core.ragged import Floats
-from entity_env.core.space_json import Spaces
-from entity_env.core.spaces import ContinuousActionSpace, GlobalCategoricalActionSpace
+from entity_env.core.spaces import ContinuousActionSpace, GlobalCategoricalActionSpace, Spaces
 from entity_env.core.vec_obs import EntityBatch
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake
 from tests.agents.rogue_net.fixtures import DATA

@@ -48,7 +48,6 @@ from entity_env.core.observation import (
     Observation,
     SelectEntityActionMask,
 )
-from entity_env.core.space_json import Spaces
 from entity_env.core.spaces import (
     ActionSpace,
     CategoricalActionSpace,
@@ -57,6 +56,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
+    Spaces,
 )
 from entity_env.core.vec_obs import VecObs
 from entity_env.games import snake

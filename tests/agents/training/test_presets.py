@@ -10,8 +10,7 @@ from entity_env.agents import Agent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
 from entity_env.agents.training.presets import PRESETS, GameFigures, preset_for
-from entity_env.core.space_json import spaces_from_json, spaces_to_json
-from entity_env.core.spaces import GlobalCategoricalActionSpace
+from entity_env.core.spaces import GlobalCategoricalActionSpace, spaces_from_json, spaces_to_json
 from entity_env.games import rock_paper_scissors, tic_tac_toe
 from entity_env.interop.gymnasium.spaces import ObsConverter
 from entity_env.vec import VecEnv

@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read
 from entity_env.check import check_game
 from entity_env.cli import main
 from entity_env.cli.load_game import load_game
-from entity_env.core.space_json import differences
+from entity_env.core.spaces import differences
 from entity_env.games import GAMES, cartpole, snake
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from entity_env.vec.game_training import is_batch, make_vec_env, preset_of

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from entity_env import ProtocolError, SchemaError, UsageError
-from entity_env.core.seeding import env_seeds, splitmix64_int
+from entity_env.core.seeding import splitmix64_int
 from entity_env.core.spaces import GlobalCategoricalActionSpace
+from entity_env.core.vec_env_base import env_seeds
 from entity_env.games.azul import (
     ACTIONS,
     ActionEncoder,

@@ -17,8 +17,8 @@ from entity_env import (
 )
 from entity_env.agents import PolicyAgent, RandomAgent
 from entity_env.core.observation import Action, Observation
-from entity_env.core.seeding import env_seeds
 from entity_env.core.spaces import ActionName
+from entity_env.core.vec_env_base import env_seeds
 from entity_env.games.azul import (
     ACTIONS,
     AzulSelfPlay,

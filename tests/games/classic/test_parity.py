@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.core import seeding
+from entity_env.core import seeding, vec_env_base
 from entity_env.games.classic import Backend, CartPole, MountainCar, Pendulum
 from entity_env.games.classic.batch_env import ClassicEnv, start_draws
 from tests.games.classic.histories import BACKENDS, GAMES, Game, random_actions, wide_states
@@ -343,7 +343,7 @@ def test_mixing_is_split_mix_64(words: list[int]) -> None:
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
         return z ^ (z >> 31)
 
-    assert seeding.splitmix64(np.array(words, np.uint64)).tolist() == [
+    assert vec_env_base.splitmix64(np.array(words, np.uint64)).tolist() == [
         mixed(word) for word in words
     ]
 

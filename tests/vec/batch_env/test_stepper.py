@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from entity_env.core.episode import LAST_REWARD, Episode
-from entity_env.core.seeding import env_seeds
+from entity_env.core.episode import Episode
+from entity_env.core.episode_stats import LAST_REWARD
+from entity_env.core.vec_env_base import env_seeds
 from entity_env.vec.batch_env.batch_env import StepResult
 from entity_env.vec.batch_env.batch_spaces import RowParts
 from entity_env.vec.batch_env.source import sequence_runs

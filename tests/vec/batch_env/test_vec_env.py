@@ -26,8 +26,8 @@ from entity_env import (
     WorkerError,
 )
 from entity_env.agents import random_actions
-from entity_env.core.seeding import env_seeds
 from entity_env.core.spaces import ActionName, ActionSpace
+from entity_env.core.vec_env_base import env_seeds
 from entity_env.games.azul import AzulBatch
 from entity_env.games.classic import CartPole, MountainCar, Pendulum
 from entity_env.vec import Autoreset

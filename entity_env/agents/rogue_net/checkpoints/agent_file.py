@@ -27,7 +27,7 @@ from entity_env.agents.rogue_net.checkpoints.safetensors import (
 from entity_env.agents.rogue_net.config import MAX_NUMBERS, net_from_json
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.files import parse_json, read_file
-from entity_env.core.space_json import spaces_from_json, spaces_to_json
+from entity_env.core.spaces import spaces_from_json, spaces_to_json
 from entity_env.errors import CheckpointError, EntityEnvError
 
 SUFFIX: Final = ".agent"

@@ -32,8 +32,13 @@ from typing import Final
 
 from entity_env.agents.rogue_net.config import NetConfig, net_from_json
 from entity_env.core.files import Descriptor, file_digest, parse_json, read_file
-from entity_env.core.space_json import spaces_from_json, spaces_to_json
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ObsSpace,
+    spaces_from_json,
+    spaces_to_json,
+)
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 
 if sys.platform != "win32":  # no locks: two writers at once are not detected

@@ -38,8 +38,7 @@ from entity_env.agents.rogue_net.transfer import (
     transfer,
 )
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.core.space_json import differences
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, differences
 from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
 
 _LOGGER: Final = logging.getLogger(__name__)
