@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -417,7 +418,7 @@ def array_shape(kind: object) -> tuple[int, ...] | None:
     if typing.get_origin(kind) is not typing.Annotated:
         return None
     array, *metadata = typing.get_args(kind)
-    if array is not np.ndarray and typing.get_origin(array) is not np.ndarray:
+    if "numpy" not in sys.modules or np.ndarray not in (array, typing.get_origin(array)):
         return None
     for each in metadata:
         shape = (each,) if isinstance(each, int) else each
@@ -436,15 +437,16 @@ def features_of_class(kind: object) -> Features | None:
 def _is_number(kind: object) -> bool:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return all(_is_number(part) for part in typing.get_args(kind))
-    return kind in (int, float, bool) or (
-        isinstance(kind, type) and issubclass(kind, np.integer | np.floating | np.bool_)
-    )
+    if kind in (int, float, bool) or not isinstance(kind, type):
+        return kind in (int, float, bool)
+    return "numpy" in sys.modules and issubclass(kind, np.integer | np.floating | np.bool_)
 
 
 def _is_collection(cls: object) -> bool:
     """A list, dict or set, or a tuple of any length; no text and no array."""
     is_one = isinstance(cls, type) and issubclass(cls, Collection)
-    return is_one and cls not in (str, bytes, np.ndarray)
+    is_array = "numpy" in sys.modules and cls is np.ndarray
+    return is_one and cls not in (str, bytes) and not is_array
 
 
 def declared_fields(cls: type) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from entity_env import UsageError
-from entity_env.core.seeding import GAMMA, EpisodeSeeds, splitmix64_int
+from entity_env.core.seeding import GAMMA, SEEDS_PER_BLOCK, EpisodeSeeds, splitmix64_int
 from entity_env.core.vec_env_base import env_seeds, splitmix64
 from tests.helpers.strategies import untyped
 
@@ -21,6 +21,18 @@ def test_a_seed_depends_on_run_environment_and_number_alone(
     assert given == [EpisodeSeeds(seed, env_id)[number] for number in numbers]
     assert {type(one) for one in given} == {int}
     assert all(0 <= one < 2**63 for one in given)
+
+
+@given(
+    st.integers(0, 2**200) | st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**64 - 1, 2**128]),
+    st.integers(0, 2**40),
+    st.integers(0, 2**30),
+)
+def test_they_are_those_of_a_seed_sequence_of_numpy(seed: int, env_id: int, number: int) -> None:
+    block, index = divmod(number, SEEDS_PER_BLOCK)
+    sequence = np.random.SeedSequence(seed, spawn_key=(env_id, block))
+    words = sequence.generate_state(SEEDS_PER_BLOCK, np.uint64)
+    assert EpisodeSeeds(seed, env_id)[number] == int(words[index] >> np.uint64(1))
 
 
 def test_all_seeds_differ() -> None:
