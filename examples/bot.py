@@ -3,7 +3,7 @@
 Watch it:      entity-env play tic_tac_toe --agent examples/bot.py:Careful --agent random
 Play it:       entity-env play tic_tac_toe --agent human --agent examples/bot.py:Careful
 Compare:       entity-env eval tic_tac_toe --agents random,examples/bot.py:Careful
-Learn from it: VecEnv(against(tic_tac_toe, Careful), num_envs=64), see `entity_env.agents.against`
+Learn from it: VecEnv(against(tic_tac_toe, Careful), num_envs=64), see `entity_env.agents.bots`
 """
 
 import random

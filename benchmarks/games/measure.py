@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks.games.registry import BenchmarkGame
 from entity_env import Episode
 from entity_env.agents import RandomAgent
-from entity_env.agents.against import MakeAgent
+from entity_env.agents.bots import MakeAgent
 from entity_env.agents.intervals import mean_of
 
 SCORES: Final = Path(__file__).with_name("scores.json")

@@ -13,7 +13,7 @@ from entity_env.authoring.local_run import AgentRun as AgentRun
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:
-    from entity_env.agents.against import against as against
+    from entity_env.agents.bots import against as against
     from entity_env.agents.channels.channel import Transport as Transport
     from entity_env.agents.channels.game_runner import TrainAgent as TrainAgent
     from entity_env.agents.channels.train_agent_env import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Imported when first used: a game needs the type of its agents alone.
 _LATE = {
-    "against": "against",
+    "against": "bots",
     "Transport": "channels.channel",
     "TrainAgent": "channels.game_runner",
     **dict.fromkeys(("TrainAgentEnv", "TrainEnvBuilder"), "channels.train_agent_env"),

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import unwrap
@@ -316,7 +316,12 @@ class DirectPlay:
             agent.has_ended = False
         seed = self._seeds[number]
         agents = cast("Sequence[Agent]", self._agents)
-        run = greenlet(lambda: self._game.start(agents, seed))
+
+        def play() -> None:
+            with suppress(GameExit):
+                self._game.start(agents, seed)
+
+        run = greenlet(play)
         run.gr_context = contextvars.copy_context()
         self._hub = getcurrent()
         self._player = run

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
-from entity_env.agents.against import has_bots
+from entity_env.agents.bots import has_bots
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
 from entity_env.agents.training.tracking.rewards import MeanReward
 from entity_env.agents.training.tracking.runs import TrainingRun

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.against import METRIC, has_bots
+from entity_env.agents.bots import METRIC, has_bots
 from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.ratings import Result
 from entity_env.agents.rogue_net.config import MLPConfig

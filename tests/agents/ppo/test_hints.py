@@ -113,7 +113,7 @@ class TestComparison:
         versus = replace(_point(0.25), rollouts=RolloutFigures(8, 16))
         assert _hints([versus, versus], versus) == []
 
-    def test_against_opponents_that_become_better_it_tells_nothing(self) -> None:
+    def test_bots_opponents_that_become_better_it_tells_nothing(self) -> None:
         points = [_point(-0.5 * i, 0.1) for i in range(4)]
         assert _hints(points, points[-1])
         assert _hints(points, replace(points[-1], metrics={"rating": 1000.0})) == []

@@ -1,5 +1,6 @@
 """Games of installed packages, which name them as entry points, and `entity-env new`."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         points = f"[entity_env.games]\n{name} = {package}.game:walk\n"
         (info / "entry_points.txt").write_text(points)
         installed_games.cache_clear()
+        importlib.invalidate_caches()  # the folder may have been looked at in this second
 
     yield add
     installed_games.cache_clear()

@@ -201,7 +201,7 @@ def test_the_learner_has_every_seat_in_turn_and_the_opponent_the_others() -> Non
         assert (result.num_episodes, result.std_reward, result.mean_length) == (6, 0, 1)
 
 
-def test_against_bots_the_learner_alone_is_asked() -> None:
+def test_bots_bots_the_learner_alone_is_asked() -> None:
     class Middle(ScriptedAgent):
         def choose(self, obs: Obs, *actions: ActionKey) -> Scores:
             return Scores.MIDDLE

@@ -256,7 +256,7 @@ def test_a_bot_that_answers_illegally_is_named_with_its_episode() -> None:
     def wrong(obs: Obs, *actions: ActionKey) -> object:
         return 3
 
-    expected = "test_against.py:wrong answered 3 to the action 'Move': expected a Move, one of"
+    expected = "test_bots.py:wrong answered 3 to the action 'Move': expected a Move, one of"
     with pytest.raises(AnswerError, match=expected):
         against(race, wrong).run(*_agents(right))
     expected = rf"(?s){expected}.*\(env 0, seed \d+, episode 0, step 0"
