@@ -2,9 +2,10 @@
 
 A mutant is the package with one small change: `<` is `<=`, `+` is `-`, a condition is its opposite,
 a number is one more, a call or an assignment is left out. Of every folder as many are drawn, with a
-seed. Each runs the tests of its file, then those of its folder, and if none fails all fast tests;
-one that survives is a line that no test needs. It does so in a copy, so the package here never
-changes. `--keep FILE` writes every result down as it is found, and takes up those that are there.
+seed. Each runs the tests of its file, then those of its folder, slow ones last, and if none fails
+all fast tests; one that survives is a line that no test needs. It does so in a copy, so the package
+here never changes. `--keep FILE` writes every result down as it is found, and takes up those that
+are there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from queue import Queue
 from typing import Any, Final, NamedTuple
@@ -256,12 +258,13 @@ def _result(mutant: Mutant, place: Path, *, near: bool) -> str:
         try:
             source.write_bytes(data[: mutant.start] + mutant.now.encode() + data[mutant.end :])
             _forget(source, compiled)
-            for tests in _own_tests(mutant, place):
-                if _fails(tests, place, environment):
+            own = list(_own_tests(mutant, place))
+            for kind, tests in product(("not slow", "slow"), own):
+                if _fails(["-m", kind, *tests], place, environment):
                     return _CAUGHT[0]
             if near:
                 return "survived"
-            everything = ["tests", "--numprocesses", "2", "--dist", "loadfile"]
+            everything = ["-m", "not slow", "tests", "--numprocesses", "2", "--dist", "loadfile"]
             return _CAUGHT[1] if _fails(everything, place, environment) else "survived"
         finally:
             source.write_bytes(data)
@@ -296,8 +299,6 @@ def _fails(tests: Sequence[str], place: Path, environment: dict[str, str]) -> bo
         "-q",
         "-p",
         "no:cacheprovider",
-        "-m",
-        "not slow",
     ]
     profile = ["--hypothesis-profile", "fast"]
     try:

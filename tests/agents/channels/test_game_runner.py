@@ -337,8 +337,10 @@ class TestNothingToTrain:
             make(play, holds=False).restart(0)
 
     def test_one_call_of_play_after_another(self, make: MakeHost) -> None:
+        host = make(Plays(length=0).play, holds=False)
         with pytest.raises(ProtocolError, match="1000 episodes in a row ended without asking"):
-            make(Plays(length=0).play, holds=False).restart(0)
+            host.restart(0)
+        assert len(host.ended) == 1001
 
     def test_is_no_error_while_the_driver_sees_every_end(self, make: MakeHost) -> None:
         host = make(Plays(length=0).play)

@@ -257,6 +257,20 @@ class TestStored:
         assert command_to_try(first, {"game": "snake"}, [self.hint]) == ""  # of a program
         assert command_to_try(first, about, [Hint("forced", "nothing to set")]) == ""
 
+    @pytest.mark.parametrize(
+        ("name", "following"),
+        [
+            ("my-run", "my-run-2"),  # which is no number
+            ("run-3", "run-4"),
+            ("run-1", "run-1-2"),
+            ("-3", "-3-2"),
+            ("run-0003", "run-0003-2"),
+        ],
+    )
+    def test_folder_to_try(self, tmp_path: Path, name: str, following: str) -> None:
+        words = command_to_try(tmp_path / name, {"game": "snake.py", "options": {}}, [self.hint])
+        assert shlex.split(words)[-1] == str(tmp_path / following)
+
     def test_options_are_those_of_the_command(self) -> None:
         from entity_env.cli.app import command_of
 

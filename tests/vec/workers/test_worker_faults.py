@@ -24,6 +24,7 @@ import pytest
 from entity_env import Environment, SchemaError, WorkerError
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.core.validation import num_cores
 from entity_env.vec import VecEnv
 from entity_env.vec.workers import shared_memory as shared_block
 from tests import ROOT
@@ -810,7 +811,8 @@ class TestTheParent:
                 dawdle(Random(0), 1000)
             assert not any(map(is_running, ours))
             assert process.stderr.read() == ""
-        if not fault:
+        # A second is too short for that beside twice as many busy processes as cores.
+        if not fault and os.getloadavg()[0] < 1.75 * num_cores():
             assert num_told(tmp_path) >= 4
 
     @pytest.mark.slow
