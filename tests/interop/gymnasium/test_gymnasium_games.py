@@ -33,6 +33,7 @@ from entity_env import (
     VecObs,
 )
 from entity_env.games import (
+    cartpole,
     cherry_pick,
     multi_snake,
     rock_paper_scissors,
@@ -42,6 +43,7 @@ from entity_env.games import (
 )
 from entity_env.games.classic import CartPole
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv, make_vector_env
+from entity_env.interop.gymnasium.env import _first_observation
 from entity_env.interop.gymnasium.padded import PaddedActions, PaddedEntities
 from entity_env.interop.gymnasium.vector_env import VectorEnvBase
 from entity_env.vec import VecEnv
@@ -617,4 +619,13 @@ def test_make_and_make_vec(snake_id: str) -> None:
     for each in (envs, sync):
         assert [each.step([0, 0])[3].all() for _ in range(3)] == [False, False, True]
         each.close()
+    env.close()
+
+
+def test_what_is_drawn_has_the_last_reward() -> None:
+    env = GameEnv(cartpole)
+    env.reset(seed=1)
+    for reward in (1.0, 1.0):
+        assert env.step(0)[1] == reward
+        assert _first_observation(env._game.obs).reward == reward
     env.close()
