@@ -7,7 +7,7 @@ import inspect
 import platform
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Final
@@ -19,7 +19,7 @@ from rich.table import Table
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.agents.game_agents import game_agents
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import game_traceback, is_a
+from entity_env.authoring.game_traceback import game_traceback, is_a, text_of
 from entity_env.authoring.local_run import Turn
 from entity_env.check import check_game
 from entity_env.cli.command import CliOption
@@ -36,7 +36,7 @@ from entity_env.cli.options import (
     StepTimeout,
     TransportChoice,
 )
-from entity_env.errors import ContractError, EntityEnvError, UsageError
+from entity_env.errors import ContractError, UsageError
 from entity_env.games import GAMES
 from entity_env.vec.game_training import is_batch, make_vec_env
 
@@ -61,7 +61,8 @@ class ListGames:
     def run(self) -> None:
         """Prints a table for each package, and a line for each game that is not usable by name."""
         own = f"entity-env {_version('entity-env') or ''}".rstrip()
-        games, problems = {own: dict(GAMES)}, list[str]()
+        tables = {own: [_row(name, game) for name, game in GAMES.items()]}
+        problems = list[str]()
         for each in installed_games():
             package = f"{each.package} {each.version}"
             others = [g.place for g in installed_games() if g.name == each.name and g != each]
@@ -69,29 +70,33 @@ class ListGames:
                 also = own if each.name in GAMES else ", ".join(others)
                 problems.append(f"{each.name} of {package} is also one of {also}: use {each.place}")
             try:
-                games.setdefault(package, {})[each.name] = found_game(each.place)
-            except (EntityEnvError, GameFailed, OSError) as error:
-                line = str(error).strip().splitlines()[-1]  # of a traceback
+                row = _row(each.name, found_game(each.place))
+                tables.setdefault(package, []).append(row)
+            except Exception as error:
+                line = text_of(error).strip().splitlines()[-1]  # of a traceback
                 problems.append(f"{each.name} of {package} cannot be loaded: {line}")
-        for package, found in games.items():
-            if found:
-                echo(package if package == own else f"\n{package}")
-                Console().print(_table_of(found))
+        for package, rows in tables.items():
+            echo(package if package == own else f"\n{package}")
+            Console().print(_table_of(rows))
         for problem in problems:
             echo(problem, err=True)
 
 
-def _table_of(games: Mapping[str, Game]) -> Table:
+def _row(name: str, game: Game) -> tuple[str, ...]:
+    settings = "\n".join(map(_setting, game.parameters.values())) or "none"
+    own = ", ".join(game_agents(game).names)
+    about = f"{summary(game)}\nagents: {own}" if own else summary(game)
+    return name, str(game.num_agents), settings, about
+
+
+def _table_of(rows: Iterable[Sequence[str]]) -> Table:
     table = plain_table()
     table.add_column("game", no_wrap=True)
     table.add_column("agents", justify="right")
     table.add_column("settings", overflow="fold")
     table.add_column("what it is")
-    for name, game in games.items():
-        settings = "\n".join(map(_setting, game.parameters.values())) or "none"
-        own = ", ".join(game_agents(game).names)
-        about = f"{summary(game)}\nagents: {own}" if own else summary(game)
-        table.add_row(name, str(game.num_agents), settings, about)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -107,6 +107,8 @@ def test_the_list_says_which_package_a_game_is_of(install: Install) -> None:
         ("walk = 1", "holds no game"),
         ("def (", "line 1: invalid syntax"),
         ("raise SystemExit(3)", "ends the program when it is loaded"),
+        (GAME.replace('name="walk"', 'players="nowhere:x"'), "No module named 'nowhere'"),
+        (GAME.replace('name="walk"', 'players=f"{__name__}:walk"'), "an instance of GameAgents"),
     ],
 )
 def test_a_broken_game_is_one_line_and_breaks_no_other(
