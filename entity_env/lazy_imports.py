@@ -18,6 +18,7 @@ class _LateModule(ModuleType):
     def __getattr__(self, name: str) -> object:
         module = import_module(self.__name__)
         vars(self).update(vars(module))
+        self.__class__ = ModuleType  # type: ignore[assignment]  # whose names are found twice as fast
         return getattr(module, name)
 
 
