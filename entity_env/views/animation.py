@@ -31,7 +31,7 @@ from entity_env.errors import UsageError
 from entity_env.views.describe import describe_features, describe_number
 from entity_env.views.drawing import Drawing, clipped
 from entity_env.views.look import Look
-from entity_env.views.page import as_iframe, page, shapes_as_json
+from entity_env.views.page import as_iframe, page, shape_fields
 from entity_env.views.pictures import Painter, write_film
 from entity_env.views.scene import Point, Scene, Shape, faded, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
@@ -299,8 +299,8 @@ class Animation:
             "fps": self.fps,
             "agents": self.num_agents,
             "viewer": self.viewer,
-            "ground": shapes_as_json(self.ground),
-            "shapes": shapes_as_json(self.shapes),
+            "ground": list(map(shape_fields, self.ground)),
+            "shapes": list(map(shape_fields, self.shapes)),
             "words": list(pool),
         }
 

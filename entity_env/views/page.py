@@ -49,10 +49,10 @@ def as_iframe(html: str, height: int = 620) -> str:
 
 def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:
     """Shapes as `shapes.js` draws them, with at most four decimals."""
-    return [_rounded(_shape(shape)) for shape in shapes]
+    return [_rounded(shape_fields(shape)) for shape in shapes]
 
 
-def _shape(shape: Shape) -> list[Any]:
+def shape_fields(shape: Shape) -> list[Any]:
     """Kind, x, y, size, fill, stroke, its width, rotation, radius, text, anchor, entity, points."""
     fields = [
         _KINDS[shape.kind],
