@@ -10,6 +10,7 @@ import difflib
 import functools
 import importlib
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -22,8 +23,6 @@ from entity_env.errors import EntityEnvError, GameExit, WorkerError, shown
 
 E = TypeVar("E", bound=BaseException)
 
-_GREENLET_EXIT: Final = "GreenletExit"
-"""What ends a greenlet that is collected; by name, since not every game needs greenlets."""
 MAX_MESSAGE: Final = 10_000
 """Characters of an exception's message; longer ones lose their middle."""
 MAX_TRACE: Final = 50_000
@@ -49,8 +48,13 @@ def is_failure(error: BaseException) -> bool:
     """
     if is_a(error, Exception) or is_a(error, GameHangs):
         return True
-    is_exit = is_a(error, GameExit) or type(error).__name__ == _GREENLET_EXIT
-    return not is_exit and not any(map(_is_of_signal, _chain_of(error)))
+    return not _is_exit(error) and not any(map(_is_of_signal, _chain_of(error)))
+
+
+def _is_exit(error: BaseException) -> bool:
+    """Whether it unwinds a game that is closed, or a greenlet that is collected."""
+    greenlet = sys.modules.get("greenlet")  # not imported here: not every game is suspended
+    return is_a(error, GameExit) or (greenlet is not None and is_a(error, greenlet.GreenletExit))
 
 
 def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
