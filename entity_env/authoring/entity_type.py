@@ -28,7 +28,6 @@ from entity_env.lazy_imports import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-if TYPE_CHECKING:
     from entity_env.authoring._speedups import Reader
 
 HIDDEN: Final = {"entity_env": "hidden"}

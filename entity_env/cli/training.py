@@ -45,7 +45,7 @@ from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
-from entity_env.vec.game_training import is_batch, make_training_env, self_play_of
+from entity_env.vec.game_training import is_trained_in_arrays, make_training_env
 from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class KeptReplays(NamedTuple):
     def of(cls, game: Game, out: Path, options: ReplayOptions) -> KeptReplays:
         """What the options ask for; all that can be kept by default."""
         keep, failures, moments = options.keep, options.failures, options.moments
-        if is_batch(game) or self_play_of(game):
+        if is_trained_in_arrays(game):
             if keep or failures is not None:
                 raise UsageError(
                     f"{game.name} is trained in a batch environment, which keeps no actions: "
@@ -430,7 +430,7 @@ class PlannedRun(NamedTuple):
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
         if num_workers is None:
             # A batch environment steps faster than a worker can send its arrays.
-            is_fast = is_batch(self.game) or self_play_of(self.game)
+            is_fast = is_trained_in_arrays(self.game)
             num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
         return make_training_env(
             self.game,

@@ -66,6 +66,11 @@ def self_play_of(game: Game) -> BatchSource | None:
     return None if find is None else find(game)
 
 
+def is_trained_in_arrays(game: Game) -> bool:
+    """Whether training steps environments of the game's own, which are arrays, and no copies."""
+    return is_batch(game) or self_play_of(game) is not None
+
+
 def preset_of(game: Game) -> Preset:
     """The default settings for a game: those of its spaces, with its own in their place.
 
@@ -75,7 +80,7 @@ def preset_of(game: Game) -> Preset:
     preset = preset_for(game.obs_space(), game.action_space(), num_agents=game.num_agents)
     training = GameTraining.of(game)
     own: dict[str, Any] = dict(training.settings)
-    if not own or (training.self_play is not None and training.self_play(game) is None):
+    if not own or (training.self_play is not None and self_play_of(game) is None):
         return preset
     if "preset" in own:
         name = own.pop("preset")

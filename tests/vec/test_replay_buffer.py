@@ -156,7 +156,7 @@ def test_environments_of_every_kind_in_every_mode(name: str, autoreset: Autorese
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by_instruction", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by_instruction", [False, True])
 def test_an_interrupt_leaves_whole_transitions(by_instruction: bool) -> None:
     rng = np.random.default_rng(5)
     given = [(*random_obs(rng, 3), random_obs(rng, 3)[0]) for _ in range(4)]

@@ -143,7 +143,7 @@ def test_an_apple_counts_once() -> None:
     assert 0 <= episode.reward <= 10
 """,
 }
-"""Texts by path; `$$name` is the name of the game."""
+"""Texts by path; `$name` is the name of the game."""
 _LONGEST: Final = 40
 
 

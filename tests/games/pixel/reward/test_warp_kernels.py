@@ -235,7 +235,7 @@ KERNELS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", KERNELS)
-@pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.slow), 90])
+@pytest.mark.parametrize("arch", [80, 90])
 def test_compiles_for_gpus_where_there_is_none(tmp_path: Path, module: str, arch: int) -> None:
     warp = warp_runtime.import_warp()
     name = f"entity_env.games.pixel.{module}"
