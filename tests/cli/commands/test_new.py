@@ -58,6 +58,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     modules = set(sys.modules)
 
     def add(package: str, text: str = GAME, *, name: str = "walk", version: str = "1.2") -> None:
+        monkeypatch.delitem(sys.modules, package, raising=False)  # a file of another test
         site = tmp_path / "site"
         info = site / f"{package}-{version}.dist-info"
         info.mkdir(parents=True)
