@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from entity_env.errors import MissingExtraError
 
-__all__ = ["late_names", "np"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["is_array", "late_names", "np"]
 
 
 class _LateModule(ModuleType):
@@ -28,6 +32,13 @@ if TYPE_CHECKING:
     import numpy as np
 else:
     np = _LateModule("numpy")
+
+
+def is_array(value: object) -> TypeGuard[NDArray[Any]]:
+    """Whether a value is a numpy array; does not import numpy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
 
 _OPTIONAL = ("torch", "safetensors", "warp")
 
