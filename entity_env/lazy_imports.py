@@ -13,7 +13,7 @@ from entity_env.errors import MissingExtraError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["is_array", "late_names", "np"]
+__all__ = ["is_array", "late_module", "late_names", "np"]
 
 
 class _LateModule(ModuleType):
@@ -26,12 +26,17 @@ class _LateModule(ModuleType):
         return getattr(module, name)
 
 
+def late_module(name: str) -> ModuleType:
+    """A module that is imported when the first of its names is used."""
+    return sys.modules.get(name) or _LateModule(name)
+
+
 # What is written in plain Python alone needs no arrays: without this, a game waits for numpy to be
 # imported before it begins.
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = _LateModule("numpy")
+    np = late_module("numpy")
 
 
 def is_array(value: object) -> TypeGuard[NDArray[Any]]:
