@@ -46,6 +46,8 @@ Json: TypeAlias = Any
 _FLAGS: Final = {True: b"\x01", False: b"\x00"}
 _SINGLE: Final = Struct("<f")
 _DOUBLE: Final = Struct("<d")
+_NORMAL: Final = 2.0**-126
+"""The smallest number of single precision with all of its digits."""
 _EXACT: Final = 2**53
 """Integers up to this are exact as floats."""
 
@@ -73,12 +75,15 @@ def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
 
 
 def _shortest(value: float) -> float:
-    """A number with as few digits as become `value` in single precision."""
-    for digits in range(6, 9):  # six are never too many, nine are always enough
-        found = float(f"{value:.{digits}g}")
-        with suppress(OverflowError):  # rounded beyond the largest
-            if _SINGLE.unpack(_SINGLE.pack(found))[0] == value:
-                return found
+    """The number with the fewest digits that becomes `value` in single precision."""
+    # Six digits are never too many for a normal number, and nine are always enough.
+    for digits in range(6 if abs(value) >= _NORMAL else 1, 9):
+        # Above a power of two the next number is twice as far as below it.
+        for each in (value, value * (1 + 2**-25)) if abs(math.frexp(value)[0]) == 0.5 else (value,):
+            found = float(f"{each:.{digits}g}")
+            with suppress(OverflowError):  # rounded beyond the largest
+                if _SINGLE.unpack(_SINGLE.pack(found))[0] == value:
+                    return found
     return float(f"{value:.9g}")
 
 
