@@ -128,3 +128,15 @@ def test_a_game_runs_in_an_interpreter_without_any_package(tmp_path: Path, form:
     assert replay.num_decisions > 1
     assert replay.verify(treasure_hunt) is None
     assert "numpy" not in replay.header.made_with
+
+
+@pytest.mark.slow
+def test_without_packages_the_command_line_says_what_to_install() -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from entity_env.cli import main"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "entity-env: the command line needs the package 'click', which is not installed: "
+        "pip install entity-env\n"
+    )
