@@ -246,6 +246,15 @@ def test_the_command(
     assert capsys.readouterr().out == f"README.md:1: anew: {text} -> again\n" * text.count("anew")
 
 
+def test_a_missing_checkout_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["prose", "--root", str(tmp_path / "none")])
+    with pytest.raises(SystemExit, match="2"):
+        prose.main()
+    assert "is not a folder" in capsys.readouterr().err
+
+
 def test_a_paragraph_is_one_line() -> None:
     found = list(paragraphs("docs", "x.md", "a\n b\n\n**c** `d`", [5, 6, 7, 8]))
     assert found == [
