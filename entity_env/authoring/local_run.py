@@ -190,7 +190,7 @@ class AgentRun:
     ) -> Observation:
         """The observation with the reward since the last one.
 
-        It is a `PlainObservation` if the agent takes a `plain` one, and the watcher as well.
+        It is a `PlainObservation` if both the agent and the watcher take a `plain` one.
         """
         _require_sound(obs)
         if self._first_score is None:

@@ -303,7 +303,7 @@ class Observation:
         return _as_array(self.actee_positions(action, obs_space))
 
     def actor_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
-        """What `actor_indices` returns, as a list or range: it needs no numpy."""
+        """Indices as in `actor_indices`, as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
             return ()
@@ -312,7 +312,7 @@ class Observation:
         return self._positions(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
 
     def actee_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
-        """What `actee_indices` returns, as a list or range: it needs no numpy."""
+        """Indices as in `actee_indices`, as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
             return ()
@@ -398,7 +398,7 @@ class Observation:
 
 
 class PlainObservation(Observation):
-    """An observation whose numbers and masks are lists, so that it needs no numpy.
+    """An observation whose numbers and masks are lists; it needs no numpy.
 
     Of agents that look at the objects of a game, such as a `ScriptedAgent`, where nothing that
     watches reads arrays. Rows of features hold numbers of single precision, masks bools.
