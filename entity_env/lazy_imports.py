@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from entity_env.errors import MissingExtraError
 
-__all__ = ["late_names", "np"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["is_array", "late_module", "late_names", "np"]
 
 
 class _LateModule(ModuleType):
@@ -22,12 +26,24 @@ class _LateModule(ModuleType):
         return getattr(module, name)
 
 
+def late_module(name: str) -> ModuleType:
+    """A module that is imported when the first of its names is used."""
+    return sys.modules.get(name) or _LateModule(name)
+
+
 # What is written in plain Python alone needs no arrays: without this, a game waits for numpy to be
 # imported before it begins.
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = _LateModule("numpy")
+    np = late_module("numpy")
+
+
+def is_array(value: object) -> TypeGuard[NDArray[Any]]:
+    """Whether a value is a numpy array; does not import numpy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
 
 _OPTIONAL = ("torch", "safetensors", "warp")
 

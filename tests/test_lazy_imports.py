@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from entity_env.errors import MissingExtraError
+from entity_env.games import treasure_hunt
 from entity_env.lazy_imports import late_names
+from entity_env.replay import Replay
+from tests import ROOT
 
 PACKAGE = "late_names_package"
 
@@ -81,3 +84,59 @@ def test_without_torch_each_package_says_what_to_install(package: str, name: str
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"MissingExtraError {package}.{name} needs the package 'torch'")
+
+
+BARE = """
+import io, sys
+sys.path.insert(0, sys.argv[1])
+if sys.argv[2] == "plain":
+    sys.modules["entity_env.authoring._speedups"] = None
+from entity_env import Game, Obs, SelectEntity
+from entity_env.agents import HumanAgent, ScriptedAgent
+from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake
+from entity_env.games import tic_tac_toe, treasure_hunt
+from entity_env.replay import ReplayWriter
+
+class First(ScriptedAgent):
+    def choose(self, obs, *actions):
+        found = [obs.allowed(action) for action in actions]
+        found = [[e[0] for e in each] if type(each[0]) is list else each[0] for each in found]
+        return found[0] if len(found) == 1 else tuple(found)
+
+for game in (cherry_pick, multi_snake, rock_paper_scissors, snake, tic_tac_toe, treasure_hunt):
+    agents = [First() for _ in range(game.num_agents)]
+    assert len(game.run(*agents, seed=3)) == game.num_agents
+
+out = io.StringIO()
+human = HumanAgent(source=io.StringIO("w\\na\\n" * 99), out=out)
+writer = ReplayWriter(sys.argv[3], see=True)
+treasure_hunt.run(human, seed=4, watch=writer)
+assert "Treasure" in out.getvalue()
+loaded = {name.partition(".")[0] for name in sys.modules}
+print(*loaded & {"numpy", "greenlet", "click", "rich", "entity_env"})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["compiled", "plain"])
+def test_a_game_runs_in_an_interpreter_without_any_package(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "x.replay"
+    command = [sys.executable, "-I", "-S", "-c", BARE, str(ROOT), form, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout) == ("", "entity_env\n")
+    replay = Replay.load(path)
+    assert replay.num_decisions > 1
+    assert replay.verify(treasure_hunt) is None
+    assert "numpy" not in replay.header.made_with
+
+
+@pytest.mark.slow
+def test_without_packages_the_command_line_says_what_to_install() -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from entity_env.cli import main"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "entity-env: the command line needs the package 'click', which is not installed: "
+        "pip install entity-env\n"
+    )

@@ -9,9 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from random import Random
 from types import FunctionType, ModuleType
-from typing import Any, Final, Protocol, Self, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Answered, one_per_seat
@@ -21,13 +19,12 @@ from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
-from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.errors import ProtocolError, SchemaError
+from entity_env.lazy_imports import np
 
-_SHARED: Final = (
-    *(Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator),
-    *(AgentRun, Schema),
-)
+if TYPE_CHECKING:
+    from entity_env.core.vec_obs import VecActions, VecObs
+
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 """Of these, a deep copy is the object itself."""
 
@@ -38,6 +35,9 @@ class PolicyAgent(Agent):
     Works in `Game.run`, which binds it to the schema of the game, and if `play` of a game is called
     with it directly; there one object cannot tell its seats apart, so pass one for each.
     """
+
+    _takes_plain = False
+    """`decide` can do without arrays: it may get a `PlainObservation`."""
 
     def __init__(self) -> None:
         self._run = AgentRun()
@@ -120,7 +120,7 @@ class PolicyAgent(Agent):
             return None
         kinds = run.kinds(actions)
         self._schema = run.schema_of(obs, kinds)
-        observation = run.observe(obs, kinds, self._schema)
+        observation = run.observe(obs, kinds, self._schema, plain=self._takes_plain)
         decided = self._decided(observation, obs, actions)
         if decided is None:
             run.stop()
@@ -168,8 +168,11 @@ def _shared_parts(agent: PolicyAgent) -> list[object]:
 
     A copied generator would make the same choices in every seat; a run refers to the whole match.
     """
-    torch = sys.modules.get("torch")
-    shared = _SHARED if torch is None else (*_SHARED, torch.Generator)
+    shared: tuple[type, ...] = (Random, AgentRun, Schema)
+    if "numpy" in sys.modules:
+        shared += (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+    if (torch := sys.modules.get("torch")) is not None:
+        shared += (torch.Generator,)
     found: list[object] = []
     seen: dict[int, object] = {}
     left: list[object] = [agent]

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.action_type import (
     ActionKey,
@@ -31,6 +29,7 @@ from entity_env.core.action_request import require_in_bounds
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
 from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
+from entity_env.lazy_imports import is_array, np
 
 BotSource: TypeAlias = "type | Callable[..., object]"
 """A class with a method `choose` or `act`, or a function `bot(obs, *actions)`."""
@@ -53,6 +52,8 @@ class ScriptedAgent(PolicyAgent):
         ...         return obs.allowed(actions[0])[0]
         >>> mine, theirs = tic_tac_toe.run(FirstFree(), RandomAgent(seed=2))
     """
+
+    _takes_plain = True
 
     def __new__(cls, *args: object, **options: object) -> ScriptedAgent:
         agent = super().__new__(cls)
@@ -196,7 +197,7 @@ def _position(
 
 def _is_same(actee: object, answer: object) -> bool:
     """Whether they are one object, or the same row of an array."""
-    if isinstance(actee, np.ndarray) and isinstance(answer, np.ndarray):
+    if is_array(actee) and is_array(answer):
         return np.may_share_memory(actee, answer)
     return actee is answer
 

@@ -1,3 +1,4 @@
+from array import array
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -27,5 +28,7 @@ def gather(
     named: list[Any],
     /,
 ) -> int: ...
-def pack_floats(numbers: list[Any], out: NDArray[np.float32], start: int = 0, /) -> int: ...
+def pack_floats(
+    numbers: list[Any], out: NDArray[np.float32] | array[float], start: int = 0, /
+) -> int: ...
 def pack_ints(numbers: list[int], out: NDArray[np.int64], start: int = 0, /) -> int: ...

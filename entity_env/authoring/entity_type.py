@@ -11,6 +11,7 @@ import re
 import sys
 import types
 import typing
+from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag
@@ -189,6 +190,16 @@ class EntityType:
             raise self.not_a_number(values)
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
+    def numbers(self, entities: Sequence[object]) -> list[list[float]]:
+        """Features as in `featurize`, as lists of single-precision numbers; needs no numpy."""
+        values: list[float] = []
+        self.writer(values)(entities)
+        packed = array("f", bytes(4 * len(values)))
+        if pack_floats(values, packed) == NO_NUMBER:
+            raise self.not_a_number(values)
+        flat, width = packed.tolist(), self.width
+        return [flat[i : i + width] for i in range(0, len(flat), self.stride)]
+
     def rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Checks numpy-backed entities, `(num_entities, width)` of any numeric dtype.
 
@@ -232,9 +243,9 @@ def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
 
 def fits_float32(value: object) -> bool:
     """Tells whether `value` is a number (or bool) that float32 can hold, infinities included."""
-    if not isinstance(value, float | int | np.number | np.bool_):
+    if not isinstance(value, float | int) and not _is_number(type(value)):
         return False
-    return pack_floats([value], np.empty(1, dtype=np.float32)) != NO_NUMBER
+    return pack_floats([value], array("f", [0.0])) != NO_NUMBER
 
 
 def entity_type(cls: type) -> EntityType:
@@ -416,8 +427,8 @@ def array_shape(kind: object) -> tuple[int, ...] | None:
     any other type."""
     if typing.get_origin(kind) is not typing.Annotated:
         return None
-    array, *metadata = typing.get_args(kind)
-    if "numpy" not in sys.modules or np.ndarray not in (array, typing.get_origin(array)):
+    base, *metadata = typing.get_args(kind)
+    if "numpy" not in sys.modules or np.ndarray not in (base, typing.get_origin(base)):
         return None
     for each in metadata:
         shape = (each,) if isinstance(each, int) else each

@@ -6,20 +6,25 @@ The exceptions are of classes that a game defines, so every attribute of them ma
 from __future__ import annotations
 
 import builtins
-import difflib
 import functools
 import importlib
+import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.errors import EntityEnvError, GameExit, WorkerError, shown
+from entity_env.lazy_imports import late_module
+
+if TYPE_CHECKING:
+    import difflib
+    import traceback
+else:  # of errors alone: a third of what the imports of a game take
+    difflib, traceback = late_module("difflib"), late_module("traceback")
 
 E = TypeVar("E", bound=BaseException)
 
@@ -33,8 +38,8 @@ _MAX_NOTES: Final = 20
 
 _RETURN: Final = "return from play instead"
 _HEAD: Final = "Traceback (most recent call last):\n"
-_PACKAGE: Final = str(Path(__file__).parents[1])
-_GAMES: Final = str(Path(__file__).parents[1] / "games")
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
+_GAMES: Final = os.path.join(_PACKAGE, "games")
 
 
 def is_failure(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Final, TypeAlias
 
 from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import NamedFileLoader
 from entity_env.core.files import code_digest
 
 Identity: TypeAlias = Mapping[str, str | int]
@@ -87,9 +88,12 @@ def source_of(game: Game) -> str:
     place = place_of(game)
     if place is None:
         return ""
-    module, name = place
-    file = getattr(sys.modules[module], "__file__", None)
-    return f"{module if '.' in module or file is None else _below(Path(file))}:{name}"
+    home, name = place
+    module = sys.modules[home]
+    file = getattr(module, "__file__", None)
+    if "." in home or file is None or _is_installed(module, Path(file)):
+        return f"{home}:{name}"
+    return f"{_below(Path(file))}:{name}"
 
 
 def place_of(game: Game) -> tuple[str, str] | None:
@@ -100,6 +104,13 @@ def place_of(game: Game) -> tuple[str, str] | None:
         if issubclass(type(value), Game) and value.play is game.play and value.name == game.name:
             return home, name
     return None
+
+
+def _is_installed(module: ModuleType, file: Path) -> bool:
+    """Whether a module is imported by its name from wherever the program runs."""
+    spec = getattr(module, "__spec__", None)
+    is_named = spec is None or isinstance(spec.loader, NamedFileLoader)  # a script, or its file
+    return not is_named and not file.resolve().is_relative_to(Path.cwd())
 
 
 def _below(file: Path) -> str:

@@ -83,6 +83,8 @@ class Turn:
 
 
 Watch: TypeAlias = Callable[[Turn], None]
+"""Called with every turn. One with the attribute `takes_plain`, True, also gets turns whose
+observation is a `PlainObservation`."""
 
 
 class AgentRun:
@@ -127,6 +129,9 @@ class AgentRun:
         self._limit = episodes
         self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
+        self._takes_plain = watch is None or getattr(watch, "takes_plain", False)
+        self._is_plain = self._takes_plain
+        """The last observation was plain."""
         self._timeout = StepTimeout(None) if timeout is None else timeout
         self._asked: tuple[ActionType[Any], ...] = ()
         """The actions that were asked for last."""
@@ -180,14 +185,20 @@ class AgentRun:
             dict.fromkeys([*shown, *actees]), named, class_of_globals(obs.global_features)
         )
 
-    def observe(self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema) -> Observation:
-        """The observation with the reward since the last one."""
+    def observe(
+        self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema, *, plain: bool = False
+    ) -> Observation:
+        """The observation with the reward since the last one.
+
+        It is a `PlainObservation` if both the agent and the watcher take a `plain` one.
+        """
         _require_sound(obs)
         if self._first_score is None:
             self._first_score = self.last_score = obs.score
         reward, self.last_score = obs.score - self.last_score, obs.score
         self._asked = tuple(kinds)
-        return to_observation(obs, kinds, schema, reward=reward)
+        self._is_plain = plain and self._takes_plain
+        return to_observation(obs, kinds, schema, reward=reward, plain=self._is_plain)
 
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
         """Counts a decision and calls the watcher."""
@@ -226,6 +237,7 @@ class AgentRun:
             reward=final.score - self.last_score,
             terminated=not truncated,
             truncated=truncated,
+            plain=self._is_plain,
         )
         episode = Episode(
             reward=final.score - self._first_score,

@@ -16,9 +16,9 @@ from entity_env.authoring.action_type import (
 )
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import BoolMask
-from entity_env.core.validation import as_mask, is_number, must_be_number
+from entity_env.core.validation import is_number, mask_rows, must_be_number
 from entity_env.errors import SchemaError, shown
-from entity_env.lazy_imports import np
+from entity_env.lazy_imports import is_array, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -203,10 +203,12 @@ class Obs:
             may_block = isinstance(kind, SelectEntity)
             shape = count, len(choices)
             try:
-                allowed = as_mask(mask, shape, kind.name, may_block=may_block, is_global=is_global)
+                allowed = mask_rows(
+                    mask, shape, kind.name, may_block=may_block, is_global=is_global
+                )
             except SchemaError as error:
                 raise mask_error(error, kind, self) from None
-            rows = [list(compress(choices, row)) for row in allowed.tolist()]
+            rows = [list(compress(choices, row)) for row in allowed]
         return rows[0] if is_global else rows
 
     def frozen(self) -> Obs:
@@ -270,9 +272,7 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
     mask = (obs.masks or {}).get(kind)
     if mask is None or not isinstance(kind, SelectEntity | Categorical):
         return error
-    try:
-        shape = np.shape(mask)
-    except ValueError:  # rows of different lengths
+    if (shape := _shape_of(mask)) is None:
         return error
     hint = ""
     if isinstance(kind, SelectEntity):
@@ -285,6 +285,17 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
     if not hint and shape[:1] != (num_actors(kind, obs),):
         hint = _actors_hint(kind, obs, shape[0] if shape else 0)
     return SchemaError(f"{error}{hint}") if hint else error
+
+
+def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
+    """The shape of a mask; None if its rows are of different lengths."""
+    if hasattr(mask, "shape"):
+        return tuple(mask.shape)
+    if not isinstance(mask, list | tuple):
+        return ()
+    lengths = {_shape_of(row) for row in mask}
+    inner = lengths.pop() if lengths else ()
+    return None if lengths or inner is None else (len(mask), *inner)
 
 
 def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
@@ -327,10 +338,15 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     if mask is None:
         return kind.decode(list(islice(values, count)), actees)
     # As in `of_selectors`, which has checked the mask when the observation was read.
-    has_target = np.logical_or.reduce(np.reshape(mask, (count, len(actees))), axis=1)
-    if has_target.all():
+    if is_array(mask):
+        shaped = mask.reshape(count, len(actees))
+        has_target: list[bool] = np.logical_or.reduce(shaped, axis=1).tolist()
+    else:
+        rows = mask_rows(mask, (count, len(actees)), kind.name, may_block=True)
+        has_target = list(map(any, rows))
+    if all(has_target):
         return kind.decode(list(islice(values, count)), actees)
-    return [actees[next(values)] if is_asked else None for is_asked in has_target.tolist()]
+    return [actees[next(values)] if is_asked else None for is_asked in has_target]
 
 
 def class_of(group: Group) -> type | None:
@@ -353,7 +369,7 @@ def class_of_globals(features: object) -> type | None:
 
 
 def _group(entities: Collection[Any] | NDArray[Any], of: type | None) -> Group:
-    if isinstance(entities, np.ndarray):
+    if is_array(entities):
         if of is None:
             raise SchemaError("an array of entities needs its class: obs.entities(rows, of=Food)")
         return Rows(of, entity_type(of).rows(entities))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from entity_env.authoring.action_type import (
@@ -31,10 +32,11 @@ from entity_env.core.observation import (
     EntityID,
     GlobalCategoricalActionMask,
     Observation,
+    PlainObservation,
     SelectEntityActionMask,
 )
-from entity_env.core.spaces import EntityName
-from entity_env.core.validation import as_mask, of_selectors
+from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.validation import as_mask, mask_rows, of_selectors
 from entity_env.errors import SchemaError
 from entity_env.lazy_imports import np
 
@@ -50,12 +52,17 @@ def to_observation(
     reward: float,
     terminated: bool = False,
     truncated: bool = False,
+    plain: bool = False,
 ) -> Observation:
-    """An `Obs` as an `Observation` that owns its memory; ids are positions in the `Obs`."""
+    """An `Obs` as an `Observation` that owns its memory; ids are positions in the `Obs`.
+
+    It is a `PlainObservation`, made without numpy, if it should be `plain`.
+    """
     schema.require_declared(obs.actions_named)
     if not math.isfinite(reward):
         raise SchemaError(f"{schema.game}: the score must be finite, the reward is {reward}")
-    features: dict[EntityName, list[NDArray[np.float32]]] = {}
+    read: Callable[[EntityName, type, Group], Any] = _finite_numbers if plain else _finite
+    features: dict[EntityName, list[Any]] = {}
     ids: dict[EntityName, list[EntityID]] = {}
     first = 0
     for group in obs.groups:
@@ -63,59 +70,86 @@ def to_observation(
         if cls is None:
             continue
         name = schema.entity(cls).name
-        features.setdefault(name, []).append(_finite(name, cls, group))
+        features.setdefault(name, []).append(read(name, cls, group))
         ids.setdefault(name, []).extend(range(first, first + len(group)))
         first += len(group)
-    return Observation(
+    make = PlainObservation if plain else Observation
+    return make(
         reward=reward,
         terminated=terminated,
         truncated=truncated,
-        global_features=_globals(obs, schema, actions),
-        features={
-            name: rows[0] if len(rows) == 1 else np.concatenate(rows)
-            for name, rows in features.items()
-        },
+        global_features=_globals(obs, schema, actions, plain=plain),
+        features={name: _joined(parts) for name, parts in features.items()},
         ids=ids,
-        actions={kind.name: _action_mask(kind, obs, schema) for kind in actions},
-        visible=_visible(obs, schema),
+        actions={kind.name: _action_mask(kind, obs, schema, plain=plain) for kind in actions},
+        visible=_visible(obs, schema, plain=plain),
         metrics=dict(obs.metrics or {}),
     )
 
 
+def _joined(parts: list[Any]) -> Any:  # noqa: ANN401 - an array, or a list of rows
+    if len(parts) == 1:
+        return parts[0]
+    is_plain = isinstance(parts[0], list)
+    return list(chain.from_iterable(parts)) if is_plain else np.concatenate(parts)
+
+
 def _finite(name: EntityName, cls: type, group: Group) -> NDArray[np.float32]:
-    kind = entity_type(cls)
-    rows = group.values.copy() if type(group) is Rows else kind.featurize(group)
+    rows = group.values.copy() if type(group) is Rows else entity_type(cls).featurize(group)
     if not np.isfinite(rows).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        raise SchemaError(
-            f"entity {name}: feature {kind.features[column]!r} of row {row} must be finite, "
-            f"got {rows[row, column]}"
-        )
+        raise _not_finite(name, cls, rows.tolist())
     return rows
 
 
-def _globals(obs: Obs, schema: Schema, actions: Sequence[ActionType[Any]]) -> NDArray[np.float32]:
-    if obs.is_blank and not actions:
-        return np.zeros(0, dtype=np.float32)
-    schema.require_globals(class_of_globals(obs.global_features))
-    if schema.globals is None:
-        return np.zeros(0, dtype=np.float32)
-    if isinstance(obs.global_features, Rows):
-        group: Group = obs.global_features
-    else:
-        group = (obs.global_features,)
-    return _finite(schema.globals.name, schema.globals.cls, group).reshape(-1)
+def _finite_numbers(name: EntityName, cls: type, group: Group) -> list[list[float]]:
+    if type(group) is Rows:
+        return list(_finite(name, cls, group).tolist())
+    rows = entity_type(cls).numbers(group)
+    if not all(math.isfinite(sum(row)) for row in rows):  # a sum of float32 stays finite
+        raise _not_finite(name, cls, rows)
+    return rows
 
 
-def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema) -> ActionMask:
+def _not_finite(name: EntityName, cls: type, rows: list[list[float]]) -> SchemaError:
+    """The error for the first number that is not finite."""
+    row, column, value = next(
+        (i, j, each)
+        for i, row in enumerate(rows)
+        for j, each in enumerate(row)
+        if not math.isfinite(each)
+    )
+    feature = entity_type(cls).features[column]
+    return SchemaError(
+        f"entity {name}: feature {feature!r} of row {row} must be finite, got {value}"
+    )
+
+
+def _globals(
+    obs: Obs, schema: Schema, actions: Sequence[ActionType[Any]], *, plain: bool
+) -> NDArray[np.float32] | list[float]:
+    if not (obs.is_blank and not actions):
+        schema.require_globals(class_of_globals(obs.global_features))
+        if schema.globals is not None:
+            given = obs.global_features
+            group: Group = given if isinstance(given, Rows) else (given,)
+            name, cls = schema.globals.name, schema.globals.cls
+            if plain:
+                return _finite_numbers(name, cls, group)[0]
+            return _finite(name, cls, group).reshape(-1)
+    return [] if plain else np.zeros(0, dtype=np.float32)
+
+
+def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema, *, plain: bool) -> ActionMask:
     mask: BoolMask | None = (obs.masks or {}).get(kind)
     if isinstance(kind, GlobalCategorical):
+        if plain and mask is not None:
+            mask = mask_rows(mask, (1, len(kind.choices)), kind.name, is_global=True)
         return GlobalCategoricalActionMask(mask)
     if obs.actor_groups is None:
         raise schema.no_actors(kind)
     actors = _actor_ids(kind, obs)
     try:
-        return _mask_for(actors, kind, obs, mask, schema)
+        return _mask_for(actors, kind, obs, mask, schema, plain=plain)
     except SchemaError as error:
         raise mask_error(error, kind, obs) from None
 
@@ -126,22 +160,40 @@ def _mask_for(
     obs: Obs,
     mask: BoolMask | None,
     schema: Schema,
+    *,
+    plain: bool,
 ) -> ActionMask:
     if isinstance(kind, SelectEntity):
         name = schema.entity(kind.actee).name
         num_actees = num_of_class(kind.actee, obs)
-        has_target, allowed = of_selectors(mask, len(actors), num_actees, kind.name)
+        split: Callable[..., Any] = _plain_selectors if plain else of_selectors
+        has_target, allowed = split(mask, len(actors), num_actees, kind.name)
         if has_target is not None:
             actors = [actor for actor, is_asked in zip(actors, has_target, strict=True) if is_asked]
         return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=allowed)
     if isinstance(kind, Categorical):
-        if mask is not None and _num_rows(mask) != len(actors):
+        if mask is not None and plain:
+            mask = mask_rows(mask, (len(actors), len(kind.choices)), kind.name)
+        elif mask is not None and _num_rows(mask) != len(actors):
             # The values are checked later, where the actors are no longer known by class.
             as_mask(mask, (len(actors), len(kind.choices)), kind.name)
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     if mask is not None:
         raise SchemaError(f"{schema.game}: {kind!r} takes no mask")
     return ContinuousActionMask(actor_ids=actors)
+
+
+def _plain_selectors(
+    mask: BoolMask | None, num_actors: int, num_actees: int, action: ActionName
+) -> tuple[list[bool] | None, list[list[bool]] | None]:
+    """Masks as in `of_selectors`, as lists."""
+    if mask is None:
+        return (None if num_actees else [False] * num_actors), None
+    rows = mask_rows(mask, (num_actors, num_actees), action, may_block=True)
+    has_target = list(map(any, rows))
+    if all(has_target):
+        return None, rows
+    return has_target, [row for row in rows if any(row)]
 
 
 def _num_rows(mask: BoolMask) -> int | None:
@@ -162,5 +214,10 @@ def _actor_ids(kind: ActionType[Any], obs: Obs) -> list[EntityID]:
     return actors
 
 
-def _visible(obs: Obs, schema: Schema) -> dict[EntityName, BoolMask]:
-    return {schema.entity(cls).name: np.asarray(seen) for cls, seen in obs.hidden or ()}
+def _visible(obs: Obs, schema: Schema, *, plain: bool) -> dict[EntityName, BoolMask]:
+    keep: Callable[[BoolMask], BoolMask] = _bools if plain else np.asarray
+    return {schema.entity(cls).name: keep(seen) for cls, seen in obs.hidden or ()}
+
+
+def _bools(seen: BoolMask) -> list[bool]:
+    return list(map(bool, seen))

@@ -3,4 +3,12 @@
 It finds games and agents by name, calls the library and shows the results. Nothing imports it.
 """
 
-from entity_env.cli.app import main as main
+try:
+    from entity_env.cli.app import main as main
+except ModuleNotFoundError as error:
+    if error.name not in ("click", "rich", "numpy"):
+        raise
+    raise SystemExit(
+        f"entity-env: the command line needs the package {error.name!r}, which is not installed: "
+        "pip install entity-env"
+    ) from None

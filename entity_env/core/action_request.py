@@ -18,6 +18,7 @@ from entity_env.core.observation import (
     GlobalCategoricalAction,
     GlobalCategoricalActionMask,
     Observation,
+    PlainObservation,
     SelectEntityAction,
     SelectEntityActionMask,
 )
@@ -32,7 +33,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import as_mask, is_index
 from entity_env.errors import SchemaError
-from entity_env.lazy_imports import np
+from entity_env.lazy_imports import is_array, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +60,8 @@ class Question:
         name, space: of the action.
         actors: their ids; `(None,)` for a global action.
         actees: ids of the entities that can be selected; empty unless it is a select action.
-        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous.
+        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists
+            if the observation is a `PlainObservation`.
     """
 
     name: ActionName
@@ -101,7 +103,28 @@ class Question:
             SchemaError: another number of values, or a choice that is not allowed.
         """
         self._require_legal(chosen)
+        if not is_array(self.allowed):
+            return self._plain_action(chosen)
         return next(actions_of(self.name, self.space, [(0, self.actors, self.actees)], chosen))
+
+    def legal(self, actor: int) -> list[int]:
+        """Indices of the choices that an actor, by its position, is allowed."""
+        row = self.allowed[actor]
+        if is_array(row):
+            return list(np.flatnonzero(row).tolist())
+        return [i for i, is_allowed in enumerate(row) if is_allowed]
+
+    def _plain_action(self, chosen: Any) -> Action:  # noqa: ANN401 - as of `action`
+        """The action of a plain observation, whose values are a list."""
+        match self.space:
+            case GlobalCategoricalActionSpace():
+                return GlobalCategoricalAction(chosen[0], self.space.index_to_label[chosen[0]])
+            case CategoricalActionSpace():
+                return CategoricalAction(self.actors, chosen, self.space.index_to_label)
+            case SelectEntityActionSpace():
+                return SelectEntityAction(self.actors, [self.actees[i] for i in chosen])
+            case ContinuousActionSpace():
+                return ContinuousAction(self.actors, chosen)
 
     def chosen(self, action: Action | None) -> list[Any]:
         """The values of an action, one per actor, as in `VecActions`.
@@ -114,11 +137,11 @@ class Question:
             case GlobalCategoricalActionSpace(), GlobalCategoricalAction():
                 values = [action.index]
             case CategoricalActionSpace(), CategoricalAction():
-                values = np.atleast_1d(action.indices).tolist()
+                values = self._given(action.indices)
             case SelectEntityActionSpace(), SelectEntityAction():
                 values = self._positions(action.actees)
             case ContinuousActionSpace(), ContinuousAction():
-                values = np.atleast_1d(action.values).tolist()
+                values = self._given(action.values)
             case _:
                 raise SchemaError(
                     f"action {self.name!r} needs a {self._kind()}, got "
@@ -127,6 +150,9 @@ class Question:
         self._require_same_actors(action)
         self._require_legal(values)
         return values
+
+    def _given(self, values: Any) -> list[Any]:  # noqa: ANN401 - an array, or what makes one
+        return list(np.atleast_1d(values).tolist() if is_array(self.allowed) else values)
 
     def _kind(self) -> str:
         return type(self.space).__name__.removesuffix("Space")
@@ -161,12 +187,13 @@ class Question:
         if isinstance(self.space, ContinuousActionSpace):
             require_in_bounds(self.name, self.space, chosen)
             return
-        choices = chosen.tolist() if isinstance(chosen, np.ndarray) else chosen
+        choices = chosen.tolist() if is_array(chosen) else chosen
         for i, choice in enumerate(choices):
             self._require_allowed(i, choice)
 
     def _require_allowed(self, actor: int, choice: int) -> None:
-        count = self.allowed.shape[1]
+        row = self.allowed[actor]
+        count = len(row)
         is_global = isinstance(self.space, GlobalCategoricalActionSpace)
         chose = "chosen was" if is_global else f"actor {actor} chose"
         if not is_index(choice, count):
@@ -174,8 +201,8 @@ class Question:
                 f"action {self.name!r}: {chose} {choice!r}, expected an integer "
                 f"from 0 to {count - 1}"
             )
-        if not self.allowed[actor, choice]:
-            allowed = [self.choices[int(i)] for i in np.flatnonzero(self.allowed[actor])]
+        if not row[choice]:
+            allowed = [self.choices[i] for i in self.legal(actor)]
             raise SchemaError(
                 f"action {self.name!r}: {chose} {self.choices[int(choice)]!r}, which "
                 f"its mask forbids; allowed are {', '.join(allowed)}"
@@ -325,6 +352,9 @@ def _question(
         num_choices = len(space)  # type: ignore[arg-type]  # only selecting spaces have no length
     given = getattr(mask, "mask", None)
     shape = (len(actors), num_choices)
+    if isinstance(observation, PlainObservation):
+        rows: Any = [[True] * num_choices for _ in actors] if given is None else given
+        return Question(name, space, actors, actees, rows)
     if given is None:
         return Question(name, space, actors, actees, np.ones(shape, dtype=np.bool_))
     is_global = isinstance(mask, GlobalCategoricalActionMask)

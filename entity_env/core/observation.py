@@ -292,13 +292,7 @@ class Observation:
         Raises:
             SchemaError: an id or type that this observation does not have.
         """
-        mask = self.actions.get(action)
-        if mask is None:
-            return np.zeros(0, dtype=np.int64)
-        if isinstance(mask, GlobalCategoricalActionMask):
-            total = sum(self.num_entities(name) for name in obs_space.entities)
-            return np.array([total], dtype=np.int64)
-        return self._indices(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
+        return _as_array(self.actor_positions(action, obs_space))
 
     def actee_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
         """Index of every entity that `action` can select, in the order of its mask.
@@ -306,12 +300,25 @@ class Observation:
         Raises:
             SchemaError: the action does not select, or an id or type that is not there.
         """
+        return _as_array(self.actee_positions(action, obs_space))
+
+    def actor_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
+        """Indices as in `actor_indices`, as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
-            return np.zeros(0, dtype=np.int64)
+            return ()
+        if isinstance(mask, GlobalCategoricalActionMask):
+            return [sum(self.num_entities(name) for name in obs_space.entities)]
+        return self._positions(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
+
+    def actee_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
+        """Indices as in `actee_indices`, as a list or range; needs no numpy."""
+        mask = self.actions.get(action)
+        if mask is None:
+            return ()
         if not isinstance(mask, SelectEntityActionMask):
             raise SchemaError(f"action {action!r} selects no entity: its mask is {mask!r}")
-        return self._indices(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
+        return self._positions(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
 
     def actor_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
         """Id of every entity that performs `action`, an action of this observation that is not
@@ -356,47 +363,52 @@ class Observation:
         obs_space: ObsSpace,
     ) -> list[EntityID]:
         if ids is not None or types is None or self.ids:
-            index = self._indices(action, role, ids, types, obs_space).tolist()
+            index = self._positions(action, role, ids, types, obs_space)
             known = self.entity_ids(obs_space)
             return [known[i] for i in index]
         # Without making the ids of all others.
         _require_types(action, role, types, obs_space)
         return [entity_id for name in types for entity_id in self._ids_of_type(name)]
 
-    def _indices(
+    def _positions(
         self,
         action: ActionName,
         role: str,
         ids: Sequence[EntityID] | None,
         types: Sequence[EntityName] | None,
         obs_space: ObsSpace,
-    ) -> NDArray[np.int64]:
+    ) -> Sequence[int]:
         if ids is not None:
-            return self._indices_of_ids(action, role, ids, obs_space)
-        starts: dict[EntityName, int] = {}
+            index_of = self.index_of_ids(obs_space)
+            missing = [entity_id for entity_id in ids if entity_id not in index_of]
+            if missing:
+                raise unknown_id(action, role, missing[0], index_of)
+            return [index_of[entity_id] for entity_id in ids]
+        ranges: dict[EntityName, range] = {}
         stop = 0
         for name in obs_space.entities:
-            starts[name] = stop
-            stop += self.num_entities(name)
+            start, stop = stop, stop + self.num_entities(name)
+            ranges[name] = range(start, stop)
         if types is None:
-            return np.arange(stop, dtype=np.int64)
+            return range(stop)
         _require_types(action, role, types, obs_space)
-        chosen = [
-            np.arange(starts[name], starts[name] + self.num_entities(name), dtype=np.int64)
-            for name in types
-        ]
-        if len(chosen) == 1:
-            return chosen[0]
-        return np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.int64)
+        if len(types) == 1:
+            return ranges[types[0]]
+        return [position for name in types for position in ranges[name]]
 
-    def _indices_of_ids(
-        self, action: ActionName, role: str, ids: Sequence[EntityID], obs_space: ObsSpace
-    ) -> NDArray[np.int64]:
-        index_of = self.index_of_ids(obs_space)
-        missing = [entity_id for entity_id in ids if entity_id not in index_of]
-        if missing:
-            raise unknown_id(action, role, missing[0], index_of)
-        return np.array([index_of[entity_id] for entity_id in ids], dtype=np.int64)
+
+class PlainObservation(Observation):
+    """An observation whose numbers and masks are lists; it needs no numpy.
+
+    Of agents that look at the objects of a game, such as a `ScriptedAgent`, where nothing that
+    watches reads arrays. Rows of features hold numbers of single precision, masks bools.
+    """
+
+
+def _as_array(positions: Sequence[int]) -> NDArray[np.int64]:
+    if isinstance(positions, range):  # many times as fast
+        return np.arange(positions.start, positions.stop, dtype=np.int64)
+    return np.array(positions, dtype=np.int64)
 
 
 def _require_types(

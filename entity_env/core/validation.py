@@ -85,7 +85,7 @@ def as_mask(
     array = array.reshape(shape)
     kind = array.dtype.kind
     is_number = kind in "iuf"
-    if kind != "b" and not (is_number and ((array == 0) | (array == 1)).all()):
+    if array.size and kind != "b" and not (is_number and ((array == 0) | (array == 1)).all()):
         wrong = array[(array != 0) & (array != 1)] if is_number else array.reshape(-1)
         raise SchemaError(
             f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype}, "
@@ -106,13 +106,49 @@ def as_mask(
     return allowed
 
 
+def mask_rows(
+    mask: object,
+    shape: tuple[int, int],
+    action: ActionName,
+    *,
+    may_block: bool = False,
+    is_global: bool = False,
+) -> list[list[bool]]:
+    """A mask as from `as_mask`, as lists. A valid mask of lists is read without numpy."""
+    num_actors, num_choices = shape
+    rows = [mask] if num_actors == 1 and _is_row(mask, num_choices) else mask
+    if (
+        isinstance(rows, list | tuple)
+        and len(rows) == num_actors
+        and all(_is_row(row, num_choices) and (may_block or any(row)) for row in rows)
+    ):
+        return [list(map(bool, row)) for row in rows]
+    try:
+        found = as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
+    except ModuleNotFoundError as error:  # numpy is not installed
+        least = "" if may_block else ", at least one of them True"
+        raise SchemaError(
+            f"the mask of action {action!r} needs {num_actors} rows of {num_choices} bools{least}: "
+            f"got {shown(mask)}"
+        ) from error
+    return [list(row) for row in found.tolist()]
+
+
+def _is_row(row: object, num_choices: int) -> bool:
+    return (
+        isinstance(row, list | tuple)
+        and len(row) == num_choices
+        and all(type(each) in (bool, int, float) and each in (0, 1) for each in row)
+    )
+
+
 def is_number(value: object) -> bool:
     """Whether `float` can convert a value that is neither a text nor an array."""
     if isinstance(value, int | float):  # the rest takes longer, and is rare
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
-    if isinstance(value, str | bytes | bytearray | complex | np.complexfloating):
+    if isinstance(value, str | bytes | bytearray | complex):
         return False
-    if getattr(value, "ndim", 0):
+    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
         return False
     try:
         float(value)  # type: ignore[arg-type]  # that is the question
@@ -141,7 +177,9 @@ def metric_problem(name: object, value: object) -> str:
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Whether a value is an `int` or a numpy integer, but not a bool."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    return "numpy" in sys.modules and isinstance(value, np.integer)
 
 
 def is_index(value: object, size: int) -> TypeGuard[int]:

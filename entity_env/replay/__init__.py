@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from entity_env.lazy_imports import late_names
-from entity_env.replay.dataset import dataset_of as dataset_of
 from entity_env.replay.divergence import Divergence as Divergence
 from entity_env.replay.file import Decision as Decision, End as End, ReplayHeader as ReplayHeader
 from entity_env.replay.new_process import (
@@ -25,6 +24,7 @@ from entity_env.replay.writer import (
 )
 
 if TYPE_CHECKING:
+    from entity_env.replay.dataset import dataset_of as dataset_of
     from entity_env.replay.training_replays import TrainingReplays as TrainingReplays
 
-__getattr__ = late_names(__name__, {"TrainingReplays": "training_replays"})
+__getattr__ = late_names(__name__, {"TrainingReplays": "training_replays", "dataset_of": "dataset"})

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-import numpy as np
-
 from entity_env.authoring.game_traceback import is_a, summary_of
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName, Spaces, differences
 from entity_env.errors import ReplayError, SchemaError, WorkerError
+from entity_env.lazy_imports import np
 from entity_env.replay.encoding import Json, observation_from_json
 from entity_env.replay.file import Decision, End
 from entity_env.views.describe import describe_number

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from contextlib import suppress
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
-
-import numpy as np
-from numpy.typing import NDArray
 
 from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import (
     Action,
     ActionMask,
+    BoolMask,
     CategoricalAction,
     CategoricalActionMask,
     ContinuousAction,
@@ -34,11 +35,19 @@ from entity_env.core.spaces import (
     Spaces,
 )
 from entity_env.errors import SchemaError, shown
+from entity_env.lazy_imports import is_array, np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Json: TypeAlias = Any
 """What JSON can hold: texts, numbers, booleans, None, lists and dicts by text."""
 
 _FLAGS: Final = {True: b"\x01", False: b"\x00"}
+_SINGLE: Final = Struct("<f")
+_DOUBLE: Final = Struct("<d")
+_NORMAL: Final = 2.0**-126
+"""The smallest number of single precision with all of its digits."""
 _EXACT: Final = 2**53
 """Integers up to this are exact as floats."""
 
@@ -54,21 +63,37 @@ def json_number(value: float) -> int | float:
 
 def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
     """Numbers of single precision as JSON: the shortest that become the same when read."""
-    array = np.asarray(values, dtype=np.float32)
-    if not np.any(array % 1):
-        whole = np.all(abs(array) < _EXACT)
-        exact: list[int | float] = (array.astype(np.int64) if whole else array).tolist()
-        return exact
-    return [json_number(float(str(value))) for value in array]
+    if is_array(values):
+        single = np.asarray(values, dtype=np.float32)
+        numbers, shortest = single.tolist(), map(float, map(str, single))
+    else:
+        numbers = array("f", values).tolist()
+        shortest = map(_shortest, numbers)
+    if not all(map(float.is_integer, numbers)):
+        return list(map(json_number, shortest))
+    return list(map(int, numbers)) if all(abs(n) < _EXACT for n in numbers) else numbers
+
+
+def _shortest(value: float) -> float:
+    """The number with the fewest digits that becomes `value` in single precision."""
+    # Six digits are never too many for a normal number, and nine are always enough.
+    for digits in range(6 if abs(value) >= _NORMAL else 1, 9):
+        # Above a power of two the next number is twice as far as below it.
+        for each in (value, value * (1 + 2**-25)) if abs(math.frexp(value)[0]) == 0.5 else (value,):
+            found = float(f"{each:.{digits}g}")
+            with suppress(OverflowError):  # rounded beyond the largest
+                if _SINGLE.unpack(_SINGLE.pack(found))[0] == value:
+                    return found
+    return float(f"{value:.9g}")
 
 
 def json_rows(values: object) -> list[list[int | float]]:
     """Rows of numbers of single precision as JSON."""
-    array = np.asarray(values, dtype=np.float32)
-    if array.size and not np.any(array % 1) and np.all(abs(array) < _EXACT):
-        rows: list[list[int | float]] = array.astype(np.int64).tolist()
+    table: Any = np.asarray(values, dtype=np.float32) if is_array(values) else values
+    if is_array(table) and table.size and not np.any(table % 1) and np.all(abs(table) < _EXACT):
+        rows: list[list[int | float]] = table.astype(np.int64).tolist()
         return rows
-    return [json_numbers(row) for row in array]
+    return list(map(json_numbers, table))
 
 
 # ------------------------------------------------------------------ checksums
@@ -82,7 +107,7 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
     name, its actors and actees, and its mask. 0 and -0 are the same number.
     """
     parts = [
-        np.float64(observation.reward + 0.0).tobytes(),
+        _DOUBLE.pack(observation.reward + 0.0),
         _FLAGS[observation.terminated],
         _FLAGS[observation.truncated],
         _bytes_of(observation.global_features),
@@ -94,22 +119,54 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
         if len(rows):
             parts.append(_bytes_of(rows))
             if name in visible:
-                hidden = np.flatnonzero(~np.asarray(visible[name], dtype=np.bool_))
-                parts.append(hidden.tobytes())
+                parts.append(_index_bytes(_hidden(visible[name])))
     for name, mask in () if observation.done else observation.actions.items():
         parts.append(name.encode("utf-8", "backslashreplace"))
         if not isinstance(mask, GlobalCategoricalActionMask):
-            parts.append(observation.actor_indices(name, obs_space).tobytes())
+            parts.append(_index_bytes(observation.actor_positions(name, obs_space)))
         if isinstance(mask, SelectEntityActionMask):
-            parts.append(observation.actee_indices(name, obs_space).tobytes())
+            parts.append(_index_bytes(observation.actee_positions(name, obs_space)))
         allowed = getattr(mask, "mask", None)
         if allowed is not None:
-            parts.append(np.packbits(np.asarray(allowed, dtype=np.bool_)).tobytes())
+            parts.append(_bits_of(allowed))
     return crc32(b"".join(parts))
 
 
-def _bytes_of(values: object) -> bytes:
-    return (np.asarray(values, dtype=np.float32) + np.float32(0)).tobytes()
+def _bytes_of(values: Any) -> bytes:  # noqa: ANN401 - an array, numbers or rows of them
+    """Numbers as float32, row by row; -0 as 0."""
+    if is_array(values):
+        return (np.asarray(values, dtype=np.float32) + np.float32(0)).tobytes()
+    rows = values if len(values) and isinstance(values[0], Sequence) else [values]
+    return array("f", [float(each) + 0.0 for row in rows for each in row]).tobytes()
+
+
+def _index_bytes(indices: Sequence[int]) -> bytes:
+    return array("q", indices).tobytes()
+
+
+def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of them
+    """Bools as bits, the first one highest, filled up with zeros to whole bytes."""
+    if is_array(mask):
+        return np.packbits(np.asarray(mask, dtype=np.bool_)).tobytes()
+    bits = "".join(map(_digits, _rows_of(mask)))
+    size = -(-len(bits) // 8)
+    return int(bits.ljust(8 * size, "0") or "0", 2).to_bytes(size, "big")
+
+
+def _digits(row: Sequence[Any]) -> str:
+    """A row of bools as 0 and 1."""
+    return "".join("1" if each else "0" for each in row)
+
+
+def _rows_of(mask: Any) -> Sequence[Any]:  # noqa: ANN401 - as above
+    """The rows of a mask, which may be the only one."""
+    is_flat = len(mask) and not isinstance(mask[0], Sequence) and not is_array(mask[0])
+    return [mask] if is_flat else mask
+
+
+def _hidden(seen: BoolMask) -> list[int]:
+    """Indices of the entities that a policy does not see."""
+    return [i for i, is_seen in enumerate(seen) if not is_seen]
 
 
 # ------------------------------------------------------------------ actions
@@ -127,7 +184,7 @@ def _to_json(action: Action, observation: Observation, obs_space: ObsSpace) -> J
         case GlobalCategoricalAction():
             return int(action.index)
         case CategoricalAction():
-            return np.asarray(action.indices).tolist()
+            return action.indices.tolist() if is_array(action.indices) else list(action.indices)
         case SelectEntityAction():
             index_of = observation.index_of_ids(obs_space)
             return [index_of[actee] for actee in action.actees]
@@ -223,10 +280,7 @@ def observation_to_json(observation: Observation, obs_space: ObsSpace) -> dict[s
     }
     if len(observation.global_features):
         data["q"] = json_numbers(observation.global_features)
-    hidden = {
-        name: np.flatnonzero(~np.asarray(seen, dtype=np.bool_)).tolist()
-        for name, seen in observation.visible.items()
-    }
+    hidden = {name: _hidden(seen) for name, seen in observation.visible.items()}
     if any(hidden.values()):
         data["h"] = {name: rows for name, rows in hidden.items() if rows}
     if observation.actions:
@@ -242,14 +296,14 @@ def _mask_to_json(
 ) -> dict[str, Json]:
     data: dict[str, Json] = {}
     if not isinstance(mask, GlobalCategoricalActionMask):
-        data["actors"] = observation.actor_indices(name, obs_space).tolist()
+        data["actors"] = list(observation.actor_positions(name, obs_space))
     if isinstance(mask, SelectEntityActionMask):
-        data["actees"] = observation.actee_indices(name, obs_space).tolist()
+        data["actees"] = list(observation.actee_positions(name, obs_space))
     allowed = getattr(mask, "mask", None)
     if allowed is not None:
         # A text of 0 and 1 per actor takes half the space of a list.
-        rows = np.atleast_2d(np.asarray(allowed, dtype=np.bool_)).astype(np.int8).tolist()
-        data["mask"] = ["".join(map(str, row)) for row in rows]
+        rows = allowed.tolist() if is_array(allowed) else allowed
+        data["mask"] = list(map(_digits, _rows_of(rows)))
     return data
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game, RunWatcher
@@ -22,6 +20,7 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, Spaces
 from entity_env.errors import ReplayError, SchemaError, UsageError, shown
+from entity_env.lazy_imports import np
 from entity_env.replay.divergence import (
     Divergence,
     at_line,
@@ -359,12 +358,14 @@ def play_again(
 @contextmanager
 def same_random_states() -> Iterator[None]:
     """Restores the random states that games may share."""
-    states = random.getstate(), np.random.get_state()
+    state = random.getstate()
+    of_numpy = np.random.get_state() if "numpy" in sys.modules else None
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
+        random.setstate(state)
+        if of_numpy is not None:
+            np.random.set_state(of_numpy)
 
 
 def _timeout_of(replay: RecordedEpisode) -> float | None:

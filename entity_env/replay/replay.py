@@ -12,8 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, Thoughts, Turn
@@ -21,6 +19,7 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation, SelectEntityActionMask
 from entity_env.core.spaces import ObsSpace, Spaces, spaces_from_json
 from entity_env.errors import ReplayError, SchemaError, UsageError
+from entity_env.lazy_imports import np
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.encoding import actions_from_json, observation_from_json
 from entity_env.replay.file import (

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from entity_env.agents.load import agent_identity
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import is_a
@@ -23,6 +22,7 @@ from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import spaces_to_json
 from entity_env.errors import ReplayError, UsageError, shown
+from entity_env.lazy_imports import np
 from entity_env.replay.divergence import Divergence, failure_of
 from entity_env.replay.encoding import (
     Json,
@@ -118,6 +118,8 @@ class ReplayWriter:
         self._source = source
         self._parent = parent
         self._watch = watch
+        self.takes_plain = watch is None or getattr(watch, "takes_plain", False)
+        """See `Watch`."""
         self._game: Game | None = None
         self._header = ReplayHeader("", 0, {})
         """Of this run; every episode adds its seed."""
@@ -208,7 +210,7 @@ class ReplayWriter:
             seen=observation_to_json(observation, obs_space) if self._see else {},
             probabilities=_probabilities(turn.actions, thoughts) if self._see else {},
             value=None
-            if thoughts is None or thoughts.value is None or not np.isfinite(thoughts.value)
+            if thoughts is None or thoughts.value is None or not math.isfinite(thoughts.value)
             else round(float(thoughts.value), _DIGITS),
             end=end,
         )
@@ -335,7 +337,7 @@ def settings_to_json(game: Game) -> dict[str, Json]:
     settings = {}
     for name, value in game.settings.items():
         kept = value.name if isinstance(value, Enum) else value
-        if isinstance(kept, float) and np.isinf(kept):
+        if isinstance(kept, float) and math.isinf(kept):
             kept = str(kept)  # read as on a command line
         if not _is_read_back(game, name, kept, value):
             raise ReplayError(
@@ -359,14 +361,18 @@ def _is_read_back(game: Game, name: str, kept: Json, value: object) -> bool:
 
 def versions() -> dict[str, str]:
     """Versions of what an episode may depend on."""
-    try:
-        own = version("entity-env")
-    except PackageNotFoundError:  # run from a checkout
-        own = ""
-    return {"entity_env": own, "python": platform.python_version(), "numpy": np.__version__}
+    found = {"entity_env": "", "python": platform.python_version()}
+    for name in ("entity-env", "numpy"):
+        with suppress(PackageNotFoundError):  # run from a checkout; numpy is not needed
+            found[name.replace("-", "_")] = version(name)
+    return found
 
 
 def _agent(name: str, agent: Agent) -> dict[str, str]:
+    if name == type(agent).__name__ and not getattr(agent, "path", ""):  # made by a program
+        return {"name": name}
+    from entity_env.agents.load import agent_identity  # loads numpy
+
     digest = agent_identity(agent, name).get("sha256", "")[:_DIGEST_DIGITS]
     return {"name": name, **({"sha": digest} if digest else {})}
 

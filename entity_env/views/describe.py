@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from entity_env.core.observation import (
     Action,
@@ -19,8 +16,12 @@ from entity_env.core.observation import (
     SelectEntityAction,
 )
 from entity_env.core.spaces import ActionName, EntityName, ObsSpace
+from entity_env.lazy_imports import is_array
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, is_part, member_of, presence_of, seen_entities
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MAX_ACTORS: Final = 8
 
@@ -33,19 +34,19 @@ def describe_number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
-def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[np.float64]) -> str:
+def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[Any]) -> str:
     """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set, and what is
     not there is left out."""
     return " ".join(f"{name}={text}" for name, text in _feature_texts(names, values))
 
 
 def _feature_texts(
-    names: Sequence[str], values: Sequence[float] | NDArray[np.float64]
+    names: Sequence[str], values: Sequence[float] | NDArray[Any]
 ) -> Iterator[tuple[str, str]]:
     """Name and value of each field that is there; of a Flag one pair per bit that is set."""
     names = tuple(names)
     presence = presence_of(names)
-    if isinstance(values, np.ndarray):
+    if is_array(values):
         values = values.tolist()
     absent = {
         presence[name]
@@ -118,8 +119,7 @@ def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
     """Lines for the global features, every visible entity, and the reward."""
     lines = []
     if obs_space.global_features and len(observation.global_features):
-        values = np.asarray(observation.global_features, dtype=np.float64)
-        lines.append(describe_features(obs_space.global_features, values))
+        lines.append(describe_features(obs_space.global_features, observation.global_features))
     lines += [
         describe_entity(entity, obs_space)
         for entity in seen_entities(observation, obs_space)
@@ -168,7 +168,6 @@ def _describe_action(
             entities = {entity.id: entity for entity in seen}
             chosen = [describe(entities[actee]) for actee in action.actees]
         case ContinuousAction():
-            rows = np.asarray(action.values).tolist()
-            chosen = [" ".join(map(describe_number, row)) for row in rows]
+            chosen = [" ".join(map(describe_number, row)) for row in action.values]
     more = [f"and {len(chosen) - _MAX_ACTORS} more"] if len(chosen) > _MAX_ACTORS else []
     return one_line(", ".join([*chosen[:_MAX_ACTORS], *more]))

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from entity_env.core.observation import EntityID, Observation
+from entity_env.core.observation import EntityID, Observation, PlainObservation
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
+from entity_env.lazy_imports import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ONE_HOT: Final = ".is_"
 _HAS: Final = "has_"
@@ -31,7 +32,7 @@ class SeenEntity:
     Args:
         id: as in `Observation.entity_ids`.
         type: its name.
-        features: `(num_features,)` float64.
+        features: `(num_features,)` float64; a list in a `PlainObservation`.
         is_visible: False if it is hidden from the policy.
         names: of the features.
         index: position among all entities of the observation, in the order of the space; -1 for
@@ -102,7 +103,7 @@ class SeenObservation:
             if hidden or entity.is_visible
         ]
         """In the order of the observation space."""
-        values = np.asarray(observation.global_features, dtype=np.float64)
+        values = _numbers(observation, observation.global_features)
         names = obs_space.global_features if len(values) else ()
         self.globals = SeenEntity(None, GLOBAL_ENTITY, values, True, names)
         """The global features."""
@@ -123,10 +124,16 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
             continue
         visible = observation.visible.get(name)
         for i in range(observation.num_entities(name)):
-            row = np.asarray(observation.features[name][i], dtype=np.float64)
+            row = _numbers(observation, observation.features[name][i])
             index, entity_id = next(ids)
             is_visible = visible is None or bool(visible[i])
             yield SeenEntity(entity_id, name, row, is_visible, space.features, index)
+
+
+def _numbers(observation: Observation, values: Any) -> Any:  # noqa: ANN401 - an array or a list
+    if isinstance(observation, PlainObservation):
+        return values
+    return np.asarray(values, dtype=np.float64)
 
 
 @lru_cache(maxsize=256)

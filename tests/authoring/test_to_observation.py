@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from entity_env import (
     ActionType,
@@ -16,6 +18,7 @@ from entity_env import (
     CategoricalActionMask,
     GlobalCategoricalActionMask,
     Obs,
+    Observation,
     Schema,
     SchemaError,
     SelectEntity,
@@ -23,7 +26,9 @@ from entity_env import (
 )
 from entity_env.authoring.to_observation import to_observation
 from entity_env.batching.obs_batcher import ObsBatcher
-from entity_env.core.action_request import questions
+from entity_env.core.action_request import questions, random_action
+from entity_env.core.observation import PlainObservation
+from entity_env.replay.encoding import actions_to_json, checksum, observation_to_json
 from tests.helpers.batches import CLASSES
 from tests.helpers.strategies import (
     CALL,
@@ -221,3 +226,42 @@ def test_a_mask_of_other_values_says_nothing_of_actors() -> None:
         with pytest.raises(SchemaError, match="the mask of action 'Build'") as error:
             obs.allowed(BUILD)
         assert "its actors are" not in str(error.value)
+
+
+@FEW
+@given(scenes(), st.integers(0, 99))
+def test_a_plain_observation_shows_and_asks_the_same(scene: Scene, seed: int) -> None:
+    spaces = SCHEMA.obs_space(), SCHEMA.action_space()
+    array, plain = (
+        to_observation(scene.obs(), scene.asked, SCHEMA, reward=0.25, plain=is_plain)
+        for is_plain in (False, True)
+    )
+    assert (type(array), type(plain)) == (Observation, PlainObservation)
+    assert checksum(plain, spaces[0]) == checksum(array, spaces[0])
+    data = observation_to_json(plain, spaces[0])
+    assert data == observation_to_json(array, spaces[0])
+    assert json.dumps(data)  # nothing of numpy is left
+    rng = np.random.default_rng(seed)
+    for mine, theirs in zip(questions(plain, *spaces), questions(array, *spaces), strict=True):
+        num_actors = len(theirs.actors)
+        assert list(mine.actors) == list(theirs.actors)
+        assert list(map(mine.legal, range(num_actors))) == list(
+            map(theirs.legal, range(num_actors))
+        )
+        action = random_action(theirs, rng)
+        again = mine.action(theirs.chosen(action))
+        assert mine.chosen(again) == theirs.chosen(action)
+        assert actions_to_json({mine.name: again}, plain, spaces[0]) == actions_to_json(
+            {mine.name: action}, array, spaces[0]
+        )
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e39, None, "1", 10**400])
+def test_a_plain_observation_refuses_the_same_numbers(value: object) -> None:
+    obs = Obs().globals(WORLD).entities([Food(1), Food(untyped(value))])
+    messages = []
+    for plain in (False, True):
+        with pytest.raises(SchemaError) as caught:
+            to_observation(obs, [], SCHEMA, reward=0, plain=plain)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]

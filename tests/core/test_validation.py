@@ -17,11 +17,13 @@ from entity_env.core import validation
 from entity_env.core.validation import (
     OneOf,
     Range,
+    as_mask,
     check_settings,
     checked_count,
     checked_index,
     checked_mask,
     checked_seed,
+    mask_rows,
     require_choice,
     uses_numba,
 )
@@ -67,6 +69,40 @@ def test_seeds_have_any_size_or_so_many_bits() -> None:
     for seed in (-1, 2**64):
         with pytest.raises(UsageError, match=r"a seed must be an integer from 0 to 2\*\*64 - 1"):
             checked_seed(seed, bits=64)
+
+
+VALUES = st.sampled_from([True, False, 0, 1, 1.0, 2, 0.5, "1", None, [True], np.bool_(True)])
+MASKS = st.lists(st.lists(st.sampled_from([0, True]), max_size=3), max_size=3) | st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=6
+)
+
+
+@given(
+    MASKS | st.lists(st.lists(VALUES, max_size=3).map(lambda row: np.array(row, dtype=object))),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    st.booleans(),
+)
+def test_rows_of_masks_are_those_of_arrays(
+    mask: object, shape: tuple[int, int], may_block: bool
+) -> None:
+    found: list[object] = []
+    for read in (as_mask, mask_rows):
+        try:
+            rows = read(mask, shape, "move", may_block=may_block)
+            found.append(rows.tolist() if isinstance(rows, np.ndarray) else rows)
+        except SchemaError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_without_numpy_a_wrong_mask_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_missing(*args: object, **options: object) -> None:
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    monkeypatch.setattr(validation, "as_mask", is_missing)
+    assert mask_rows([[1, 0]], (1, 2), "move") == [[True, False]]
+    with pytest.raises(SchemaError, match="'move' needs 2 rows of 3 bools, at least one of them"):
+        mask_rows([[1, 0]], (2, 3), "move")
 
 
 def test_masks_are_bools_one_per_environment() -> None:

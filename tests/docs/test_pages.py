@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.common import report
 from entity_env import errors
 from entity_env.agents import RandomAgent
-from entity_env.cli.app import COMMANDS, command_of
+from entity_env.cli.app import COMMANDS, command_of, main
 from tests import ROOT
 from tools.docs import games, plots, reference, stage
 from tools.docs.scripted import SCRIPTED
@@ -78,7 +79,18 @@ def test_every_command_is_in_the_reference() -> None:
         part = page[page.index(f"## `entity-env {name}`") :].partition("\n## ")[0]
         for parameter in command.params:
             for option in (each for each in parameter.opts if each.startswith("--")):
-                assert option in part, (name, option)
+                assert part.count(f"{{ #{name}{option} }}") == 1, (name, option)
+
+
+def test_the_reference_has_every_default() -> None:
+    page = pages()["reference/command_line.md"]
+    for name in COMMANDS:
+        shown = CliRunner().invoke(main, [name, "--help"], env={"COLUMNS": "100"}).stdout
+        part = page[page.index(f"## `entity-env {name}`") :].partition("\n## ")[0]
+        defaults = re.findall(r"\[default:\s", shown)
+        of_arguments = part.count(r"\[default: ")
+        of_options = len(re.findall(r"^    \*Default: ", part, re.M))
+        assert of_arguments + of_options == len(defaults), name
 
 
 def test_every_error_is_in_the_reference() -> None:

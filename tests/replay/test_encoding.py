@@ -48,6 +48,14 @@ def test_numbers_of_single_precision_survive(values: list[float]) -> None:
     np.testing.assert_array_equal(read, array)
 
 
+@given(
+    st.floats(width=32, allow_nan=False, allow_infinity=False)
+    | st.integers(-149, 127).map(lambda power: 2.0**power)
+)
+def test_numbers_in_lists_have_the_digits_that_numpy_gives_them(value: float) -> None:
+    assert json_numbers([value]) == json_numbers(np.array([value], dtype=np.float32))
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_of_double_precision_survive(value: float) -> None:
     assert float(json.loads(json.dumps(json_number(value)))) == value

@@ -1,12 +1,14 @@
 """Episodes are recorded, read and played again: all that was seen, done and earned is equal."""
 
+import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from entity_env import Turn
-from entity_env.agents import RandomAgent
+from entity_env import Continuous, Obs, Turn
+from entity_env.agents import RandomAgent, ScriptedAgent
+from entity_env.authoring.action_type import ActionKey, GlobalCategorical, action_type
 from entity_env.core.spaces import Spaces
 from entity_env.replay import Replay, ReplayWriter
 from entity_env.replay.encoding import actions_to_json, observation_to_json
@@ -51,3 +53,40 @@ def test_episodes_come_back(
             for turn in sorted(mine, key=lambda turn: turn.agent_id)
             if turn.episode is not None
         ]
+
+
+class Anything(ScriptedAgent):
+    """Answers whatever is allowed, at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        answers = [self.one(obs, action) for action in actions]
+        return answers[0] if len(answers) == 1 else tuple(answers)
+
+    def one(self, obs: Obs, action: ActionKey) -> object:
+        kind = action_type(action)
+        if isinstance(kind, Continuous):
+            bounds = list(zip(kind.space.low, kind.space.high, strict=True))
+            return [[self.random.uniform(*each) for each in bounds] for _ in obs.actors_of(kind)]
+        allowed = obs.allowed(kind)
+        if isinstance(kind, GlobalCategorical):
+            return self.random.choice(allowed)
+        return [self.random.choice(each) if each else None for each in allowed]
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(data=st.data(), seed=st.integers(0, 2**40))
+@settings(max_examples=10)
+def test_a_bot_is_recorded_alike_with_and_without_arrays(
+    name: str, data: st.DataObject, seed: int
+) -> None:
+    game = data.draw(with_random_settings(ALL[name]))
+    plain, read = ReplayWriter(), ReplayWriter(watch=lambda turn: None)
+    assert (plain.takes_plain, read.takes_plain) == (True, False)
+    for writer in (plain, read):
+        agents = [Anything(seed + i) for i in range(game.num_agents)]
+        game.run(*agents, seed=seed, watch=writer)
+    [one], [other] = plain.replays, read.replays
+    assert one.to_bytes() == other.to_bytes()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -156,15 +158,67 @@ def error_page() -> str:
 
 # ------------------------------------------------------------------ command line
 
+_BRACKETS: Final = re.compile(r"  \[([^][]*(?:\[[^][]*\][^][]*)*)\]")
+"""Text that click adds to the help of an option: its default, and whether it is required."""
+_MARKUP: Final = re.compile(r"(`[^`]*`)|(?<!\S)(--[a-z][a-z-]*)|([*_<\[\\])")
+
 
 def command_line() -> str:
     """Every command with its arguments and options, as click knows them."""
-    parts = ["# Command line", _help(main, "entity-env")]
+    program = click.Context(main, info_name="entity-env", **main.context_settings)
+    rows = [
+        f"| [`{name}`](#entity-env-{name}) | {_prose(_short_help(name))} |"
+        for name in sorted(COMMANDS)
+    ]
+    table = "\n".join(["| Command | What it does |", "|---|---|", *rows])
+    parts = ["# Command line", *_about(main), table]
     for name in sorted(COMMANDS):
-        parts += [f"## `entity-env {name}`", _help(command_of(name), f"entity-env {name}")]
+        command = command_of(name)
+        context = click.Context(command, info_name=name, parent=program)
+        usage = " ".join(["entity-env", name, *command.collect_usage_pieces(context)])
+        heading = f"## `entity-env {name}` {{ #entity-env-{name} }}"
+        parts += [heading, f"```text\n{usage}\n```", *_about(command)]
+        parts += _options(command, context)
+        if command.epilog:
+            parts.append(f"```text\n{inspect.cleandoc(command.epilog.replace(chr(8), ''))}\n```")
     return "\n\n".join(parts) + "\n"
 
 
-def _help(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name, max_content_width=96, terminal_width=96)
-    return f"```text\n{command.get_help(context).rstrip()}\n```"
+def _short_help(name: str) -> str:
+    return command_of(name).get_short_help_str(limit=200)
+
+
+def _about(command: click.Command) -> list[str]:
+    """The paragraphs of a command's help."""
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    return [_prose(each) for each in text.split("\n\n")]
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Sections of options, each a list of definitions with an anchor per option."""
+    sections: dict[str, list[str]] = {}
+    for param in command.get_params(context):
+        is_option = isinstance(param, click.Option) and "--help" not in param.opts
+        record = param.get_help_record(context) if is_option else None
+        if record is None:
+            continue
+        names, text = record
+        anchor = str(context.info_name) + next(each for each in param.opts if each.startswith("--"))
+        lines = [f"`{names}`{{ #{anchor} }}", f":   {_prose(_BRACKETS.sub('', text))}"]
+        lines += [
+            f"    *{_prose(extra[0].upper() + extra[1:])}*" for extra in _BRACKETS.findall(text)
+        ]
+        sections.setdefault(getattr(param, "section", ""), []).append("\n".join(lines))
+    rest = sections.pop("", [])
+    for title, entries in [*sections.items(), ("Options", rest)]:
+        if entries:
+            yield "\n\n".join([f"**{title}**", *entries])
+
+
+def _prose(text: str) -> str:
+    """Help as Markdown in one line: options as code, and no markup that the help does not have."""
+
+    def replaced(found: re.Match[str]) -> str:
+        return found[1] or (f"`{found[2]}`" if found[2] else f"\\{found[3]}")
+
+    return _MARKUP.sub(replaced, " ".join(text.split()))

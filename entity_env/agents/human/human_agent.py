@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, Self, TextIO, TypeAlias
 
-import numpy as np
-
 from entity_env.agents.human.move_clock import LastChoices, MoveClock, idle_choice
 from entity_env.agents.human.prompt import (
     Asked,
@@ -84,6 +82,7 @@ class HumanAgent(PolicyAgent):
     ) -> None:
         super().__init__()
         self._clock = None if clock_s is None else MoveClock(clock_s)
+        self._takes_plain = show is None and board is None
         self._out = sys.stdout if out is None else out
         self._show = show
         self._board = board
@@ -195,7 +194,7 @@ class HumanAgent(PolicyAgent):
             return None
         near = self._last_places.get((question.name, question.actors[actor]))
         nearest = asking.nearest(actor, near)
-        allowed = np.flatnonzero(question.allowed[actor]).tolist()
+        allowed = question.legal(actor)
         # Ids are positions in an observation, so they do not find a selected entity again.
         is_select = isinstance(question.space, SelectEntityActionSpace)
         found = [nearest, None if is_select else self._last.of(question, actor)]
@@ -247,7 +246,7 @@ class _Asking:
     def choices(self, actor: int) -> list[Choice]:
         """What an actor may choose."""
         question = self.question
-        allowed = np.flatnonzero(question.allowed[actor]).tolist()
+        allowed = question.legal(actor)
         if not self._is_select:
             return keyed_choices(question.choices, allowed)
         texts = [self.words[actee] for actee in question.actees]
@@ -282,7 +281,7 @@ class _Asking:
 
     def nearest(self, actor: int, to: Place | None) -> int | None:
         """The allowed choice that is nearest to a place, or to the actor; None off the board."""
-        allowed = np.flatnonzero(self.question.allowed[actor]).tolist()
+        allowed = self.question.legal(actor)
         places = {i: place for i in allowed if (place := self.place_of(i)) is not None}
         near = to or self.places.get(self.question.actors[actor])
         if near is None:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
-import numpy as np
-
 from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.action_request import Question
 from entity_env.core.observation import EntityID
@@ -36,7 +34,7 @@ class LastChoices:
             return last
         if isinstance(question.space, SelectEntityActionSpace):
             last = next((i for i, actee in enumerate(question.actees) if actee == last), None)
-        return last if last is not None and question.allowed[actor, last] else None
+        return last if last is not None and question.allowed[actor][last] else None
 
     def keep(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
         """Keeps what an actor does."""
@@ -49,7 +47,7 @@ def idle_choice(question: Question, actor: int) -> int | None:
     """The first allowed choice that does nothing, such as STAY; None without one."""
     if isinstance(question.space, ContinuousActionSpace | SelectEntityActionSpace):
         return None
-    allowed = np.flatnonzero(question.allowed[actor]).tolist()
+    allowed = question.legal(actor)
     return next((i for i in allowed if _is_idle(question.choices[i])), None)
 
 
@@ -116,10 +114,11 @@ class MoveClock:
         """
         last, space = self.last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):
-            return np.clip(0.0, space.low, space.high).tolist() if last is None else last
+            bounds = zip(space.low, space.high, strict=True)
+            return [min(max(0.0, low), high) for low, high in bounds] if last is None else last
         idle = idle_choice(question, actor)
         wanted = [choice for choice in (idle, last) if choice is not None]
-        return [*wanted, *np.flatnonzero(question.allowed[actor]).tolist()][0]
+        return [*wanted, *question.legal(actor)][0]
 
 
 def _is_idle(label: str) -> bool:

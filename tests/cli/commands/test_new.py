@@ -16,6 +16,7 @@ from entity_env.cli import main
 from entity_env.cli.load_game import game_code, installed_games, load_game
 from entity_env.errors import UsageError
 from entity_env.games import GAMES
+from entity_env.replay import Replay
 from tests import ROOT
 
 GAME = """
@@ -57,18 +58,24 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     modules = set(sys.modules)
 
-    def add(package: str, text: str = GAME, *, name: str = "walk", version: str = "1.2") -> None:
+    def add(
+        package: str, text: str | None = GAME, *, name: str = "walk", version: str = "1.2"
+    ) -> None:
         monkeypatch.delitem(sys.modules, package, raising=False)  # a file of another test
         site = tmp_path / "site"
         info = site / f"{package}-{version}.dist-info"
         info.mkdir(parents=True)
-        (site / package).mkdir()
-        (site / package / "__init__.py").touch()
-        (site / package / "game.py").write_text(text)
+        module = package if text is None else f"{package}.game"
+        if text is None:
+            (site / f"{package}.py").write_text(GAME)
+        else:
+            (site / package).mkdir()
+            (site / package / "__init__.py").touch()
+            (site / package / "game.py").write_text(text)
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
         )
-        points = f"[entity_env.games]\n{name} = {package}.game:walk\n"
+        points = f"[entity_env.games]\n{name} = {module}:walk\n"
         (info / "entry_points.txt").write_text(points)
         installed_games.cache_clear()
         importlib.invalidate_caches()  # the folder may have been looked at in this second
@@ -90,6 +97,15 @@ def test_an_installed_game_is_used_by_its_name(install: Install, tmp_path: Path)
     assert result.stderr == ""
     assert result.exit_code == 0
     assert "did you mean walk?" in run("play", "wlak").stderr
+
+
+def test_a_package_may_be_a_single_module(install: Install, tmp_path: Path) -> None:
+    install("paces", None)
+    replay = str(tmp_path / "p.replay")
+    assert run("record", "walk", "--agent", "random", "--out", replay).exit_code == 0
+    assert Replay.load(replay).header.source == "paces:walk"
+    result = run("verify", replay)
+    assert (result.stderr, result.exit_code) == ("", 0)
 
 
 def test_the_list_says_which_package_a_game_is_of(install: Install) -> None:
