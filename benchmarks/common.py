@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from entity_env.core.validation import num_cores
 
 
 def median(measure: Callable[[], float], rounds: int = 5) -> float:
@@ -45,7 +46,7 @@ def report(
     """Prints figures as a table, or as one JSON object with date, machine and versions."""
     machine = {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": num_cores(),
         "system": platform.platform(),
     }
     versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}

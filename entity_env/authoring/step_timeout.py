@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType, TracebackType
 from typing import Final
 
@@ -32,9 +33,9 @@ class StepTimeout:
     """While open, raises `GameHangs` in the main thread when a step takes too long.
 
     A step begins with `start`, which opening calls, and ends with `stop`. Uses SIGALRM, and
-    restores its handler and timer at the end. Does nothing outside the main thread and on systems
-    without this signal. A game that hangs in C, or catches `BaseException`, cannot be ended this
-    way: only a worker process can be killed.
+    restores its handler and timer at the end; without this signal (Windows) a watchdog thread,
+    which cannot end a game that sleeps. Does nothing outside the main thread. A game that hangs in
+    C, or catches `BaseException`, cannot be ended this way: only a worker process can be killed.
     """
 
     def __init__(self, timeout_s: float | None) -> None:
@@ -46,15 +47,18 @@ class StepTimeout:
         self._handler: signal._HANDLER = signal.SIG_DFL
         self._timer = (0.0, 0.0)
         self._opened = 0.0
+        self._watchdog: _Watchdog | None = None
 
     def __enter__(self) -> StepTimeout:
         if self._timeout_s is None:
             return self
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and hasattr(signal, "setitimer"):
-            self._opened = monotonic()
-            self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
-            self._handler = signal.signal(signal.SIGALRM, self._tick)
+        if threading.current_thread() is threading.main_thread():
+            if sys.platform != "win32" and hasattr(signal, "setitimer"):
+                self._opened = monotonic()
+                self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
+                self._handler = signal.signal(signal.SIGALRM, self._tick)
+            elif self._watchdog is None:
+                self._watchdog = _Watchdog(self._timeout_s)
             self._is_open = True
             self.start()
         return self
@@ -69,25 +73,32 @@ class StepTimeout:
             return
         self.stop()
         self._is_open = False
-        signal.signal(signal.SIGALRM, self._handler)
-        left_s, interval_s = self._timer
-        if left_s:
-            left_s = max(left_s - (monotonic() - self._opened), 1e-6)
-            signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
+        if sys.platform != "win32" and self._watchdog is None:
+            signal.signal(signal.SIGALRM, self._handler)
+            left_s, interval_s = self._timer
+            if left_s:
+                left_s = max(left_s - (monotonic() - self._opened), 1e-6)
+                signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
 
     def start(self) -> None:
         """Begins a step and its timeout."""
         if self._is_open and self._timeout_s is not None:
             self._num_ticks = 0
             self._is_running = True
-            tick_s = self._timeout_s / _TICKS
-            signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
+            if self._watchdog is not None:
+                self._watchdog.start()
+            elif sys.platform != "win32":
+                tick_s = self._timeout_s / _TICKS
+                signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
 
     def stop(self) -> None:
         """Ends a step: no timeout until the next `start`."""
         if self._is_running:
             self._is_running = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            elif sys.platform != "win32":
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _tick(self, number: int, frame: FrameType | None) -> None:
         if not self._is_running:
@@ -96,6 +107,64 @@ class StepTimeout:
         if self._num_ticks >= _TICKS:
             self._num_ticks = 0  # a restarted game has the full time again
             raise GameHangs(f"no answer for {self._timeout_s:g} s")
+
+
+class _Watchdog:
+    """Thread that raises `GameHangs` in the main thread a timeout after `start`, until `stop`.
+
+    It ends when no step has begun for a timeout; the next one starts it again.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        class Hang(GameHangs):  # the interpreter raises a class, without arguments
+            def __init__(self) -> None:
+                super().__init__(f"no answer for {timeout_s:g} s")
+
+        self._kind = Hang
+        self._tick_s = timeout_s / _TICKS
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._num_ticks = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            self._num_ticks = 0
+            self._is_running = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        self._is_running = False
+        with self._lock:
+            self._num_ticks = 0
+            raise_in(_main_ident(), None)  # not raised yet, and too late
+
+    def _watch(self) -> None:
+        while True:
+            sleep(self._tick_s)
+            with self._lock:
+                self._num_ticks += 1
+                if self._num_ticks < _TICKS:
+                    continue
+                self._num_ticks = 0  # a restarted game has the full time again
+                if not self._is_running:
+                    self._thread = None
+                    return
+                raise_in(_main_ident(), self._kind)
+
+
+def _main_ident() -> int:
+    return threading.main_thread().ident or 0
+
+
+def raise_in(ident: int, kind: type[BaseException] | None) -> None:
+    """Raises an exception in another thread once it runs Python; None cancels that."""
+    import ctypes  # 5 ms of the import of a package that rarely needs it
+
+    what = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)
 
 
 def require_timeout(timeout_s: object, name: str = "step_timeout_s") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sys
 import tempfile
@@ -26,7 +27,9 @@ from entity_env.core.episode import Episode
 from entity_env.core.validation import OneOf, Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
-from entity_env.vec.options import OnError
+from entity_env.vec.options import OnError, missing_for_workers
+
+_log: Final = logging.getLogger(__name__)
 
 _GIB: Final = 1 << 30
 Count: TypeAlias = Annotated[int, Range(1, 10**9)]
@@ -301,7 +304,12 @@ def require_writable(folder: Path, option: str = "--out") -> None:
 def default_workers(num_envs: int, num_ranks: int = 1) -> int:
     """The number of worker processes for so many environments: one per core, 0 on one core.
 
-    `num_ranks` processes share the cores.
+    `num_ranks` processes share the cores. Also 0, with a warning, where the system has no workers.
     """
     cores = num_cores() // num_ranks
-    return 0 if cores <= 1 else min(cores, num_envs)
+    if cores <= 1:
+        return 0
+    if missing := missing_for_workers():
+        _log.warning("everything runs in this process: workers need %s", missing)
+        return 0
+    return min(cores, num_envs)

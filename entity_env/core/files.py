@@ -1,4 +1,4 @@
-"""Bounded reading of untrusted files, whole writing, descriptors that are always closed."""
+"""Bounded reading of untrusted files, whole writing, locks, descriptors that are always closed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ _KINDS: Final = {
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
 """Spaces of a game with entities and actions of the shortest names take 14."""
+_LOCKED_BYTE: Final = 1 << 30
+"""Where Windows locks a file: others cannot read what is locked, so it is beyond the content."""
 
 
 class Descriptor:
@@ -64,6 +67,31 @@ def write_file(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):  # it has been renamed
             os.unlink(name)
+
+
+def lock_file(descriptor: int) -> None:
+    """Locks a file that is open for writing, until this process closes it.
+
+    Raises:
+        BlockingIOError: another process has the lock.
+        OSError: the drive has no locks.
+    """
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            before = os.lseek(descriptor, 0, os.SEEK_CUR)
+            os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            finally:
+                os.lseek(descriptor, before, os.SEEK_SET)
+        else:
+            import fcntl
+
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except PermissionError as error:  # of some systems
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def parse_json(content: bytes) -> object:

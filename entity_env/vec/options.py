@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -57,6 +59,11 @@ class VecOptions:
             raise UsageError(
                 f"num_workers must be at most num_envs, got {self.num_workers} for {self.num_envs}"
             )
+        if self.num_workers and (missing := missing_for_workers()):
+            raise UsageError(
+                f"num_workers must be 0 on this system, got {self.num_workers}: workers need "
+                f"{missing}; num_workers=0 steps the environments in this process"
+            )
 
     @property
     def autoresets(self) -> Sequence[Autoreset]:
@@ -86,6 +93,14 @@ class VecOptions:
                 f"what a VecEnv runs must be sent to its workers, and {self.source!r} cannot be "
                 f"pickled: {error}; make what it holds inside of play, or use num_workers=0"
             ) from error
+
+
+def missing_for_workers() -> str:
+    """What worker processes need and this system lacks; "" = nothing."""
+    if sys.platform in ("emscripten", "wasi"):
+        return "processes"
+    can_share = sys.platform == "win32" or hasattr(socket, "send_fds")
+    return "" if can_share else "file descriptors that are sent through sockets (socket.send_fds)"
 
 
 def require_source(source: object) -> None:

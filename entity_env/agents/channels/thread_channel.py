@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
 from time import monotonic
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from entity_env.agents.channels.channel import (
     MAX_SWALLOWED_EXITS,
@@ -18,10 +18,12 @@ from entity_env.agents.channels.channel import (
     swallows_exit,
 )
 from entity_env.authoring.game_traceback import stack_at
-from entity_env.authoring.step_timeout import GameHangs
+from entity_env.authoring.step_timeout import GameHangs, raise_in
 from entity_env.errors import ClosedError, GameExit, ProtocolError
 
 _CLOSE_TIMEOUT_S = 5.0
+_NO_LIMIT_S: Final = -1 if hasattr(signal, "setitimer") else 0.1
+"""Without SIGALRM (Windows) neither a `StepTimeout` nor Ctrl-C ends a wait for a lock: poll."""
 
 
 class ThreadChannel:
@@ -103,7 +105,7 @@ class ThreadChannel:
             if not is_running:
                 self._turns_given += 1
             self._wake()  # also if it runs: an interrupt may have prevented the last wake-up
-            self._wait(_CLOSE_TIMEOUT_S if is_running else -1)
+            self._wait(_CLOSE_TIMEOUT_S if is_running else _NO_LIMIT_S)
             if not self._is_exiting or self._num_swallowed > MAX_SWALLOWED_EXITS:
                 break
         if self._num_swallowed > MAX_SWALLOWED_EXITS:
@@ -149,11 +151,11 @@ class ThreadChannel:
             error.add_note('the system starts no more threads: choose transport="greenlet"')
             raise
 
-    def _wait(self, timeout_s: float = -1) -> None:
-        """Waits for the end of the turn, and raises what the game raised; -1 = no limit."""
+    def _wait(self, timeout_s: float = _NO_LIMIT_S) -> None:
+        """Waits for the end of the turn, and raises what the game raised."""
         try:
             while self._turns_done < self._turns_given:
-                if not self._done.acquire(timeout=timeout_s):
+                if not self._done.acquire(timeout=timeout_s) and timeout_s != _NO_LIMIT_S:
                     self._give_up()
         except GameHangs as hang:
             self._end_hanging(hang)
@@ -172,7 +174,7 @@ class ThreadChannel:
         if thread is None or thread.ident is None:
             raise hang
         stack = stack_at(self.frame)
-        _raise_in(thread.ident, GameHangs)
+        raise_in(thread.ident, GameHangs)
         deadline = monotonic() + _CLOSE_TIMEOUT_S
         try:
             while self._turns_done < self._turns_given and monotonic() < deadline:
@@ -186,7 +188,7 @@ class ThreadChannel:
             hang.stack = stack
             raise hang
         if not self.is_finished:
-            _raise_in(thread.ident, None)  # the turn ended after all
+            raise_in(thread.ident, None)  # the turn ended after all
         elif isinstance(self._error, GameHangs):
             self._error.args = hang.args
 
@@ -223,9 +225,3 @@ class ThreadChannel:
         finally:
             self.is_finished = True
             self._complete(self._turns_given)
-
-
-def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    """Raises an exception in another thread once it runs Python; None cancels that."""
-    what = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)

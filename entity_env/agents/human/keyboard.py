@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import os
 import select
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
-try:
-    import termios
-    import tty
-except ImportError:  # a system without such terminals: lines only
-    _HAS_TERMIOS = False
+
+class _Console(Protocol):
+    """The console of Windows, which `msvcrt` reads."""
+
+    def getwch(self) -> str: ...
+    def kbhit(self) -> bool: ...
+
+
+_console: _Console | None = None
+_HAS_TERMIOS = False
+if sys.platform == "win32":
+    import msvcrt
+
+    _console = msvcrt
 else:
-    _HAS_TERMIOS = True
+    try:
+        import termios
+        import tty
+    except ImportError:  # a system without such terminals: lines only
+        pass
+    else:
+        _HAS_TERMIOS = True
 
 _ESCAPE: Final = "\x1b"
 _ESCAPE_WAIT_S: Final = 0.05
@@ -26,6 +43,10 @@ _ESCAPE_WAIT_S: Final = 0.05
 _ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ENTER: Final = ("\n", "\r")
 _END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if the terminal sends them as keys
+_CONSOLE_ARROWS: Final = {"H": "up", "P": "down", "M": "right", "K": "left"}
+_CONSOLE_END: Final = ("\x04", "\x1a")  # Ctrl-D and Ctrl-Z
+_POLL_S: Final = 0.01
+"""How often a console is asked whether a key was pressed."""
 
 
 class Keyboard:
@@ -36,7 +57,8 @@ class Keyboard:
 
     def __init__(self, source: TextIO) -> None:
         self._source = source
-        self.is_terminal = _HAS_TERMIOS and source.isatty()
+        self._console = _console if source is sys.stdin and source.isatty() else None
+        self.is_terminal = self._console is not None or (_HAS_TERMIOS and source.isatty())
         """Single keys can be read; else only lines."""
 
     @contextmanager
@@ -45,33 +67,39 @@ class Keyboard:
 
         Ctrl-C still interrupts.
         """
-        descriptor = self._source.fileno()
-        before = termios.tcgetattr(descriptor)
-        try:
-            # Not FLUSH, the default of tty: it drops the keys typed before.
-            tty.setcbreak(descriptor, termios.TCSADRAIN)
-            yield
-        finally:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        if sys.platform == "win32" or self._console is not None:
+            yield  # it has no mode for that
+        else:
+            descriptor = self._source.fileno()
+            before = termios.tcgetattr(descriptor)
+            try:
+                # Not FLUSH, the default of tty: it drops the keys typed before.
+                tty.setcbreak(descriptor, termios.TCSADRAIN)
+                yield
+            finally:
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     @contextmanager
     def whole_lines(self) -> Iterator[None]:
         """Switches a terminal to lines, shown while they are typed, and restores its mode."""
-        if not self.is_terminal:
+        if sys.platform == "win32" or self._console is not None or not self.is_terminal:
             yield
-            return
-        descriptor = self._source.fileno()
-        before = termios.tcgetattr(descriptor)
-        mode = [*before[:3], before[3] | termios.ICANON | termios.ECHO, *before[4:]]
-        try:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
-            yield
-        finally:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        else:
+            descriptor = self._source.fileno()
+            before = termios.tcgetattr(descriptor)
+            mode = [*before[:3], before[3] | termios.ICANON | termios.ECHO, *before[4:]]
+            try:
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
+                yield
+            finally:
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     def drop_typed(self) -> None:
         """Drops what was typed and not read, on a terminal."""
-        if self.is_terminal:
+        if self._console is not None:
+            while self._console.kbhit():
+                self._console.getwch()
+        elif sys.platform != "win32" and self.is_terminal:
             termios.tcflush(self._source.fileno(), termios.TCIFLUSH)
 
     def key(self) -> str:
@@ -79,6 +107,8 @@ class Keyboard:
 
         Returns "" at the end of input and for Ctrl-D. Call it within `single_keys`.
         """
+        if self._console is not None:
+            return _console_key(self._console)
         char = self._char()
         if char in _END:
             return ""
@@ -99,11 +129,17 @@ class Keyboard:
 
     def has_key(self, wait_s: float) -> bool:
         """Whether a key is there to be read, waiting for one at most so many seconds."""
+        if self._console is not None:
+            end = time.monotonic() + wait_s
+            while not (has_key := self._console.kbhit()) and time.monotonic() < end:
+                time.sleep(_POLL_S)
+            return has_key
         return bool(select.select([self._source.fileno()], [], [], wait_s)[0])
 
     def line(self) -> str | None:
         """Waits for a line and returns it without outer whitespace; None = end of input."""
-        text = self._terminal_line() if self.is_terminal else self._source.readline()
+        is_posix = self.is_terminal and self._console is None
+        text = self._terminal_line() if is_posix else self._source.readline()
         return text.strip() if text else None
 
     def _terminal_line(self) -> str:
@@ -130,3 +166,14 @@ class Keyboard:
             return os.read(self._source.fileno(), 1)
         except OSError:  # the terminal is closed
             return b""
+
+
+def _console_key(console: _Console) -> str:
+    char = console.getwch()
+    if char == "\x03":
+        raise KeyboardInterrupt
+    if char in ("\x00", "\xe0") and console.kbhit():  # \xe0 alone is the letter à
+        return _CONSOLE_ARROWS.get(console.getwch(), _ESCAPE)
+    if char in _CONSOLE_END:
+        return ""
+    return "enter" if char in _ENTER else char

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import socket
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -306,11 +307,15 @@ def _limit(timeout_s: float) -> timedelta:
 
 
 def _is_running(process: int) -> bool:
-    with suppress(OSError):
-        os.kill(process, 0)
-        stat = Path(f"/proc/{process}/stat")
-        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    """Whether a process of this machine exists; True where the system cannot say."""
+    if sys.platform == "win32":
+        return True  # signal 0 would be Ctrl-C there
+    else:
+        with suppress(OSError):
+            os.kill(process, 0)
+            stat = Path(f"/proc/{process}/stat")
+            return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return False
 
 
 @contextmanager

@@ -122,14 +122,13 @@ def tune_malloc() -> None:
     such blocks to the system, which clears every page of the next one: that took more than half of
     a forward pass over 6,000 entities. Applies to the whole process until it ends.
     """
-    if sys.platform != "linux":
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
-    mallopt(_TRIM_THRESHOLD, _KEPT)
+    if sys.platform == "linux":
+        try:
+            mallopt = ctypes.CDLL(None).mallopt
+        except (OSError, AttributeError):
+            return
+        mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,10 +13,8 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, prepare_place
+from entity_env.core.files import lock_file
 from entity_env.errors import CheckpointError, UsageError
-
-if sys.platform != "win32":  # there two runs in one folder are not kept apart
-    import fcntl
 
 LOCK: Final = ".entity_env.lock"
 """File in the folder of a run during training; it names the process."""
@@ -58,8 +55,6 @@ def require_new_run(out: Path) -> None:
 
 def has_lock(out: Path) -> bool:
     """Whether this process sees that a run trains in a folder; waits, for drives of a network."""
-    if sys.platform == "win32":
-        return True
     for _ in range(_LOCK_TRIES):
         if (out / LOCK).exists():
             return True
@@ -70,9 +65,6 @@ def has_lock(out: Path) -> bool:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds a lock that ends with this process, not with its children."""
-    if sys.platform == "win32":
-        yield
-        return
     with _open_locked(path) as file:
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
@@ -83,7 +75,17 @@ def _locked(path: Path) -> Iterator[None]:
             yield
         finally:
             if os.getpid() == holder["pid"]:  # not a child that unwinds a copy of this
-                path.unlink(missing_ok=True)
+                _remove(path, file)
+
+
+def _remove(path: Path, file: TextIO) -> None:
+    """Removes the file of a lock, while it is held where the system can."""
+    try:
+        path.unlink(missing_ok=True)
+    except PermissionError:  # Windows, where no open file is removed
+        file.close()
+        with suppress(PermissionError):  # the next run has opened it
+            path.unlink(missing_ok=True)
 
 
 def _open_locked(path: Path) -> TextIO:
@@ -105,8 +107,8 @@ def _open_locked(path: Path) -> TextIO:
 
 def _take_lock(file: TextIO, out: Path) -> None:
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
+        lock_file(file.fileno())
+    except BlockingIOError:
         file.seek(0)
         who = "another process"
         with suppress(ValueError, TypeError, KeyError):

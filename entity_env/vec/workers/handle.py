@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import itertools
 import os
 import pickle
@@ -85,12 +86,12 @@ class WorkerHandle:
         self._is_exiting = False
         self._is_released = False
         try:
-            self._stacks = SentDescriptor(_temporary_file())
+            self._stacks = SentDescriptor(_temporary_file()) if _has_stack_signal() else None
             self.event, theirs = WakeUpEvent.pair(header, index * HEADER_BYTES)
             self.connection, their_end = socket.socketpair()
             self._release = weakref.finalize(self, self.connection.close)
             weakref.finalize(self, their_end.close)
-            lifeline, self._lifeline = context.Pipe(duplex=False)
+            lifeline, self._lifeline = context.Pipe(duplex=self._stacks is None)
         except OSError as error:
             raise machine_error(f"connect worker {index}", error) from error
         setup = Setup(
@@ -339,7 +340,8 @@ class WorkerHandle:
         self.event.close()
         self._release()
         self._lifeline.close()
-        self._stacks.close()
+        if self._stacks is not None:
+            self._stacks.close()
         if self._reader is not None:
             self._reader.close()
         if self._command is not None:
@@ -357,20 +359,29 @@ class WorkerHandle:
         self.event.notify()
 
     def _stack(self) -> str:
-        """Stack of the worker; empty where there is no SIGUSR1."""
-        if not hasattr(signal, "SIGUSR1") or self.process.pid is None:
-            return ""
-        number = self._stacks.number
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGUSR1)
-        deadline = monotonic() + _STACK_TIMEOUT_S
-        size = 0
-        while monotonic() < deadline:  # until it has been written, and no longer grows
-            wait([self.process.sentinel], 0.02)
-            before, size = size, os.fstat(number).st_size
-            if size and size == before:
-                break
-        return os.pread(number, size, 0).decode(errors="replace").rstrip()
+        """Stack of the worker; without SIGUSR1 empty if the game hangs in C and keeps the GIL."""
+        if sys.platform != "win32" and self._stacks is not None:
+            return self._signaled_stack(self._stacks.number)
+        with contextlib.suppress(EOFError, OSError):
+            self._lifeline.send_bytes(b"stack")
+            if self._lifeline.poll(_STACK_TIMEOUT_S):
+                return self._lifeline.recv_bytes().decode(errors="replace")
+        return ""
+
+    if sys.platform != "win32":
+
+        def _signaled_stack(self, number: int) -> str:
+            """The stack that SIGUSR1 makes the worker write to a file."""
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid or 0, signal.SIGUSR1)
+            deadline = monotonic() + _STACK_TIMEOUT_S
+            size = 0
+            while monotonic() < deadline:  # until it has been written, and no longer grows
+                wait([self.process.sentinel], 0.02)
+                before, size = size, os.fstat(number).st_size
+                if size and size == before:
+                    break
+            return os.pread(number, size, 0).decode(errors="replace").rstrip()
 
 
 def split_evenly(num_envs: int, num_workers: int) -> list[range]:
@@ -379,9 +390,14 @@ def split_evenly(num_envs: int, num_workers: int) -> list[range]:
     return [range(first, last) for first, last in itertools.pairwise(edges)]
 
 
+def _has_stack_signal() -> bool:
+    return hasattr(signal, "SIGUSR1") and hasattr(faulthandler, "register")
+
+
 def _temporary_file() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("entity_env stacks")
+        file: int = os.memfd_create("entity_env stacks")
+        return file
     file, name = tempfile.mkstemp()
     os.unlink(name)
     return file

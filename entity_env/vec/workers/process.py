@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.game_traceback import is_a
+from entity_env.authoring.game_traceback import is_a, stack_at
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
@@ -33,6 +33,7 @@ from entity_env.vec.workers.protocol import (
     SAFE_PATH,
     Command,
     Failure,
+    Lifeline,
     Ready,
     Reset,
     Setup,
@@ -56,12 +57,12 @@ def run_worker(setup: Setup) -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)
-    if hasattr(signal, "pthread_sigmask"):
+    if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `start`
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
-    if hasattr(faulthandler, "register"):  # the parent reads the stack of a game that hangs
+    if sys.platform != "win32" and setup.stacks is not None:  # read by the parent of a hanging game
         faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)
     sender = _Sender(setup.connection)
     try:
@@ -298,19 +299,36 @@ def _exit_with_parent(setup: Setup) -> None:
     The lifeline stays open while a fork of the parent lives, so the parent is watched, too.
     """
     handles: list[Any] = [setup.lifeline]
-    with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
-        handles.append(os.pidfd_open(setup.parent))
-        setup.event.watch(handles[-1])
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):  # Linux 5.3 or newer
+            handles.append(os.pidfd_open(setup.parent))
+            setup.event.watch(handles[-1])
     poll_s = _POLL_S if len(handles) == 1 else None
 
     def watch() -> None:
-        while not wait(handles, poll_s) and _is_alive(setup.parent):
-            pass
+        is_over = False
+        while not is_over:
+            ready = wait(handles, poll_s)
+            if ready == [setup.lifeline]:
+                is_over = not _sends_stack(setup.lifeline)
+            else:
+                is_over = bool(ready) or not _is_alive(setup.parent)
         # A worker that waits for its parent sees that it is gone, and closes its games by itself.
         threading.Event().wait(_GRACE_S)
         os._exit(1)
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def _sends_stack(lifeline: Lifeline[Any, Any]) -> bool:
+    """Answers a request for the stack of the game; False if the parent is gone instead."""
+    try:
+        lifeline.recv_bytes()
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        lifeline.send_bytes(stack_at(frame).encode())
+    except (EOFError, OSError):
+        return False
+    return True
 
 
 def _is_alive(process: int) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import reduction
-from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from entity_env import errors
 from entity_env.authoring.game_traceback import (
@@ -27,6 +27,15 @@ from entity_env.core.spaces import Spaces
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.wakeup_event import NUM_BYTES as EVENT_BYTES, WakeUpEvent
+
+if sys.platform == "win32":
+    from multiprocessing.connection import PipeConnection
+
+    Lifeline: TypeAlias = PipeConnection
+else:
+    from multiprocessing.connection import Connection
+
+    Lifeline: TypeAlias = Connection
 
 HEADER_BYTES: Final = EVENT_BYTES + 128
 """Size of a worker's part of the common block: its wake-up event, and the words below."""
@@ -83,13 +92,15 @@ class Word:
 
 
 class SentDescriptor(Descriptor):
-    """File descriptor that can be an argument of a process that is being started."""
+    """File descriptor that can be an argument of a process that is started; not on Windows."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (reduction.DupFd(self.number),)
+    if sys.platform != "win32":
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _received, (reduction.DupFd(self.number),)
 
 
-def _received(carrier: Any) -> SentDescriptor:  # noqa: ANN401 - multiprocessing has a class a platform
+def _received(carrier: Any) -> SentDescriptor:  # noqa: ANN401 - a class of multiprocessing
     return SentDescriptor(carrier.detach())
 
 
@@ -99,8 +110,9 @@ class Setup:
 
     Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
     readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
-    to `stacks`. `keeps_safe_path`: the parent has `SAFE_PATH`, which is otherwise set only while
-    workers start. `path` is the parent's `sys.path`.
+    to `stacks`; None = there is no such signal: bytes that the parent sends through the lifeline
+    are answered with the stack. `keeps_safe_path`: the parent has `SAFE_PATH`, which is otherwise
+    set only while workers start. `path` is the parent's `sys.path`.
     """
 
     index: int
@@ -109,9 +121,9 @@ class Setup:
     header: SharedBlock
     event: WakeUpEvent
     connection: socket.socket
-    lifeline: Connection[Any, Any]
+    lifeline: Lifeline[Any, Any]
     parent: int
-    stacks: SentDescriptor
+    stacks: SentDescriptor | None
     keeps_safe_path: bool
     path: Sequence[str]
 

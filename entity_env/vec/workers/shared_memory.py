@@ -115,10 +115,10 @@ class SharedBlock:
         after an exception it is sent or not, never half of it.
         """
         self._mapped()
-        if isinstance(self._handle, str):
-            end.sendall(_MESSAGE.pack(number, self.num_bytes, self._handle.encode()))
-        else:
+        if sys.platform != "win32" and isinstance(self._handle, int):
             socket.send_fds(end, [_MESSAGE.pack(number, self.num_bytes, b"")], [self._handle])
+        else:
+            end.sendall(_MESSAGE.pack(number, self.num_bytes, str(self._handle).encode()))
 
     @classmethod
     def receive(
@@ -159,8 +159,9 @@ class SharedBlock:
                 "a SharedBlock can be pickled only as an argument of a process that is being "
                 "started; hand it to a running one with send() and receive()"
             )
-        handle = self._handle
-        carrier = handle if isinstance(handle, str) else reduction.DupFd(handle)
+        carrier: object = self._handle
+        if sys.platform != "win32" and isinstance(self._handle, int):
+            carrier = reduction.DupFd(self._handle)
         return _attach, (carrier, self.num_bytes)
 
     def _mapped(self) -> mmap.mmap:
@@ -171,10 +172,10 @@ class SharedBlock:
 
 def _received(end: socket.socket) -> tuple[int, int, _Handle]:
     """Number, size and handle of the next block in a socket."""
-    if sys.platform == "win32":
-        message, descriptors = end.recv(_MESSAGE.size, socket.MSG_WAITALL), [-1]
-    else:
+    if hasattr(socket, "recv_fds"):
         message, descriptors, _, _ = socket.recv_fds(end, _MESSAGE.size, 1, _CLOSE_ON_EXEC)
+    else:
+        message, descriptors = end.recv(_MESSAGE.size, socket.MSG_WAITALL), [_NO_HANDLE]
     if not message:
         raise EOFError
     number, num_bytes, name = _MESSAGE.unpack(message)
@@ -213,7 +214,7 @@ def _remedy(number: int | None) -> str:
         return "; the current folder and that for temporary files (TMPDIR) must exist"
     if number == errno.ENOMEM:
         return "; use fewer environments"
-    if number == errno.ENOSPC and os.path.isdir(_SHM_FOLDER):
+    if sys.platform != "win32" and number == errno.ENOSPC and os.path.isdir(_SHM_FOLDER):
         stat = os.statvfs(_SHM_FOLDER)
         free, total = (n * stat.f_frsize for n in (stat.f_bavail, stat.f_blocks))
         return (
@@ -227,9 +228,10 @@ def _remedy(number: int | None) -> str:
 def _file_limit() -> str:
     if sys.platform == "win32":
         return "there are too many open files"
-    import resource
+    else:
+        import resource
 
-    return f"this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files open"
+        return f"this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files open"
 
 
 def _mebibytes(num_bytes: int) -> str:
@@ -253,12 +255,15 @@ def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:
 def _map_name(name: str, num_bytes: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, num_bytes, tagname=name)
-    raise NotImplementedError("mappings have names only on Windows")
+    else:
+        raise NotImplementedError("mappings have names only on Windows")
 
 
 def _new_memfd(num_bytes: int) -> int:
+    if not hasattr(os, "memfd_create"):
+        return _new_shm(num_bytes)
     try:
-        fd = os.memfd_create("entity_env")
+        fd: int = os.memfd_create("entity_env")
     except OSError as error:
         if error.errno in (errno.ENOSYS, errno.EPERM, errno.EACCES):  # a sandbox forbids it
             return _new_shm(num_bytes)
@@ -297,10 +302,4 @@ def _new_name(num_bytes: int) -> str:
     return f"entity_env-{os.getpid()}-{os.urandom(8).hex()}"
 
 
-def _choose_new_handle() -> Callable[[int], _Handle]:
-    if sys.platform == "win32":
-        return _new_name
-    return _new_memfd if hasattr(os, "memfd_create") else _new_shm
-
-
-_new_handle = _choose_new_handle()
+_new_handle: Callable[[int], _Handle] = _new_name if sys.platform == "win32" else _new_memfd

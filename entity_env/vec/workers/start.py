@@ -121,17 +121,17 @@ def _child_signals() -> Iterator[None]:
     handler for it: Ctrl-C would print tracebacks of processes that still import their modules. With
     Python's handler other children of the fork server, which are not ours, may rely on it.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    if sys.platform == "win32":
         yield
-        return
-    resource_tracker.ensure_running()  # which unblocks SIGINT after its start
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    else:
+        resource_tracker.ensure_running()  # which unblocks SIGINT after its start
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -73,7 +73,8 @@ _ASLEEP: Final = 1
 _SPINS_A_ROUND: Final = 50
 """Reads of shared memory between two reads of the clock."""
 _FIRST_SLEEP_S: Final[float] = 0.01
-_LONGEST_SLEEP_S: Final = 1e6  # the system cannot count further
+_LONGEST_SLEEP_S: Final = 1e6 if hasattr(select, "poll") else 0.5
+"""The system cannot count further; on Windows Ctrl-C does not end `select`."""
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
@@ -355,9 +356,10 @@ def _sleep(
 
 def _readable(handles: Iterable[int], timeout_s: float) -> list[int]:
     """Handles that can be read or whose other end is closed, after at most `timeout_s`."""
-    if not hasattr(select, "poll"):  # Windows, where they are sockets, all of them
+    if sys.platform == "win32" or not hasattr(select, "poll"):  # Windows: all of them are sockets
         return select.select(list(handles), (), (), timeout_s)[0]
-    poller = select.poll()
-    for handle in handles:
-        poller.register(handle, select.POLLIN)
-    return [handle for handle, _ in poller.poll(timeout_s * 1000)]
+    else:
+        poller = select.poll()
+        for handle in handles:
+            poller.register(handle, select.POLLIN)
+        return [handle for handle, _ in poller.poll(timeout_s * 1000)]

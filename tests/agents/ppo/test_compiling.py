@@ -322,6 +322,7 @@ def test_all_that_a_run_needs_is_compiled_by_the_child(tmp_path: Path) -> None:
 def test_a_killed_run_takes_the_compiler_with_it(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.stdout is not None
+        assert hasattr(os, "pidfd_open")
         compiler = os.pidfd_open(int(process.stdout.readline()))
         process.kill()
         process.wait()

@@ -128,7 +128,10 @@ def test_a_sandbox_without_memfd_gets_shared_memory(monkeypatch: pytest.MonkeyPa
 
 def test_a_system_without_memfd_uses_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    assert shared_block._choose_new_handle() is shared_block._new_shm
+    segments: list[int] = []
+    monkeypatch.setattr(shared_block, "_new_shm", segments.append)
+    shared_block._new_memfd(8)
+    assert segments == [8]
 
 
 def test_says_that_dev_shm_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -427,6 +427,7 @@ def test_a_killed_worker_is_missed(context: Context, path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux has pidfd")
 def test_a_killed_worker_is_missed_although_its_fork_lives_on() -> None:
+    assert hasattr(os, "pidfd_open")
     with workers(FORKSERVER, 1, fork_and_hang) as ([event], [process]):
         sentinel = os.pidfd_open(process.pid or 0)
         event.notify()

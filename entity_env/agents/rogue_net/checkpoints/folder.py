@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.agents.rogue_net.config import NetConfig, net_from_json
-from entity_env.core.files import Descriptor, file_digest, parse_json, read_file
+from entity_env.core.files import Descriptor, file_digest, lock_file, parse_json, read_file
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -40,9 +40,6 @@ from entity_env.core.spaces import (
     spaces_to_json,
 )
 from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
-
-if sys.platform != "win32":  # no locks: two writers at once are not detected
-    import fcntl
 
 FORMAT = "entity_env.rogue_net"
 VERSION = 1
@@ -54,6 +51,8 @@ CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safete
 
 _NEW: Final = re.compile(r"(.+)\.([0-9a-f]{16})\.new")
 """Temporary name of a file, with the id of its save."""
+_LOCKS_FOLDERS: Final = sys.platform != "win32"
+"""Else a file in the folder is locked."""
 _PATIENCE_S: Final = 60.0
 """Longest time that a writer waits for another one."""
 _PAUSE_S: Final = 0.005
@@ -302,22 +301,26 @@ def _finish(folder: Path) -> None:
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Excludes other writers of a folder; without effect on drives without locks."""
-    if sys.platform == "win32":
-        yield
-        return
-    locked = Descriptor(os.open(folder, os.O_RDONLY))
+    if _LOCKS_FOLDERS:
+        place, flags = folder, os.O_RDONLY
+    else:
+        place, flags = folder / _new_name("lock", "0" * 16), os.O_RDWR | os.O_CREAT
+    locked = Descriptor(os.open(place, flags))
     try:
         _wait_for_lock(folder, locked.number)
         yield
     finally:
         locked.close()
+        if not _LOCKS_FOLDERS:
+            with contextlib.suppress(OSError):  # Windows removes no file that another writer opened
+                place.unlink()
 
 
 def _wait_for_lock(folder: Path, descriptor: int) -> None:
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take_lock(descriptor)
             return
         except BlockingIOError:
             if time.monotonic() > end:
@@ -327,6 +330,15 @@ def _wait_for_lock(folder: Path, descriptor: int) -> None:
             time.sleep(_PAUSE_S)
         except OSError:  # a drive without locks
             return
+
+
+def _take_lock(descriptor: int) -> None:
+    if sys.platform != "win32" and _LOCKS_FOLDERS:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        lock_file(descriptor)
 
 
 def _is_checkpoint(folder: Path) -> bool:
