@@ -135,8 +135,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 
+# A cache for each system, or every run would check all files again. Tests and benchmarks of processes are for POSIX.
 types: $(STAMP)
 	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin $(CODE)
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 $(filter-out tests benchmarks,$(CODE))
 
 prose: $(STAMP)
 	$(BIN)/python -m tools.prose

@@ -20,7 +20,7 @@ from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
 
-if sys.platform != "win32":
+if sys.platform == "linux":
     import resource
 
 _MAIN: Final = (
@@ -184,7 +184,7 @@ def main() -> None:
 
 
 def _limit_memory(num_bytes: int) -> None:
-    if sys.platform != "win32":
+    if sys.platform == "linux":
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         most = num_bytes if hard == resource.RLIM_INFINITY else min(num_bytes, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

@@ -33,7 +33,9 @@ from entity_env import (
     WorkerError,
 )
 from entity_env.agents import Agent, TrainAgentEnv
+from entity_env.agents.channels import thread_channel
 from entity_env.agents.channels.channel import Transport
+from entity_env.agents.channels.thread_channel import ThreadChannel
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import Entity
 from entity_env.vec import VecEnv
@@ -441,8 +443,17 @@ def hang() -> None:
         pass
 
 
-@needs_alarm
+@pytest.fixture(params=[pytest.param("alarm", marks=needs_alarm), "watchdog"])
+def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a step timeout ends a game: by SIGALRM, or by a thread where there is no such signal."""
+    if request.param == "watchdog":
+        monkeypatch.delattr(signal, "setitimer", raising=False)
+        monkeypatch.setattr(thread_channel, "_NO_LIMIT_S", 0.01)
+        monkeypatch.setattr(ThreadChannel._wait, "__defaults__", (0.01,))
+
+
 class TestAGameThatHangsInThisProcess:
+    @pytest.mark.usefixtures("clock")
     @each_transport
     def test_is_ended_and_named_with_its_stack(self, transport: Transport) -> None:
         game = dots_game(play_hang)
@@ -459,6 +470,7 @@ class TestAGameThatHangsInThisProcess:
             vec.reset()
             assert len(vec.act(stay(3)).episodes) == 3
 
+    @pytest.mark.usefixtures("clock")
     def test_begins_anew_with_restart(self) -> None:
         with VecEnv(dots_game(play_hang), 3, on_error="restart", step_timeout_s=0.2) as vec:
             vec.reset()
@@ -466,6 +478,7 @@ class TestAGameThatHangsInThisProcess:
             assert [dict(e.metrics) for e in ended if e.truncated] == [{"error": 1.0}]
             assert len(vec.act(stay(3)).episodes) == 3
 
+    @pytest.mark.usefixtures("clock")
     def test_may_be_an_environment(self) -> None:
         class Hangs(SteppedGame):
             def act(self, actions: Mapping[ActionName, Action]) -> Observation:
@@ -478,6 +491,7 @@ class TestAGameThatHangsInThisProcess:
                 vec.act(stay(2))
             assert (caught.value.env_id, caught.value.step) == (0, 0)
 
+    @needs_alarm
     def test_handler_and_timer_of_the_program_are_put_back(self) -> None:
         def own(number: int, frame: object) -> None:
             pass

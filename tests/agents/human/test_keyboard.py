@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from entity_env.agents.human import keyboard as keyboard_module
 from entity_env.agents.human.keyboard import Keyboard
 from tests.helpers.terminals import Terminal
 
@@ -116,3 +118,63 @@ def test_single_keys_are_not_shown_and_the_mode_comes_back_after_an_error() -> N
         with pytest.raises(KeyError):
             use_single_keys(terminal, Keyboard(terminal.source))
         assert terminal.is_restored
+
+
+def test_a_terminal_without_termios_is_read_by_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyboard_module, "_HAS_TERMIOS", False)
+    with Terminal() as terminal:
+        keyboard = Keyboard(terminal.source)
+        assert not keyboard.is_terminal
+        with keyboard.whole_lines():
+            terminal.type("w\n")
+            keyboard.drop_typed()
+            assert keyboard.line() == "w"
+
+
+class Console(io.StringIO):
+    """Standard input of Windows, and the module that reads its keys."""
+
+    def __init__(self, keys: str, lines: str = "") -> None:
+        super().__init__(lines)
+        self.keys = list(keys)
+
+    def isatty(self) -> bool:
+        return True
+
+    def getwch(self) -> str:
+        return self.keys.pop(0)
+
+    def kbhit(self) -> bool:
+        return bool(self.keys)
+
+
+def use_console(patch: pytest.MonkeyPatch, keys: str, lines: str = "") -> tuple[Keyboard, Console]:
+    console = Console(keys, lines)
+    patch.setattr(sys, "stdin", console)
+    patch.setattr(keyboard_module, "_console", console)
+    patch.setattr(keyboard_module, "_HAS_TERMIOS", False)
+    keyboard = Keyboard(console)
+    assert keyboard.is_terminal
+    return keyboard, console
+
+
+def test_keys_of_a_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = "w\xe0H\x00P\xe0K\xe0M\r\x00;\xe0Gq\x1a\x04\x03à"
+    keyboard, console = use_console(monkeypatch, typed)
+    expected = ["w", "up", "down", "left", "right", "enter", "\x1b", "\x1b", "q", "", ""]
+    with keyboard.single_keys():
+        assert [keyboard.key() for _ in expected] == expected
+        with pytest.raises(KeyboardInterrupt):
+            keyboard.key()
+        assert keyboard.has_key(10.0)
+        assert keyboard.key() == "à"  # which begins the code of an arrow, too
+        assert not keyboard.has_key(0.02)
+    console.keys += "abc"
+    keyboard.drop_typed()
+    assert not console.keys
+
+
+def test_lines_of_a_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyboard, _ = use_console(monkeypatch, "", " up 1 \n")
+    with keyboard.whole_lines():
+        assert [keyboard.line(), keyboard.line()] == ["up 1", None]
