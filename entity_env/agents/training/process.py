@@ -26,9 +26,11 @@ _KEPT: Final = 2**30
 _MANY_OBJECTS: Final = 20_000
 """New objects, less those that are gone, until the garbage collector looks at them."""
 _HELD: Final = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    if hasattr(signal, name)
 )
-"""Sent by Ctrl-C, by schedulers and services, and by a closed terminal."""
+"""Sent by Ctrl-C, by schedulers and services, by a closed terminal, and by one of Windows."""
 
 
 class StoppedBySignal(SystemExit):
@@ -91,7 +93,7 @@ class HeldInterrupt:
 
     @property
     def ends_program(self) -> bool:
-        """Whether the signal was SIGTERM or SIGHUP, not Ctrl-C."""
+        """Whether the signal was another one than Ctrl-C."""
         return self.signum is not None and self.signum != signal.SIGINT
 
     def deliver(self, result: TrainResult, cause: BaseException | None) -> None:

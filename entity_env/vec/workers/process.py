@@ -54,7 +54,7 @@ _GRACE_S: Final = 1.0
 def run_worker(setup: Setup) -> None:
     """Steps environments until the parent closes it or is gone."""
     sys.path[:] = setup.path
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)
     if sys.platform != "win32":

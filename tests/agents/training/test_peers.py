@@ -35,7 +35,7 @@ from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.tensors import torch_only
-from entity_env.agents.training.peers import ALONE, Peers, Ranks
+from entity_env.agents.training.peers import ALONE, Peers, Ranks, _is_running
 from entity_env.agents.training.rollout_buffer import Rollout
 from entity_env.agents.training.run_folder import LOCK
 from entity_env.cli.load_game import load_game
@@ -534,3 +534,11 @@ def test_ranks_that_torchrun_starts_again_find_each_other(tmp_path: Path) -> Non
     assert launcher.returncode == 0, output
     assert "trained 20," in output
     assert int(str(read_header(out / "checkpoint").training["step"])) >= 20_000
+
+
+def test_no_signal_asks_for_a_process_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, signal 0 is Ctrl-C."""
+    assert not _is_running(2**22 + 1)  # above all ids that Linux gives
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delattr(os, "kill")
+    assert _is_running(2**22 + 1)
