@@ -36,6 +36,9 @@ SDIST_TESTS: Final = ("tests/core", "tests/authoring", "tests/agents/channels")
 SHORTER: Final = {"--steps 200000": "--steps 4096", "--episodes 200": "--episodes 20"}
 _UV: Final = Path(sys.executable).parent / "uv"
 _LINUX: Final = sys.platform == "linux"
+# In place of those of the interpreter: no lines for debuggers, and no folder of libraries.
+_CFLAGS: Final = "-O3 -DNDEBUG -fwrapv -Wall -g0"
+_LINK: Final = {"LDSHARED": "cc -shared"} if _LINUX else {}
 
 
 def main() -> None:
@@ -128,7 +131,7 @@ def check_committed() -> None:
 
 
 def build(folder: Path, tools: Path, pythons: Mapping[str, Path]) -> list[Path]:
-    """Build everything in a folder; return the source distribution and the wheels, pure one last."""
+    """Build everything; return the source distribution, then the wheels, the pure one last."""
     epoch = int(run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
     out = folder / "out"
     out.mkdir(parents=True)
@@ -160,21 +163,28 @@ def uv_build(
     """Build one file in an environment of its own. No path of this machine is in it."""
     env = {
         "SOURCE_DATE_EPOCH": str(epoch),
-        "CFLAGS": f"-g0 -ffile-prefix-map={source}=.",
+        "CFLAGS": f"{_CFLAGS} -ffile-prefix-map={source}=.",
         "ENTITY_ENV_PURE": pure,
+        **_LINK,
     }
     out = source.parent / f"{source.name}-built"
     options = ("--build-constraints", folder / "constraints.txt", "--out-dir", out)
     run(_UV, "build", "--quiet", kind, "--python", python, *options, source, env=env)
     (built,) = (path for path in out.iterdir() if path.name.startswith("entity_env-"))
-    if not pure and kind == "--wheel" and not has_speedups(built):
-        sys.exit(f"\n{built.name}: the module in C was not built, is there a compiler?")
+    if kind == "--wheel" and not pure:
+        check_compiled(built, (str(source), str(python.parents[1])))
     return built
 
 
-def has_speedups(wheel: Path) -> bool:
-    names = zipfile.ZipFile(wheel).namelist()
-    return any(re.search(r"/_speedups\..*(so|pyd)$", name) for name in names)
+def check_compiled(wheel: Path, paths: Sequence[str]) -> None:
+    """The module in C is in a wheel, and none of the paths is in that module."""
+    packed = zipfile.ZipFile(wheel)
+    modules = [packed.read(name) for name in packed.namelist() if name.endswith((".so", ".pyd"))]
+    if not modules:
+        sys.exit(f"\n{wheel.name}: the module in C was not built, is there a compiler?")
+    for path in paths:
+        if any(path.encode() in module for module in modules):
+            sys.exit(f"\n{wheel.name}: expected no paths of this machine, found {path}")
 
 
 def manylinux(wheel: Path, out: Path, tools: Path, epoch: int) -> Path:
@@ -228,8 +238,9 @@ def compare(first: Sequence[Path], second: Sequence[Path]) -> None:
 
 def readme_commands() -> list[list[str]]:
     """The commands of the first block of README.md that has commands of the program."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    block = next(block for block in blocks if "entity-env" in block)
+    readme = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, re.M | re.S)
+    block = next(text for language, text in blocks if not language and "entity-env play" in text)
     for long, short in SHORTER.items():
         if long not in block:
             sys.exit(f"\nREADME.md no longer shows {long}: change SHORTER in tools/release.py")
