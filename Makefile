@@ -120,7 +120,7 @@ $(OTHERS:%=.venv-%/.installed): pyproject.toml constraints.txt setup.py entity_e
 check-pythons: $(STAMP)  ## test the contract with other Pythons, and with the lowest versions of dependencies
 	@for name in $(OTHERS); do \
 		python=$$($(BIN)/python tools/find_python.py $${name/lowest/3.11}) || { echo "Python $${name/lowest/3.11}: not found, left out"; continue; }; \
-		$(MAKE) --no-print-directory OTHER="$$python" .venv-$$name/.installed; \
+		$(MAKE) --silent OTHER="$$python" .venv-$$name/.installed; \
 		echo "$$name: $$python, numpy $$(.venv-$$name/bin/python -c 'import numpy; print(numpy.__version__)')"; \
 		.venv-$$name/bin/python -m pytest $(CONTRACT_TESTS) $(PARALLEL) -q -m "not slow" --hypothesis-profile $(if $(CI),ci-fast,fast); \
 	done
@@ -131,7 +131,7 @@ check-pythons: $(STAMP)  ## test the contract with other Pythons, and with the l
 test-pythons: $(STAMP)  ## run the fast tests with every other Python that pyenv or the path has, and the newest numpy
 	@for version in $(filter 3.%,$(OTHERS)); do \
 		python=$$($(BIN)/python tools/find_python.py $$version) || { echo "Python $$version: not found, left out"; continue; }; \
-		$(MAKE) --no-print-directory OTHER="$$python" .venv-$$version/.installed; \
+		$(MAKE) --silent OTHER="$$python" .venv-$$version/.installed; \
 		venv=.venv-$$version/bin/python; \
 		$(UV_INSTALL) $$venv --upgrade --editable '.[fast,gymnasium,pettingzoo,pictures,dev]' msgpack; \
 		if $(BIN)/uv pip list --quiet --python $$venv --outdated | grep '^numpy ' >/dev/null; then \
