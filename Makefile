@@ -28,10 +28,10 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-slow test-all test-pythons check lint types prose wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
+.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
 
 venv: $(STAMP)  ## make .venv with all that development needs
 
@@ -104,19 +104,39 @@ test-slow: $(STAMP)  ## run the tests that `make test` leaves out
 test-all: $(STAMP)  ## run all tests, and every property with all its examples
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL)
 
+# Other Pythons, and the lowest versions that pyproject.toml allows, with Python 3.11. All without torch: uv installs each in seconds.
+# NAME of .venv-NAME; a Python that is not found is left out.
+OTHERS := 3.12 3.13 lowest
+# What a game is written against.
+CONTRACT_TESTS := tests/core tests/authoring tests/agents/channels
+UV_INSTALL = $(BIN)/uv pip install --quiet --constraint constraints.txt --python
+
+# OTHER: the interpreter.
+$(OTHERS:%=.venv-%/.installed): pyproject.toml constraints.txt setup.py entity_env/authoring/_speedups.c
+	@$(BIN)/uv venv --quiet --clear --python "$(OTHER)" $(@D)
+	@$(UV_INSTALL) $(@D)/bin/python $(if $(findstring lowest,$@),--resolution lowest-direct) --editable '.[fast,test]'
+	@touch $@
+
+check-pythons: $(STAMP)  ## test the contract with other Pythons, and with the lowest versions of dependencies
+	@for name in $(OTHERS); do \
+		python=$$($(BIN)/python tools/find_python.py $${name/lowest/3.11}) || { echo "Python $${name/lowest/3.11}: not found, left out"; continue; }; \
+		$(MAKE) --silent OTHER="$$python" .venv-$$name/.installed; \
+		echo "$$name: $$python, numpy $$(.venv-$$name/bin/python -c 'import numpy; print(numpy.__version__)')"; \
+		.venv-$$name/bin/python -m pytest $(CONTRACT_TESTS) $(PARALLEL) -q -m "not slow" --hypothesis-profile $(if $(CI),ci-fast,fast); \
+	done
+
 # With all but torch, which few installations of other Pythons have at hand: what needs it is skipped. Every run upgrades all
 # packages: the newest numpy, which needs Python 3.12, is tested nowhere else. If numba does not support it yet, numba is
 # uninstalled, and the tests that need it are skipped.
-test-pythons:  ## run the fast tests with every other Python that pyenv or the path has, and the newest numpy
-	@for version in 3.12 3.13; do \
-		python=$$(command -v python$$version || ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python 2>/dev/null | tail -1 || true); \
-		if [ -z "$$python" ]; then echo "Python $$version: not found, left out"; continue; fi; \
+test-pythons: $(STAMP)  ## run the fast tests with every other Python that pyenv or the path has, and the newest numpy
+	@for version in $(filter 3.%,$(OTHERS)); do \
+		python=$$($(BIN)/python tools/find_python.py $$version) || { echo "Python $$version: not found, left out"; continue; }; \
+		$(MAKE) --silent OTHER="$$python" .venv-$$version/.installed; \
 		venv=.venv-$$version/bin/python; \
-		[ -e $$venv ] || "$$python" -m venv .venv-$$version; \
-		$$venv -m pip install -qq --upgrade --upgrade-strategy eager --constraint constraints.txt --editable '.[fast,gymnasium,pettingzoo,pictures,dev]' msgpack; \
-		if $$venv -m pip list --outdated | grep '^numpy ' >/dev/null; then \
-			$$venv -m pip uninstall -qq --yes numba; \
-			$$venv -m pip install -qq --upgrade numpy; \
+		$(UV_INSTALL) $$venv --upgrade --editable '.[fast,gymnasium,pettingzoo,pictures,dev]' msgpack; \
+		if $(BIN)/uv pip list --quiet --python $$venv --outdated | grep '^numpy ' >/dev/null; then \
+			$(BIN)/uv pip uninstall --quiet --python $$venv numba; \
+			$(UV_INSTALL) $$venv --upgrade numpy; \
 		fi; \
 		echo "Python $$version: $$python, numpy $$($$venv -c 'import numpy; print(numpy.__version__)')"; \
 		$$venv -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast; \
@@ -129,7 +149,7 @@ attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, bro
 mutants: $(STAMP)  ## change the package in small ways, and see whether tests fail: an hour and more
 	$(BIN)/python -m tools.mutants --jobs 2 --keep build/mutants.jsonl
 
-check: lint types prose wheel  ## check format, lint, types and prose; build the wheel and import it elsewhere
+check: lint types prose wheel check-pythons  ## check format, lint, types and prose; build the wheel and import it elsewhere; other Pythons
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
@@ -146,6 +166,10 @@ prose: $(STAMP)
 
 wheel: $(STAMP)
 	$(BIN)/python tools/check_wheel.py
+
+# SKIP_TESTS=1: build again what has passed them, without the tests of other Pythons.
+release: $(if $(SKIP_TESTS),$(STAMP),test-pythons)  ## build what is released into dist, twice, and try each file
+	$(BIN)/python -m tools.release
 
 format: $(STAMP)  ## format the code and mend what lint can mend
 	$(BIN)/ruff format $(CODE)
@@ -191,4 +215,4 @@ fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(INTEROP) $(CLUSTER) $(DOCS) .venv-learning .venv-peers .venv-3.* build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INTEROP) $(CLUSTER) $(DOCS) .venv-learning .venv-peers .venv-3.* .venv-lowest build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from entity_env.errors import MissingExtraError
@@ -49,7 +50,10 @@ _OPTIONAL = ("torch", "safetensors", "warp")
 
 
 def late_names(
-    package: str, modules: Mapping[str, str], extra: str = "train"
+    package: str,
+    modules: Mapping[str, str],
+    extra: str = "train",
+    deprecated: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[str], object]:
     """Return the `__getattr__` of a package whose other names take long to import.
 
@@ -57,6 +61,8 @@ def late_names(
         package: its `__name__`.
         modules: per name the module below the package that defines it.
         extra: what to install when one of those modules needs torch or its like, which is missing.
+        deprecated: per old name the new one with its package, such as "entity_env.replay.record".
+            An old name works for one more minor release, with a DeprecationWarning at its user.
 
     Returns:
         A function that raises AttributeError for other names, and MissingExtraError where a package
@@ -64,6 +70,13 @@ def late_names(
     """
 
     def find(name: str) -> object:
+        if new := deprecated.get(name):
+            message = (
+                f"{package}.{name} is deprecated and goes with the next minor release: use {new}"
+            )
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            home, _, new_name = new.rpartition(".")
+            return getattr(import_module(home), new_name)
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:

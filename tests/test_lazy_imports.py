@@ -5,17 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import entity_env.replay
 from entity_env.errors import MissingExtraError
 from entity_env.games import treasure_hunt
 from entity_env.lazy_imports import late_names
 from entity_env.replay import Replay
 from tests import ROOT
+from tools.docs import reference
 
 PACKAGE = "late_names_package"
+WITH_DEPRECATED = [
+    package
+    for package in sorted(reference.public_packages())
+    if "_DEPRECATED" in (ROOT / package.replace(".", "/") / "__init__.py").read_text()
+]
 
 
 @pytest.fixture
@@ -51,6 +59,37 @@ def test_another_name_is_not_there(package: str) -> None:
 def test_a_name_that_its_module_lacks(package: str) -> None:
     with pytest.raises(AttributeError, match="two"):
         late_names(package, {"two": "numbers"})("two")
+
+
+def test_a_deprecated_name_is_the_new_one_and_warns_its_user(package: str) -> None:
+    find = late_names(package, {"one": "numbers"}, deprecated={"uno": f"{package}.numbers.one"})
+    message = (
+        f"^{package}.uno is deprecated and goes with the next minor release: "
+        f"use {package}.numbers.one$"
+    )
+    with pytest.warns(DeprecationWarning, match=message) as caught:
+        assert find("uno") == 1
+    assert caught[0].filename == __file__
+    assert find("one") == 1  # in silence: warnings are errors here
+
+
+def test_importing_a_deprecated_name_warns_the_file_that_imports_it() -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"use entity_env\.replay\.TrainingReplays"
+    ) as caught:
+        from entity_env.vec import TrainingReplays
+    assert TrainingReplays is entity_env.replay.TrainingReplays
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("package", WITH_DEPRECATED)
+def test_deprecated_names_lead_to_public_ones(package: str) -> None:
+    """And are left out of what the reference lists, so that nobody begins to use them."""
+    names = reference.public_packages()
+    for old, new in import_module(package)._DEPRECATED.items():
+        home, _, new_name = new.rpartition(".")
+        assert new_name in names[home]
+        assert old not in names[package]
 
 
 @pytest.mark.parametrize("extra", ["train", "pixel"])

@@ -1,20 +1,40 @@
 /* Reading observations, in C: the loops that run for every observation of a step. Where this module
    was not built, or an observation has another form, `entity_type.py` and `batching` read them one
-   by one, with the same results. */
+   by one, with the same results. Names of CPython that its documentation lists, and no others. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <string.h>
 #include <structmember.h>
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
-/* Offset of a slot in the instances of a class; -1 without an error if the name is not a slot. */
+/* Offset of a member that a class itself defines; -1 without an error if it has no such member. */
+static Py_ssize_t member_offset(PyTypeObject *cls, const char *name) {
+    if (name == NULL || cls->tp_members == NULL) return -1;
+    for (PyMemberDef *member = cls->tp_members; member->name != NULL; member++)
+        if (strcmp(member->name, name) == 0) return member->type == T_OBJECT_EX ? member->offset : -1;
+    return -1;
+}
+
+/* Offset of a slot in the instances of a class; -1 if the name is not a slot, with an error only if
+   finding out has failed. */
 static Py_ssize_t offset_of(PyTypeObject *cls, PyObject *name) {
-    PyObject *found = _PyType_Lookup(cls, name);
-    if (found == NULL || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return -1;
-    /* `Small.x = Big.x` makes a descriptor an attribute of a class whose instances have no such offset. */
-    if (!PyType_IsSubtype(cls, PyDescr_TYPE(found))) return -1;
-    PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
-    return member->type == T_OBJECT_EX ? member->offset : -1;
+    Py_ssize_t offset = -1;
+    /* The `__getattribute__` of a metaclass may return the slot of another name. */
+    if (Py_TYPE(cls)->tp_getattro != PyType_Type.tp_getattro) return -1;
+    PyObject *found = PyObject_GetAttr((PyObject *)cls, name), *owner = NULL, *own_name = NULL;
+    if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
+        owner = PyObject_GetAttrString(found, "__objclass__");
+        own_name = owner == NULL ? NULL : PyObject_GetAttrString(found, "__name__");
+        /* `Small.x = Big.x` makes a descriptor an attribute of a class whose instances have no such offset. */
+        if (own_name != NULL && PyType_IsSubtype(cls, (PyTypeObject *)owner))
+            offset = member_offset((PyTypeObject *)owner, PyUnicode_AsUTF8(own_name));
+    }
+    Py_XDECREF(found);
+    Py_XDECREF(owner);
+    Py_XDECREF(own_name);
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
+    return offset;
 }
 
 static int append_number(PyObject *list, Py_ssize_t number) {
@@ -69,7 +89,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(features, self->count), "U|O", &name, &member)) break;
         feature->offset = offset_of(self->cls, name);
         if (feature->offset < 0 || self->cls->tp_getattro != PyObject_GenericGetAttr) {
-            PyErr_Format(PyExc_ValueError, "%U is no slot of %R", name, cls);
+            if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%U is no slot of %R", name, cls);
             break;
         }
         feature->member = Py_XNewRef(member);
@@ -139,6 +159,7 @@ static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
         if (name == NULL) return NULL;
         *offset = offset_of((PyTypeObject *)cls, name);
         Py_DECREF(name);
+        if (*offset < 0 && PyErr_Occurred()) return NULL;
         if (*offset < 0) return PyErr_Format(PyExc_TypeError, "%s is no slot of %R", names[i], cls);
     }
     obs_at = found; /* with the class: an earlier one must not be read by offsets of this one */

@@ -36,4 +36,6 @@ _LATE = {
     "RandomBaseline": "evaluation.random_baseline",
 }
 
-__getattr__ = late_names(__name__, _LATE)
+_DEPRECATED = {"TrainingReplays": "entity_env.replay.TrainingReplays"}
+
+__getattr__ = late_names(__name__, _LATE, deprecated=_DEPRECATED)

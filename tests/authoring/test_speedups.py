@@ -133,6 +133,21 @@ def test_a_slot_of_a_base_class_is_read() -> None:
     assert entity_type(Wider).featurize([Wider(1, 2, 3, 4)]).tolist() == [[1, 2, 3, 4]]
 
 
+def test_a_slot_that_a_metaclass_exchanges_is_not_read() -> None:
+    class Exchange(type):
+        def __getattribute__(cls, name: str) -> Any:  # noqa: ANN401 - as `type` has it
+            return super().__getattribute__("b" if name == "a" else name)
+
+    @dataclass
+    class Pair(metaclass=Exchange):
+        __slots__ = ("a", "b")
+        a: float
+        b: float
+
+    assert entity_type(Pair).reader is None
+    assert entity_type(Pair).featurize([Pair(1, 2)]).tolist() == [[1, 2]]
+
+
 @compiled
 def test_a_list_is_not_read_into_itself() -> None:
     reader = entity_type(Stone).reader

@@ -1,5 +1,8 @@
 """What random play shows of a game, and the defaults that follow from it."""
 
+import itertools
+from types import SimpleNamespace
+
 import gymnasium
 import pytest
 from gymnasium import spaces
@@ -9,6 +12,7 @@ from entity_env import Continuous, Game, Obs
 from entity_env.agents import Agent
 from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.rogue_net.config import MLPConfig, RogueNetConfig
+from entity_env.agents.training import presets
 from entity_env.agents.training.presets import PRESETS, GameFigures, preset_for
 from entity_env.core.spaces import GlobalCategoricalActionSpace, spaces_from_json, spaces_to_json
 from entity_env.games import rock_paper_scissors, tic_tac_toe
@@ -69,10 +73,16 @@ def test_turns_and_agents() -> None:
     assert not turns.is_cut
 
 
-def test_an_episode_without_end_ends_the_look() -> None:
+@pytest.mark.parametrize(("duration_s", "steps"), [(0.0, 2500), (3.0, 8)])
+def test_an_episode_without_end_ends_the_look(
+    duration_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 10,000 decisions of four copies, or two seconds and eight steps."""
+    clock = itertools.count(0.0, duration_s)
+    monkeypatch.setattr(presets, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     seen = figures(lasting(10**9))
     assert seen.is_cut
-    assert seen.mean_length >= 2000
+    assert seen.mean_length == steps
 
 
 @given(

@@ -41,6 +41,7 @@ def input_of(state: GameState) -> AgentInput:
     return AgentInput(np.zeros(306, np.float32), mask, state.current_player, state)
 
 
+@pytest.mark.timeout(300)  # the first call compiles the search: a minute on a busy machine
 @settings(max_examples=25, deadline=None)
 @given(state=states(max_moves=100), seed=SEEDS)
 def test_they_answer_legally_and_leave_the_state_as_it_is(state: GameState, seed: int) -> None:

@@ -1,0 +1,1 @@
+"""Tests of what is in `tools`, without what builds for minutes."""
