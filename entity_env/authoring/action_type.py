@@ -213,7 +213,6 @@ def _labels_of(cls: type) -> tuple[str, ...]:
 
 
 def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
-    """The Enum of each field of a frozen dataclass, in order."""
     given: object = cls
     params = getattr(given, "__dataclass_params__", None) if isinstance(given, type) else None
     if params is None or not params.frozen:

@@ -310,7 +310,6 @@ def _chain_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_of_signal(error: BaseException) -> bool:
-    """Whether an exception was raised by a signal handler."""
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     if any(frame.f_code in codes for frame, _ in traceback.walk_tb(traceback_of(error))):
         return True

@@ -135,7 +135,6 @@ def _module_of(game: Game) -> ModuleType | None:
 
 
 def _code_of(module: ModuleType) -> Path | None:
-    """The file of a module, or the folder of its package."""
     file = getattr(module, "__file__", None)
     if file is None:
         return None

@@ -106,14 +106,12 @@ class AgentRun:
     ) -> None:
         self.agent_id = agent_id
         self.is_running = False
-        """`Game.run` is running it."""
         self.is_stopped = False
         self.has_refused = False
         """`act` has returned None."""
         self.is_left = False
         """The game was unwound because it kept ending episodes beyond the limit."""
         self.is_async = False
-        """The current decision was requested by `act_async`."""
         self.is_deciding = False
         """The agent or the watcher is running, not the game."""
         self.is_over = False
@@ -131,13 +129,10 @@ class AgentRun:
         self._watch = watch
         self._takes_plain = watch is None or getattr(watch, "takes_plain", False)
         self._is_plain = self._takes_plain
-        """Whether the last observation was plain."""
         self._timeout = StepTimeout(None) if timeout is None else timeout
         self._asked: tuple[ActionType[Any], ...] = ()
-        """The actions requested last."""
         self._first_score: float | None = None
         self.last_score = 0.0
-        """Score of the last observation."""
         self._num_ignored = 0
 
     @property
@@ -205,7 +200,6 @@ class AgentRun:
         return to_observation(obs, kinds, schema, reward=reward, plain=self._is_plain)
 
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
-        """Counts a decision and calls the watcher."""
         if self._watch is not None:
             turn = Turn(
                 self.agent_id,

@@ -111,7 +111,6 @@ def _finite_numbers(name: EntityName, cls: type, group: Group) -> list[list[floa
 
 
 def _not_finite(name: EntityName, cls: type, rows: list[list[float]]) -> SchemaError:
-    """Error for the first number that is not finite."""
     row, column, value = next(
         (i, j, each)
         for i, row in enumerate(rows)

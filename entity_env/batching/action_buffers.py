@@ -59,7 +59,6 @@ class ActionBuffer:
         """Rows in which all entities of some types act: then `len(_groups)`, rows, types."""
 
     def clear(self) -> None:
-        """Removes all observations."""
         self.num_actors = 0
         self._groups.clear()
         self._whole.clear()
@@ -122,7 +121,6 @@ class ActionBuffer:
         entities: EntityOffsets,
         out: NDArray[np.int64],
     ) -> None:
-        """Writes all entities of one type as the actors."""
         lengths[:] = counts = entities.lengths[kind]
         base = counts - np.cumsum(counts)
         if kind:

@@ -55,7 +55,6 @@ class EntityBuffer:
 
     @property
     def num_entities(self) -> int:
-        """Number of entities in the batch so far."""
         return (self._used + len(self.pending)) // self.stride
 
     @property
@@ -195,7 +194,6 @@ class Batcher:
         self.num_rows += 1
 
     def add_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Adds metrics to the current row."""
         self._metrics.append((self.num_rows, metrics))
 
     def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:

@@ -82,9 +82,7 @@ class FrameLayout:
         }
         self.num_types = len(self.entities)
         self.num_local_types = self.num_types - (GLOBAL_ENTITY in self.entities)
-        """Number of entity types without the global one."""
         self.num_lengths = self.num_types
-        """Rows of the matrix of lengths."""
         self.actions = {name: self._action(space) for name, space in action_space.items()}
 
     def _action(self, space: ActionSpace) -> ActionSlots:

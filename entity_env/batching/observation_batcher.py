@@ -65,7 +65,6 @@ class _Column:
 
     buffer: EntityBuffer
     kind: int
-    """Index of the type."""
     counts: list[int]
     """Number of entities in each observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
@@ -79,7 +78,6 @@ class _Group:
     """Actors or actees of one action in several observations."""
 
     kinds: Sequence[int]
-    """Indices of their types."""
     count: int
     """Total over all observations."""
     ids: Iterable[Sequence[EntityID]]
@@ -338,7 +336,6 @@ class ObservationBatcher(Batcher):
         return columns
 
     def _shared(self, observations: Sequence[Any]) -> list[float]:
-        """Global features of all observations, flattened."""
         width = len(self.obs_space.global_features)
         given = list(map(_GLOBALS, observations))
         _require(set(map(len, given)) == {width})
@@ -404,7 +401,6 @@ class ObservationBatcher(Batcher):
         )
 
     def _ids(self, column: _Column) -> list[Sequence[EntityID]]:
-        """Ids of all entities in a column, per observation."""
         if column.ids is not None and _NONE not in set(map(type, column.ids)):
             return list(map(list, column.ids))  # type: ignore[arg-type]  # none of them is None
         nameless = self._default_ids(column.buffer.name, max(column.counts))
@@ -464,7 +460,6 @@ def _require(is_alike: bool) -> None:
 
 
 def _fit(named: Sequence[Sequence[EntityID] | None], counts: Sequence[int]) -> bool:
-    """Whether there is one id per entity, if there are ids."""
     if _NONE not in set(map(type, named)):
         return list(map(len, named)) == counts  # type: ignore[arg-type]  # none of them is None
     each = zip(named, counts, strict=True)

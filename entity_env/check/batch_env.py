@@ -117,8 +117,6 @@ class _Step(NamedTuple):
 
 
 class _BatchCheck(SourceCheck[BatchEnv]):
-    """One run of `check_batch_env`."""
-
     def __init__(
         self,
         source: BatchEnv | Callable[[int], BatchEnv],
@@ -478,7 +476,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
     # ------------------------------------------------------------------ actions
 
     def _any_actions(self) -> BatchActions:
-        """Actions in range."""
         if isinstance(self._space, ContinuousActionSpace):
             [low], [high] = self._space.low, self._space.high
             numbers = self._rng.uniform(low, high, self._num_envs).astype(np.float32)
@@ -538,7 +535,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
 
 
 def _arrays(env: BatchEnv) -> dict[str, NDArray[Any]]:
-    """The arrays returned by an environment, by name."""
     names = ("observations", "rewards", *FLAGS)
     arrays: dict[str, NDArray[Any]] = {name: getattr(env.view(), name) for name in names}
     if env.legal_masks is not None:

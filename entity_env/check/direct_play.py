@@ -115,7 +115,6 @@ class DirectPlay:
         self.is_cut = False
         """Whether `stop_s` stopped it."""
         self.num_answered = 0
-        """Calls of `act` that were answered."""
         self.went_on_at = ""
         """The line that first started an episode after `game_over`, without `agent.seed`."""
         self.step_times_s: list[float] = []
@@ -151,7 +150,6 @@ class DirectPlay:
 
     @property
     def traces(self) -> list[list[tuple[str, Snapshot]]]:
-        """Observations of each agent."""
         return [agent.trace for agent in self._agents]
 
     @property
@@ -201,7 +199,6 @@ class DirectPlay:
             self._add("play returns again and again without calling act")
 
     def seed_of(self, agent: _CheckAgent) -> int:
-        """Seed of an agent's current episode."""
         return self._seeds[agent.num_episodes]
 
     def read_seed(self, agent: _CheckAgent) -> int:
@@ -341,7 +338,6 @@ class DirectPlay:
         return has_returned
 
     def _hint(self, error: BaseException) -> str:
-        """Hint to add to an error that the game raised."""
         if not self._left_at:
             read = getattr(error, "obj", None) if is_a(error, AttributeError) else None
             last = self._last_answer

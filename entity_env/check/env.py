@@ -60,8 +60,6 @@ def check_env(
 
 
 class _EnvCheck(SourceCheck[Environment]):
-    """One run of `check_env`."""
-
     def __init__(
         self, source: Environment | Callable[[], Environment], seed: int, max_steps: int
     ) -> None:

@@ -49,7 +49,6 @@ Asked: TypeAlias = tuple[int, Sequence[EntityID], Sequence[EntityID]]
 """Row of an observation, ids of its actors and, for a select action, ids of its actees."""
 
 GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
-"""Actors of a global action."""
 
 
 @dataclass(frozen=True, init=False)
@@ -115,7 +114,6 @@ class Question:
         return [i for i, is_allowed in enumerate(row) if is_allowed]
 
     def _plain_action(self, chosen: Any) -> Action:  # noqa: ANN401 - as in `action`
-        """The action of a plain observation, with a list of values."""
         match self.space:
             case GlobalCategoricalActionSpace():
                 return GlobalCategoricalAction(chosen[0], self.space.index_to_label[chosen[0]])

@@ -61,7 +61,6 @@ class EpisodeStats:
         self.length[rows] = -self.clock - is_late
 
     def length_of(self, row: int) -> int:
-        """Number of actions in the current episode of a row."""
         return self.clock + int(self.length[row])
 
     def place(self, row: int, num_steps: int = 0) -> str:
@@ -238,7 +237,6 @@ class EpisodeCollector:
         rewards: tuple[float, float],
         metrics: Mapping[str, float],
     ) -> None:
-        """Adds an episode."""
         self._ints += (row, row % self._num_agents, *numbers, len(metrics))
         self._floats += rewards
         self._metrics.append(metrics)

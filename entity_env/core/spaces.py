@@ -76,8 +76,6 @@ class ObsSpace:
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A choice among labels."""
-
     index_to_label: Sequence[str]
 
     def __post_init__(self) -> None:

@@ -94,7 +94,6 @@ def _checked(
 
 
 def _are_below(limit: int, values: NDArray[Any]) -> bool:
-    """Whether all integers are from 0 to `limit - 1`."""
     if values.dtype == _INT64:  # a negative number is a large unsigned number
         return bool(np.maximum.reduce(values.view(np.uint64)) < limit)
     return bool(np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < limit)

@@ -494,7 +494,6 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
             )
         self._vec = vec
         self._index = -1
-        """Index of the last start."""
 
     @classmethod
     def build(cls, config: Copies, seed: int) -> Self:
@@ -545,7 +544,6 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401 - same type
-    """A deep copy of arrays in dicts, dataclasses and ragged arrays."""
     if isinstance(value, np.ndarray | RaggedArray):
         return value.copy()
     if isinstance(value, dict):

@@ -166,7 +166,6 @@ def _reward(line: Decision, observation: Observation, score: float | None) -> Di
 def _masks(
     line: Decision, was: Observation, observation: Observation, spaces: Spaces
 ) -> Divergence | None:
-    """The first action whose actors or mask differ."""
     for name in set(observation.actions) & set(was.actions):
         actors = [each.actor_indices(name, spaces[0]).tolist() for each in (was, observation)]
         if actors[0] != actors[1]:
@@ -213,7 +212,6 @@ _REASONS: Final = tuple(
         r"worker \d+, which runs [^,]*, (died \([^)]*\)).*",
     )
 )
-"""Reasons of a `WorkerError`."""
 
 
 def failure_of(error: BaseException) -> str:

@@ -154,7 +154,6 @@ def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of b
 
 
 def _digits(row: Sequence[Any]) -> str:
-    """A row of bools as a text of 0 and 1."""
     return "".join("1" if each else "0" for each in row)
 
 
@@ -165,7 +164,6 @@ def _rows_of(mask: Any) -> Sequence[Any]:  # noqa: ANN401 - as above
 
 
 def _hidden(seen: BoolMask) -> list[int]:
-    """Indices of the entities hidden from the policy."""
     return [i for i, is_seen in enumerate(seen) if not is_seen]
 
 

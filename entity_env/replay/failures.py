@@ -52,7 +52,6 @@ class FailureFolder:
 
 
 def _save_as_new(replay: Replay, folder: Path) -> Path:
-    """Writes a replay to a new file in a folder; returns its path."""
     run = replay.header.run
     name = re.sub(r"[^\w.-]", "_", replay.header.game)
     name += "".join(f"-{key}{run[key]}" for key in ("env", "episode") if key in run)

@@ -376,7 +376,6 @@ def _decision(
     action_space: Mapping[ActionName, ActionSpace],
     where: str,
 ) -> Decision:
-    """Parses a line as a decision."""
 
     def require(key: str, fits: bool, expected: str) -> None:
         if not fits:

@@ -124,7 +124,6 @@ class Replay:
         return hashlib.sha256("\n".join(self._texts()).encode()).hexdigest()[:16]
 
     def _texts(self) -> list[str]:
-        """The header and the decisions as lines of the file."""
         return [header_line(self.header), *map(decision_line, self.lines)]
 
     @property

@@ -113,7 +113,6 @@ class TrainingReplays(Callback):
         self._spent_s = 0.0
         """Seconds spent playing again."""
         self._told: set[str] = set()
-        """Warnings already issued."""
         if self._extremes and vec is not None:
             vec.watch_episodes(self._ended)
 

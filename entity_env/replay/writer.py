@@ -146,7 +146,6 @@ class ReplayWriter:
         self._open.clear()
 
     def __call__(self, turn: Turn) -> None:
-        """Adds a line."""
         game = self._game
         if game is None:
             raise ReplayError("a ReplayWriter watches Game.run: game.run(agent, watch=writer)")
@@ -378,7 +377,6 @@ def _agent(name: str, agent: Agent) -> dict[str, str]:
 
 
 def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> dict[str, Json]:
-    """Probabilities of all choices, from the agent's actions or thoughts."""
     found = {} if thoughts is None else dict(thoughts.probabilities)
     for name, action in actions.items():
         probs = getattr(action, "probs", None)

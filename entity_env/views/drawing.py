@@ -91,7 +91,6 @@ class _Table:
     num_chars: int = 0
 
     def include(self, rows: Sequence[EntityRow]) -> None:
-        """Grows to fit the rows."""
         for row in rows:
             for name, text in row.cells.items():
                 width = max(_num_chars(name), _num_chars(one_line(text)))
@@ -125,7 +124,6 @@ class _Table:
         return max(1, min(int((most + _GAP) / (width + _GAP)), wanted))
 
     def size(self, most: float) -> Point:
-        """Width and height of all blocks."""
         parts, num = self.parts(most), self.blocks(most)
         width = num * (max(map(self.width, parts)) + _GAP) - _GAP
         rows = math.ceil(self.num_rows / num) + bool(self.columns)
@@ -155,7 +153,6 @@ class Drawing:
     _tables: dict[EntityName, _Table] = field(init=False, default_factory=dict)
     _size: Point | None = field(init=False, default=None)
     _rank: dict[EntityName, int] = field(init=False)
-    """The place of each type in the order in which they are drawn."""
 
     def __post_init__(self) -> None:
         features = {name: entity.features for name, entity in self.obs_space.entities.items()}
@@ -260,7 +257,6 @@ class Drawing:
     # ------------------------------------------------------------------ boards
 
     def _drawn(self, seen: SeenObservation) -> list[SeenEntity]:
-        """The entities, and the global features if there are any."""
         return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:

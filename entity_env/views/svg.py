@@ -57,7 +57,6 @@ def animated_svg(
 
 
 def _decimals(value: float) -> str:
-    """A coordinate with at most three decimals."""
     return f"{value:.3f}".rstrip("0").rstrip(".") or "0"
 
 

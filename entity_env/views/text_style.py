@@ -54,15 +54,12 @@ class EntityStyle:
     flags: Sequence[int] = ()
     """Columns of features that mark an entity if not 0."""
     names: Sequence[str] = ()
-    """Names of all features."""
 
     @property
     def has_place(self) -> bool:
-        """Whether the type has coordinates."""
         return self.x is not None and self.y is not None
 
     def place(self, entity: SeenEntity) -> tuple[float, float]:
-        """The coordinates of an entity."""
         return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
 
     def symbol(self, entity: SeenEntity) -> Text:
@@ -81,7 +78,6 @@ class EntityStyle:
         return Text(letters[0] if letters else self.glyph, style=f"{weight} {color}")
 
     def is_flagged(self, entity: SeenEntity) -> bool:
-        """Whether any flag of an entity is set."""
         return any(entity.features[column] for column in self.flags)
 
     def legend(self, count: str) -> Text:
