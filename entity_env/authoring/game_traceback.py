@@ -243,7 +243,7 @@ def text_of(error: BaseException) -> str:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """The notes of an exception that are text."""
+    """The notes of an exception, without those that are not text."""
     try:
         notes = getattr(error, "__notes__", ())
     except BaseException as failure:

@@ -280,7 +280,7 @@ def concat_frames(
     if not join.is_partial:
         return memory.written(Frame(layout, lengths, join.slots))
     gathered = Frame(layout, lengths, join.slots.copy())
-    # Frames without actors have no mask array either.
+    # Absent arrays of actors need no filling: such frames have no actors.
     for where in layout.entities.values():
         _fill_partial(gathered, frames, where.visible, where.row)
     for action in layout.actions.values():

@@ -65,6 +65,7 @@ class _Column:
 
     buffer: EntityBuffer
     kind: int
+    """Index of the type."""
     counts: list[int]
     """Number of entities in each observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
@@ -78,6 +79,7 @@ class _Group:
     """Actors or actees of one action in several observations."""
 
     kinds: Sequence[int]
+    """Indices of their types."""
     count: int
     """Total over all observations."""
     ids: Iterable[Sequence[EntityID]]

@@ -1,4 +1,4 @@
-"""`DirectPlay`: plays a game with random legal actions by direct calls, and checks its calls."""
+"""`DirectPlay`: plays a game with random legal actions by direct calls, and checks its output."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Environment(ABC):
 
     @abstractmethod
     def reset(self, *, seed: int | None = None) -> Observation:
-        """Starts a new episode in any state and returns its first observation.
+        """Starts a new episode, whatever the current state, and returns its first observation.
 
         Args:
             seed: makes the episode reproducible; None continues the environment's own random

@@ -154,5 +154,5 @@ class Draws:
         return (splitmix64_int(self._state) >> 32) * limit >> 32
 
     def choice(self, items: Sequence[Item]) -> Item:
-        """A random item of at most 2**32."""
+        """A random item; `items` has at most 2**32."""
         return items[self.below(len(items))]

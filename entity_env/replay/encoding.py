@@ -49,7 +49,7 @@ _DOUBLE: Final = Struct("<d")
 _NORMAL: Final = 2.0**-126
 """The smallest normal number in single precision."""
 _EXACT: Final = 2**53
-"""Integers below this are exact as floats."""
+"""Integers up to this are exact as floats."""
 
 
 # ------------------------------------------------------------------ numbers
@@ -76,7 +76,7 @@ def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
 
 def _shortest(value: float) -> float:
     """The number with the fewest digits that rounds to `value` in single precision."""
-    # Six digits are always unique for a normal number; nine are always enough.
+    # For a normal number six digits are never too many, and nine are always enough.
     for digits in range(6 if abs(value) >= _NORMAL else 1, 9):
         # Above a power of two, the gap to the next number is twice the gap below it.
         for each in (value, value * (1 + 2**-25)) if abs(math.frexp(value)[0]) == 0.5 else (value,):

@@ -58,10 +58,10 @@ class TrainingReplays(Callback):
     the end. If a game does not reproduce such an episode, only its actions are stored, and a
     warning names the first difference.
 
-    `step-000120000.replay` is an evaluation episode. `moments` of them are played between the first
-    and the last step, always from the same start, which does not occur in training. Actions are
-    sampled as in training, each time with the same seed. The episode is truncated after 10,000
-    decisions or 10 s.
+    `step-000120000.replay` is an evaluation episode, played at `moments` steps from the first to
+    the last, always from the same start, which does not occur in training. Actions are sampled as
+    in training, each time with the same seed. The episode is truncated after 10,000 decisions or
+    10 s.
 
     If a worker of `vec` has died or hung, the game is no longer played in this process: only
     actions are stored from then on.

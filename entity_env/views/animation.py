@@ -312,7 +312,7 @@ class Animation:
         Args:
             path: `.html`, `.svg`, `.png`, `.gif`, `.webp` or `.mp4`.
             index: the picture for a `.png` or a still `.svg`; None = the middle one for a `.png`,
-                all for an `.svg`.
+                the `film` for an `.svg`.
 
         Raises:
             UsageError: another extension, no such picture, a file that cannot be written, or

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL import Image, ImageDraw
 
 _PIXELS: Final = 480
-"""Default size of the longer side."""
+"""Default maximum size of the longer side."""
 _CELL_PIXELS: Final = 28
 """Maximum size of a unit of the game."""
 _SMOOTHING: Final = 4
