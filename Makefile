@@ -28,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-slow test-all test-pythons check lint types wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
+.PHONY: help venv demo test test-slow test-all test-pythons check lint types prose wheel format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -129,7 +129,7 @@ attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, bro
 mutants: $(STAMP)  ## change the package in small ways, and see whether tests fail: an hour and more
 	$(BIN)/python -m tools.mutants --jobs 2 --keep build/mutants.jsonl
 
-check: lint types wheel  ## check format, lint and types; build the wheel and import it elsewhere
+check: lint types prose wheel  ## check format, lint, types and prose; build the wheel and import it elsewhere
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
@@ -137,6 +137,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy $(CODE)
+
+prose: $(STAMP)
+	$(BIN)/python -m tools.prose
 
 wheel: $(STAMP)
 	$(BIN)/python tools/check_wheel.py

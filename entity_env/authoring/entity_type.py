@@ -197,7 +197,7 @@ class EntityType:
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
     def numbers(self, entities: Sequence[object]) -> list[list[float]]:
-        """Same as `featurize`, but as lists of single-precision numbers; needs no numpy."""
+        """Features as in `featurize`, as lists of single-precision numbers; needs no numpy."""
         values: list[float] = []
         self.writer(values)(entities)
         packed = array("f", bytes(4 * len(values)))

@@ -189,7 +189,7 @@ class AgentRun:
     ) -> Observation:
         """The observation, with the reward since the last one.
 
-        A `PlainObservation` if `plain` is set and the watcher accepts it.
+        It is a `PlainObservation` if both the agent and the watcher take a `plain` one.
         """
         _require_sound(obs)
         if self._first_score is None:

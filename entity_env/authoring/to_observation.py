@@ -185,7 +185,7 @@ def _mask_for(
 def _plain_selectors(
     mask: BoolMask | None, num_actors: int, num_actees: int, action: ActionName
 ) -> tuple[list[bool] | None, list[list[bool]] | None]:
-    """Same as `of_selectors`, but as lists."""
+    """Masks as in `of_selectors`, as lists."""
     if mask is None:
         return (None if num_actees else [False] * num_actors), None
     rows = mask_rows(mask, (num_actors, num_actees), action, may_block=True)

@@ -305,7 +305,7 @@ class Observation:
         return _as_array(self.actee_positions(action, obs_space))
 
     def actor_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
-        """Same as `actor_indices`, but a list or range, without numpy."""
+        """Indices as in `actor_indices`, as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
             return ()
@@ -314,7 +314,7 @@ class Observation:
         return self._positions(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
 
     def actee_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
-        """Same as `actee_indices`, but a list or range, without numpy."""
+        """Indices as in `actee_indices`, as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
             return ()
@@ -401,7 +401,7 @@ class Observation:
 
 
 class PlainObservation(Observation):
-    """An observation with lists for numbers and masks, which needs no numpy.
+    """An observation whose numbers and masks are lists; it needs no numpy.
 
     For agents that read the objects of a game, such as a `ScriptedAgent`, if no observer reads
     arrays. Rows of features hold single-precision numbers, masks hold bools.

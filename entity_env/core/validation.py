@@ -114,7 +114,7 @@ def mask_rows(
     may_block: bool = False,
     is_global: bool = False,
 ) -> list[list[bool]]:
-    """Same as `as_mask`, but as lists. A valid mask of lists is read without numpy."""
+    """A mask as from `as_mask`, as lists. A valid mask of lists is read without numpy."""
     num_actors, num_choices = shape
     rows = [mask] if num_actors == 1 and _is_row(mask, num_choices) else mask
     if (

@@ -159,7 +159,7 @@ def error_page() -> str:
 # ------------------------------------------------------------------ command line
 
 _BRACKETS: Final = re.compile(r"  \[([^][]*(?:\[[^][]*\][^][]*)*)\]")
-"""What click adds to the help of an option: its default, and whether it is required."""
+"""Text that click adds to the help of an option: its default, and whether it is required."""
 _MARKUP: Final = re.compile(r"(`[^`]*`)|(?<!\S)(--[a-z][a-z-]*)|([*_<\[\\])")
 
 

@@ -479,8 +479,9 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
         settings = {"separate_value": True} if run.config.norm_returns else {"norm_returns": True}
         yield Hint(
             "poor_value",
-            f"values do not tell returns (explained variance {explained:.2f}): the observation may "
-            f"lack what the reward depends on, or gamma ({run.config.gamma}) does not suit it",
+            f"the value function does not predict returns (explained variance {explained:.2f}): "
+            f"the observation may lack something that the reward depends on, or gamma "
+            f"({run.config.gamma}) does not suit the game",
             settings,
         )
 
