@@ -129,8 +129,8 @@ class Agent(ABC):
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:
         """Like `act`, but returns at once; `.get()` or `await` waits. The observation is copied.
 
-        If several agents move simultaneously, call it for all of them before the first `.get()`,
-        so that they are batched.
+        If several agents move simultaneously, call it for all of them before the first `.get()`, to
+        batch them.
         """
 
     @abstractmethod

@@ -37,8 +37,8 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
 
     Args:
         path: the file or folder.
-        first: search its folder first, as for a script; else last, so that workers find the
-            previously loaded modules by name.
+        first: search its folder first, as for a script; else last, so workers find the previously
+            loaded modules by name.
 
     Raises:
         UsageError: no such file, or a folder without `__init__.py`. Errors raised by the file
@@ -93,7 +93,7 @@ def import_named(name: str) -> ModuleType:
 def to_pickle(value: object) -> bytes:
     """Pickles an object with cloudpickle; `pickle.loads` restores it in another process.
 
-    What is defined in `__main__`, in a function or in a module that no process can import is sent
+    Objects defined in `__main__`, in a function or in a module that no process can import are sent
     by value. Code keeps its file name, so tracebacks in other processes show source lines:
     cloudpickle 3.1.3 writes `<dynamic-code>` instead. Functions and properties that cache their
     results, which cloudpickle cannot send by value, arrive with an empty cache.

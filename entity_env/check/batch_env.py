@@ -69,8 +69,8 @@ def check_batch_env(
 
     - arrays of the wrong shape or dtype, flags other than 0 and 1, non-finite numbers, masks
       without a legal choice;
-    - arrays that share memory, change before the next step, or hold the state, so that writing to
-      them changes episodes;
+    - arrays that share memory, change before the next step, or hold the state, so writing to them
+      changes episodes;
     - a `step_no_reset` that resets, or continues an ended episode;
     - a `reset_envs` that touches other environments or the rewards, or starts the same episode
       again;

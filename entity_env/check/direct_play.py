@@ -86,7 +86,7 @@ class CheckPlan:
     num_answers: int | None = None
 
     def rngs(self) -> list[np.random.Generator]:
-        """One generator per agent, so that its answers do not depend on the order of agents."""
+        """One generator per agent: its answers do not depend on the order of agents."""
         return [np.random.default_rng([self.seed, i]) for i in range(self.game.num_agents)]
 
 

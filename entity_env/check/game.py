@@ -50,16 +50,15 @@ def check_game(
     Finds the same problems in observations as `check_env`, and also
 
     - fields that do not have their declared type, undeclared entities and actions, names in an Enum
-      that cannot be chosen;
-    - agents called from another thread;
+      that cannot be chosen, and agents called from another thread;
     - episodes that differ for one seed, never end, or never call `act`;
     - a `play` that raises, hangs, returns without `game_over`, continues or raises after `act`
       returned None, or swallows the exception that ends it;
     - threads and processes left running.
 
-    If there are none, the episodes must be reproducible: by two copies that play in turn, suspended
-    as in training; and from their `Episode.seed` alone, also in another process with another
-    `PYTHONHASHSEED`. Differences name agent, step, entity, feature and cause.
+    If there are none, episodes must be reproducible: by two copies that play in turn, suspended as
+    in training; and from `Episode.seed` alone, also in another process with another hash seed.
+    Differences name agent, step, entity, feature and cause.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers that float32 rounds;
@@ -69,8 +68,7 @@ def check_game(
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed: as for `check_env`.
-        step_timeout_s: maximum seconds between two calls of `act` before the game counts as
-            hanging; None = no limit. See `StepTimeout` for the hangs that can be interrupted.
+        step_timeout_s: as for `Game.run`.
         new_process: also play in another process, which takes half a second plus the game's import.
         max_time_s: approximate seconds after which no more steps are played; None = no limit.
         on_step: called with the name of the stage at every step.
@@ -112,7 +110,7 @@ def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> 
 
 
 def _compare(first: DirectPlay, outer: OuterState) -> None:
-    """Plays suspended; if that differs, checks whether playing directly differs as well."""
+    """Plays suspended; if that differs, checks whether playing directly also differs."""
     suspended = suspended_violations(first, outer)
     if not len(suspended):
         return

@@ -230,7 +230,7 @@ def _positions(values: list[Any], ids: list[EntityID], actees: Sequence[EntityID
 
 
 def action_problem(value: Json, space: ActionSpace) -> str:
-    """What is wrong with an action in JSON, "" if nothing."""
+    """The expected form of an invalid action in JSON; "" if the action is valid."""
     if isinstance(space, GlobalCategoricalActionSpace):
         return "" if _is_index(value, len(space)) else f"an index below {len(space)}"
     if not isinstance(value, list):

@@ -314,8 +314,7 @@ def play_again(
         then: one agent per agent of the game, to decide after that; None = leave the game.
         watch: as for `Game.run`.
         is_compared: stop at the first difference.
-        step_timeout_s: as for `Game.run`; None = the timeout of the failure, for a replay that
-            hangs.
+        step_timeout_s: as for `Game.run`; None = the timeout in the failure, if the replay hangs.
         stops: end the game at the last of these decisions, before it receives them: a hang or crash
             there does not occur.
         debug: stop in `pdb` in the game after the last of these decisions.

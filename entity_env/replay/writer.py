@@ -86,7 +86,7 @@ class ReplayWriter:
     Args:
         path: `NAME.replay`, with `{episode}` in it for several episodes. None = no files, see
             `replays`.
-        see: store observations, so that the replay can be drawn without the game, and differences
+        see: store observations: the replay can then be drawn without the game, and differences
             name an entity.
         think: store the value predicted by agents that have a `think` method.
         agents: names of the agents; default: their classes.

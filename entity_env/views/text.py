@@ -217,7 +217,7 @@ def in_ascii(text: Text) -> Text:
     return Text(plain, no_wrap=True, spans=text.spans)
 
 
-# ------------------------------------------------------------------ beside it
+# ------------------------------------------------------------------ next to it
 
 
 def legend(
