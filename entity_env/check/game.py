@@ -57,7 +57,7 @@ def check_game(
     - threads and processes left running.
 
     If there are none, episodes must be reproducible: by two copies that play in turn, suspended as
-    in training; and from `Episode.seed` alone, also in another process with another hash seed.
+    in training; and from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`.
     Differences name agent, step, entity, feature and cause.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
@@ -67,8 +67,7 @@ def check_game(
 
     Args:
         game: the game with its settings; see `Game.with_settings`.
-        episodes, max_steps, seed: as for `check_env`.
-        step_timeout_s: as for `Game.run`.
+        episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
         new_process: also play in another process, which takes half a second plus the game's import.
         max_time_s: approximate seconds after which no more steps are played; None = no limit.
         on_step: called with the name of the stage at every step.
