@@ -1,6 +1,6 @@
 """entity_env: one game file in plain Python that you can play, train and ship."""
 
-from entity_env import interrupts as _interrupts  # noqa: F401 - before what takes long to import
+from entity_env import interrupts as _interrupts  # noqa: F401 - before any slow import
 
 # isort: split
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from entity_env.episodes.episode_env import EpisodeEnv as EpisodeEnv, Step as Step
     from entity_env.episodes.record import Record as Record
 
-# Imported when first used: a shipped game needs none, and they load numpy or `vec`.
+# Imported on first use: a shipped game needs none of them, and they load numpy or `vec`.
 _LATE = {
     "RaggedArray": "core.ragged",
     **dict.fromkeys(

@@ -1,19 +1,20 @@
-"""The errors of entity_env, and whose fault each one is.
+"""Exception classes of entity_env, and who is responsible for each.
 
 EntityEnvError
-├── SchemaError        a type, observation or action does not fit what was declared: the game's
-│   ├── ContractError  author; `check_env` and `check_game` list all that they find
-│   └── AnswerError    a scripted agent answered what was not asked or not allowed: its author
+├── SchemaError        a type, observation or action does not match its declaration: the game's
+│   ├── ContractError  author; `check_env` and `check_game` list every violation they find
+│   └── AnswerError    a scripted agent chose an action that was not requested or not allowed: its
+│                      author
 ├── ProtocolError      calls in an order that can never work: the caller
-├── ClosedError        something was used after it was closed: the caller
+├── ClosedError        an object was used after it was closed: the caller
 ├── WorkerError        a game raised, hung, or its process died: the game, or the machine
-├── TrainingDivergedError  training no longer computes with finite numbers: its settings, or rewards
-├── CheckpointError    a checkpoint cannot be read, or belongs to another game: the file
-├── ReplayError        a replay cannot be read, or not be played: the file
+├── TrainingDivergedError  a number in training is no longer finite: its settings, or the rewards
+├── CheckpointError    a checkpoint is unreadable or belongs to another game: the file
+├── ReplayError        a replay is unreadable or cannot be played: the file
 ├── UsageError         a name, path or setting that the user typed does not exist: the user
 └── MissingExtraError  an optional package is not installed: the installation
 
-A message says what was expected, what came, where, and how to mend it.
+A message says what was expected, what was given, where, and how to fix it.
 `GameExit` is not an error: it unwinds a suspended game when its driver closes it.
 """
 
@@ -27,29 +28,29 @@ _LONGEST_SHOWN: Final = 80
 
 
 def shown(value: object) -> str:
-    """`repr(value)` for a message, cut to 80 characters: the value may come from any file."""
+    """`repr(value)` for a message, truncated to 80 characters: values may come from any file."""
     is_text = isinstance(value, str | bytes)
     try:
         text = repr(value[:_LONGEST_SHOWN] if is_text else value)  # type: ignore[index]  # a text
-    except Exception:  # deep lists; integers of more than 4,300 digits; an object half made
+    except Exception:  # deep lists; integers of over 4,300 digits; half-initialized objects
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 class EntityEnvError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
 
 class SchemaError(EntityEnvError, ValueError):
-    """A type, an observation or an action does not fit what was declared."""
+    """A type, an observation or an action does not match its declaration."""
 
 
 class ContractError(SchemaError):
-    """An environment or a game breaks the contract.
+    """An environment or a game violates the contract.
 
     Args:
-        name: which environment or game.
-        problems: every violation that was found, one sentence each.
+        name: the environment or game.
+        problems: every violation found, one sentence each.
     """
 
     def __init__(self, name: str, problems: Sequence[str]) -> None:
@@ -64,31 +65,31 @@ class ContractError(SchemaError):
 
 
 class AnswerError(SchemaError):
-    """A scripted agent answered what was not asked, or what is not allowed."""
+    """A scripted agent chose an action that was not requested or is not allowed."""
 
 
 class ProtocolError(EntityEnvError, RuntimeError):
-    """Calls came in an order that can never work; the message names the call that was expected."""
+    """Calls in an order that can never work; the message names the expected call."""
 
 
 class ClosedError(EntityEnvError, RuntimeError):
-    """Something was used after `close()`."""
+    """An object was used after `close()`."""
 
 
 class TrainingDivergedError(EntityEnvError, ArithmeticError):
-    """A loss, a gradient or a parameter is no longer finite; nothing of that was saved."""
+    """A loss, gradient or parameter is no longer finite; none of these values was saved."""
 
 
 class CheckpointError(EntityEnvError, ValueError):
-    """A checkpoint cannot be read, or it belongs to a game with another schema."""
+    """A checkpoint is unreadable, or belongs to a game with another schema."""
 
 
 class ReplayError(EntityEnvError, ValueError):
-    """A replay cannot be read, or not be played again."""
+    """A replay is unreadable, or cannot be played again."""
 
 
 class UsageError(EntityEnvError, ValueError):
-    """A game, file or setting that the user named does not exist or cannot be read."""
+    """A game, file or setting named by the user does not exist or is unreadable."""
 
 
 class MissingExtraError(EntityEnvError, ImportError):
@@ -106,17 +107,17 @@ class MissingExtraError(EntityEnvError, ImportError):
 
 
 class WorkerError(EntityEnvError, RuntimeError):
-    """A game raised, hung, or the process that ran it died.
+    """A game raised, hung, or its process died.
 
     Attributes:
-        reason: what happened, without the place.
-        env_id: index of the environment, or None when a whole worker is meant.
-        worker: index of the worker process, or None when the game ran in this process.
-        seed: of the episode; None before the first one.
+        reason: what happened, without the location.
+        env_id: index of the environment, or None if the error concerns a whole worker.
+        worker: index of the worker process, or None if the game ran in this process.
+        seed: seed of the episode; None before the first episode.
         episode: number of the episode in its environment, from 0.
         step: number of actions taken in that episode.
-        game_traceback: the game's own traceback as text, empty when there is none.
-        replay: file of the episode up to there, empty when there is none.
+        game_traceback: the game's own traceback as text, empty if there is none.
+        replay: file of the episode up to the error, empty if there is none.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         super().__init__(f"{text}\n{game_traceback}" if game_traceback else text)
 
     def name_replay(self, path: str) -> None:
-        """Sets `replay`, and adds it to the message."""
+        """Sets `replay` and adds it to the message."""
         self.replay = path
         text = str(self)
         trace = f"\n{self.game_traceback}" if self.game_traceback else ""
@@ -163,5 +164,5 @@ class WorkerError(EntityEnvError, RuntimeError):
 class GameExit(BaseException):
     """Raised inside a suspended `agent.act` when the game is closed.
 
-    A `BaseException`, so that `except Exception` in a game lets it pass and `finally` blocks run.
+    A `BaseException`: `except Exception` in a game does not catch it, and `finally` blocks run.
     """

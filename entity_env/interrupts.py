@@ -1,7 +1,7 @@
-"""Ctrl-C in the program `entity-env`: while it starts, and while it imports what a command needs.
+"""Ctrl-C handling of the program `entity-env`, also while it starts and imports.
 
-The package imports this module first, which changes the handler of SIGINT if, and only if, the
-process runs the program. `interruptible` runs a command.
+The package imports this module first. It changes the SIGINT handler only if the process runs the
+program. `interruptible` runs a command.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sys
 
 
 def _end_at_once() -> None:
-    """Lets Ctrl-C end the process without a traceback, if it runs `entity-env`.
+    """Makes Ctrl-C end the process without a traceback, if it runs `entity-env`.
 
-    Its imports take most of a second, in which nothing begins that needs to be cleaned up. The
-    signal itself ends the process: also in long calls of C, and shells see that it was Ctrl-C.
+    Imports take most of a second, and nothing in them needs cleanup. The default handler ends the
+    process even in long C calls, and shells can tell that it was Ctrl-C.
     """
-    # Ignored by background jobs of a shell, and handled by programs that embed this one.
+    # Background jobs of a shell ignore SIGINT; programs that embed this package handle it.
     if _is_program() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -26,14 +26,14 @@ def _is_program() -> bool:
     """Whether this process was started as `entity-env` or `python -m entity_env`."""
     if not sys.argv:
         return False
-    if sys.argv[0] == "-m":  # while Python imports the package whose `__main__` it will run
+    if sys.argv[0] == "-m":  # while Python imports the package whose `__main__` it is about to run
         return sys.orig_argv[-len(sys.argv)] == "entity_env"
     return os.path.basename(sys.argv[0]).startswith("entity-env")
 
 
 _end_at_once()
 
-# ruff: noqa: E402 - after the handler: these take longer than all above
+# ruff: noqa: E402 - after the handler: these imports take longer than those above
 import contextlib
 import threading
 import time
@@ -43,16 +43,16 @@ from types import FrameType
 from typing import Final
 
 INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as a shell also reports it for a process that SIGINT has ended."""
+"""Exit code after Ctrl-C; shells also report it for a process ended by SIGINT."""
 
 _POLL_S: Final = 0.02
 _LONGEST_IMPORT_S: Final = 10.0
-"""An import that takes longer is of a script that does its work when it is imported."""
+"""A longer import is a script that does its work at import time."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which Ctrl-C raises `KeyboardInterrupt`; one that leaves it is a `SystemExit`."""
+    """Context in which Ctrl-C raises `KeyboardInterrupt`, which leaves it as a `SystemExit`."""
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     is_handled = is_main and before in (signal.SIG_DFL, signal.default_int_handler)
@@ -61,12 +61,12 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     try:
         yield
-        if handler.waits_until_s is not None:  # the program ended before it was raised again
+        if handler.waits_until_s is not None:  # the program ended before the signal was repeated
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     finally:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # reported at the exit
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # reported at exit
             sys.stdout.flush()
         if is_handled:
             signal.signal(signal.SIGINT, before)
@@ -74,17 +74,17 @@ def interruptible() -> Iterator[None]:
 
 
 class _Handler:
-    """Raises `KeyboardInterrupt`, but after an import rather than inside it.
+    """Raises `KeyboardInterrupt`, delayed until after an import.
 
-    There it could be swallowed, turned into another error, or printed by importlib. A second Ctrl-C
-    does not wait.
+    Inside an import it could be swallowed, turned into another error, or printed by importlib. A
+    second Ctrl-C does not wait.
     """
 
     def __init__(self) -> None:
         self.waits_until_s: float | None = None
-        """When to raise even inside an import; None = there is no interrupt."""
+        """Time at which to raise even inside an import; None = no interrupt is pending."""
         self._is_repeated = False
-        """The next signal is sent by this object, not by the user."""
+        """The next signal comes from this object, not from the user."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
@@ -106,7 +106,7 @@ class _Handler:
         self._is_repeated = True
         if sys.platform == "win32":
             signal.raise_signal(signal.SIGINT)
-        else:  # to the main thread, which may wait in a system call by now
+        else:  # to the main thread, which may be blocked in a system call
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 

@@ -1,4 +1,4 @@
-"""Names that are imported when they are first asked for: of a package (PEP 562), and numpy."""
+"""Lazy imports: names of a package (PEP 562), and numpy."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ __all__ = ["is_array", "late_module", "late_names", "np"]
 
 
 class _LateModule(ModuleType):
-    """A module that is imported with the first of its names; from then on it has all of them."""
+    """A module imported when one of its names is first used."""
 
     def __getattr__(self, name: str) -> object:
         module = import_module(self.__name__)
         vars(self).update(vars(module))
-        self.__class__ = ModuleType  # type: ignore[assignment]  # whose names are found twice as fast
+        self.__class__ = ModuleType  # type: ignore[assignment]  # looks names up twice as fast
         return getattr(module, name)
 
 
 def late_module(name: str) -> ModuleType:
-    """A module that is imported when the first of its names is used."""
+    """Returns a module that is imported when one of its names is first used."""
     return sys.modules.get(name) or _LateModule(name)
 
 
-# What is written in plain Python alone needs no arrays: without this, a game waits for numpy to be
-# imported before it begins.
+# Games in plain Python need no arrays: without this, they wait for the import of numpy.
 if TYPE_CHECKING:
     import numpy as np
 else:
@@ -41,7 +40,7 @@ else:
 
 
 def is_array(value: object) -> TypeGuard[NDArray[Any]]:
-    """Whether a value is a numpy array; does not import numpy."""
+    """Whether a value is a numpy array, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -55,17 +54,18 @@ def late_names(
     extra: str = "train",
     deprecated: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package whose other names take long to import.
+    """Returns a `__getattr__` for a package whose names are slow to import.
 
     Args:
         package: its `__name__`.
-        modules: per name the module below the package that defines it.
-        extra: what to install when one of those modules needs torch or its like, which is missing.
-        deprecated: per old name the new one with its package, such as "entity_env.replay.record".
-            An old name works for one more minor release, with a DeprecationWarning at its user.
+        modules: for each name, the module below the package that defines it.
+        extra: what to install if a module needs torch or a similar package that is missing.
+        deprecated: for each old name, the new one with its package, such as
+            "entity_env.replay.record". An old name works for one more minor release, with a
+            DeprecationWarning at the line that uses it.
 
     Returns:
-        A function that raises AttributeError for other names, and MissingExtraError where a package
+        A function that raises AttributeError for unknown names, and MissingExtraError if a package
         is not installed.
     """
 

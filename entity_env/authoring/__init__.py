@@ -1,5 +1,5 @@
-"""What a game is written with: `Game`, `Obs`, entity and action types, the agent it asks.
+"""The tools for writing a game: `Game`, `Obs`, entity and action types, and the agent it calls.
 
-Here a game runs alone, in its caller's thread. Many games at once are `vec`, agents that answer a
-game are `agents`, and arrays of many observations `batching`.
+Here a game runs alone, in its caller's thread. `vec` runs many games at once, `agents` holds agents
+that choose actions, `batching` builds arrays of many observations.
 """

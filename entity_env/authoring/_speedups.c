@@ -1,6 +1,6 @@
-/* Reading observations, in C: the loops that run for every observation of a step. Where this module
-   was not built, or an observation has another form, `entity_type.py` and `batching` read them one
-   by one, with the same results. Names of CPython that its documentation lists, and no others. */
+/* Reading observations in C: the loops that run for every observation of a step. If this module was
+   not built, or an observation has another form, `entity_type.py` and `batching` read them one by
+   one, with the same results. Only documented names of CPython's API are used. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static int cut_list(PyObject *list, Py_ssize_t length) {
 
 typedef struct {
     Py_ssize_t offset;
-    PyObject *member; /* the feature tells whether the slot holds this object; NULL: the slot's value */
+    PyObject *member; /* the feature: whether the slot holds this object; NULL: the slot's value */
 } Feature;
 
 typedef struct {
@@ -98,7 +98,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
-/* Appends the values of entities; 1 = done, 0 = one cannot be read here, -1 = error. */
+/* Appends the values of entities; 1 = done, 0 = an entity cannot be read here, -1 = error. */
 static int read_entities(Reader *self, PyObject **entities, Py_ssize_t count, PyObject *numbers) {
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *entity = entities[k];
@@ -114,7 +114,7 @@ static int read_entities(Reader *self, PyObject **entities, Py_ssize_t count, Py
     return 1;
 }
 
-/* read(entities, numbers) -> whether all were read; else nothing is added. */
+/* read(entities, numbers) -> whether all were read; if not, nothing is added. */
 static PyObject *reader_read(Reader *self, PyObject *args) {
     PyObject *given, *numbers;
     if (!PyArg_ParseTuple(args, "OO!", &given, &PyList_Type, &numbers)) return NULL;
@@ -162,13 +162,13 @@ static PyObject *set_obs_class(PyObject *module, PyObject *cls) {
         if (*offset < 0 && PyErr_Occurred()) return NULL;
         if (*offset < 0) return PyErr_Format(PyExc_TypeError, "%s is no slot of %R", names[i], cls);
     }
-    obs_at = found; /* with the class: an earlier one must not be read by offsets of this one */
+    obs_at = found; /* set with the class: another class must not be read with these offsets */
     Py_XSETREF(obs_class, (PyTypeObject *)Py_NewRef(cls));
     Py_RETURN_NONE;
 }
 
 #define FEW_COLUMNS 64
-/* The sum of two of these, or of one and the size of a list, does not overflow. */
+/* The sum of two such indices, or of an index and a list size, does not overflow. */
 #define IS_INDEX(number) ((number) >= 0 && (number) <= PY_SSIZE_T_MAX / 2)
 
 /* The entities of one type; `list` holds numbers if there is a reader, else the entities. */
@@ -176,7 +176,7 @@ typedef struct {
     PyTypeObject *cls;
     Reader *reader;
     PyObject *list, *ends;
-    Py_ssize_t before, stride; /* entities before `list`, and how long the list is for each */
+    Py_ssize_t before, stride; /* number of entities before `list`; items of `list` per entity */
     Py_ssize_t row_start;
 } Column;
 
@@ -204,10 +204,10 @@ static int add_entities(Column *column, PyObject **entities, Py_ssize_t count) {
     return 1;
 }
 
-/* Adds the groups of one observation; 1 = done, 0 = it has another form, -1 = error. */
+/* Adds the groups of one observation; 1 = done, 0 = another form, -1 = error. */
 static int add_groups(PyObject *groups, Column *columns, Py_ssize_t num_columns, Py_ssize_t acting,
                       Py_ssize_t row, PyObject *actors) {
-    Py_ssize_t j = 0; /* games mostly show types in the order of their columns */
+    Py_ssize_t j = 0; /* games mostly add types in column order */
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(groups); k++) {
         PyObject *group = PyList_GET_ITEM(groups, k);
         if (!PyList_CheckExact(group) && !PyTuple_CheckExact(group)) return 0;
@@ -233,7 +233,7 @@ static int add_groups(PyObject *groups, Column *columns, Py_ssize_t num_columns,
 #define NO_GROUP -1
 #define OTHER_FORM -2
 
-/* Index of the one group that acts. */
+/* Index of the only group that acts. */
 static Py_ssize_t acting_group(PyObject *marked, int acts) {
     if (marked == Py_None) return acts ? OTHER_FORM : NO_GROUP;
     if (!acts || !PyList_CheckExact(marked) || PyList_GET_SIZE(marked) != 1) return OTHER_FORM;
@@ -251,12 +251,12 @@ typedef struct {
     PyObject *kinds, *globals_cls, *acting, *asking, *named;
     Column *columns;
     Py_ssize_t num_columns;
-    int acts, has_globals; /* the last column is that of the global features */
+    int acts, has_globals; /* the last column holds the global features */
 } Gathering;
 
-/* Adds one observation; 1 = done, 0 = it has another form, and nothing was added, -1 = error. */
+/* Adds one observation; 1 = done, 0 = another form and nothing was added, -1 = error. */
 static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t row) {
-    /* First, because it may run Python: nothing borrowed afterwards is freed until garbage is collected. */
+    /* First, because it may run Python: later borrowed references stay valid until garbage collection. */
     int is_same = PyObject_RichCompareBool(asked, to->kinds, Py_EQ);
     if (is_same != 1) return is_same;
     PyObject *groups = SLOT(obs, obs_at.groups), *marked = SLOT(obs, obs_at.actor_groups);
@@ -278,7 +278,7 @@ static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t 
     }
     if (done != 1) return done;
     if (metrics != Py_None) {
-        /* A new tuple may start the garbage collector, and a __del__ may replace the metrics. */
+        /* A new tuple may trigger the garbage collector, and a __del__ may replace the metrics. */
         Py_INCREF(metrics);
         PyObject *pair = Py_BuildValue("nO", row, metrics);
         int failed = pair == NULL || PyList_Append(to->named, pair);
@@ -289,7 +289,7 @@ static int gather_one(Gathering *to, PyObject *obs, PyObject *asked, Py_ssize_t 
     return append_number(to->asking, row) ? -1 : 1;
 }
 
-/* Adds observations up to one of another form; returns how many, or -1. */
+/* Adds observations until one has another form; returns their number, or -1. */
 static Py_ssize_t gather_all(Gathering *to, PyObject *shown, PyObject *asked, Py_ssize_t first, Py_ssize_t row) {
     Py_ssize_t i = first;
     for (; i < PySequence_Fast_GET_SIZE(shown) && i < PySequence_Fast_GET_SIZE(asked); i++, row++) {
@@ -332,8 +332,8 @@ static PyObject *gather(PyObject *module, PyObject *args) {
 
 /* ----------------------------------------------------------------------------------------- pack */
 
-/* After a failed conversion: 0 = the value is not such a number; -1 = its __float__ or __index__ was
-   interrupted or failed for another reason, which is raised. */
+/* After a failed conversion: 0 = the value is not such a number; -1 = its __float__ or __index__
+   was interrupted or failed for another reason, and that exception is raised. */
 static int clear_if_no_number(void) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)
         && !PyErr_ExceptionMatches(PyExc_OverflowError))
@@ -342,16 +342,16 @@ static int clear_if_no_number(void) {
     return 0;
 }
 
-/* Converts a list; 1 = done, 2 = and some are not finite, 0 = one is no such number, -1 = error. */
+/* Converts a list; 1 = done, 2 = done but some not finite, 0 = not such a number, -1 = error. */
 static int pack_all(PyObject *numbers, Py_buffer *out, Py_ssize_t start, int as_float) {
-    double sum = 0; /* of what is 0 for a finite number, else NaN */
+    double sum = 0; /* sum of terms that are 0 for finite numbers, else NaN */
     Py_ssize_t size = as_float ? sizeof(float) : sizeof(int64_t), count = PyList_GET_SIZE(numbers);
     if (out->itemsize != size || start < 0 || start > out->len / size - count) {
         PyErr_SetString(PyExc_ValueError, "the buffer is too small, or of another type");
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (i >= PyList_GET_SIZE(numbers)) return 0; /* changed by the __float__ of another number */
+        if (i >= PyList_GET_SIZE(numbers)) return 0; /* shortened by another number's __float__ */
         PyObject *value = Py_NewRef(PyList_GET_ITEM(numbers, i));
         int failed;
         if (as_float) {

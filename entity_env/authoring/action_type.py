@@ -1,7 +1,8 @@
-"""What a game asks for: an Enum as a choice, and who makes it.
+"""Action types: what a game requests, and from which actors.
 
-`agent.act(obs, Move)` asks once for the whole observation; `Categorical(Move)` asks every actor,
-`SelectEntity(Cherry)` asks every actor for one of the entities that it was shown.
+`agent.act(obs, Move)`, with an Enum, requests one choice for the whole observation;
+`Categorical(Move)` one choice per actor; `SelectEntity(Cherry)` one of the observed entities per
+actor.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ Answer = TypeVar("Answer")
 Choice = TypeVar("Choice")
 
 ActionKey: TypeAlias = "type | ActionType[Any]"
-"""How a game names an action: a class of choices (asked once), or an `ActionType`."""
+"""An action as named by a game: a class of choices (one global choice), or an `ActionType`."""
 
 
 class ActionType(ABC, Generic[Answer]):
-    """One kind of question to an agent, with answers of type `Answer`.
+    """A kind of action that a game requests, with results of type `Answer`.
 
-    Two that ask for the same are equal, so a game may write `Categorical(Move)` wherever it asks.
+    Instances with equal arguments are equal, so a game may write `Categorical(Move)` at every call.
 
     Attributes:
         name: key of the action in spaces, batches and checkpoints.
-        space: the action space that the contract knows this question by.
+        space: its action space.
     """
 
     name: ActionName
@@ -55,11 +56,11 @@ class ActionType(ABC, Generic[Answer]):
 
     @abstractmethod
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Answer:
-        """What the game receives.
+        """Converts the chosen values to the result that the game receives.
 
         Args:
-            chosen: one value an actor that was asked, as in `VecActions`.
-            actees: for a select action the entities that could be selected, else empty.
+            chosen: one value per requested actor, as in `VecActions`.
+            actees: the selectable entities of a select action, else empty.
         """
 
     def __eq__(self, other: object) -> bool:
@@ -73,15 +74,15 @@ class ActionType(ABC, Generic[Answer]):
 
 
 class GlobalCategorical(ActionType[Choice]):
-    """Asks once for the whole observation; the answer is one choice.
+    """Requests one choice for the whole observation.
 
     Args:
-        choices: an Enum, or a frozen dataclass of Enums that stands for their product
+        choices: an Enum, or a frozen dataclass of Enums for their product
             (`direction=Up,thrust=Full`, the last field varying fastest).
-        name: key of the action; the name of the class when left out.
+        name: key of the action; default: the name of the class.
 
     Raises:
-        SchemaError: a class that is neither, or a name that is no text.
+        SchemaError: another kind of class, or a name that is not text.
     """
 
     space: GlobalCategoricalActionSpace
@@ -97,7 +98,7 @@ class GlobalCategorical(ActionType[Choice]):
 
 
 class Categorical(ActionType[list[Choice]]):
-    """Asks every actor of the observation; the answer is a list, one choice an actor.
+    """Requests one choice per actor of the observation; the result is a list.
 
     Args and Raises: as for `GlobalCategorical`.
     """
@@ -115,17 +116,17 @@ class Categorical(ActionType[list[Choice]]):
 
 
 class SelectEntity(ActionType[list[Choice | None]]):
-    """Asks every actor for an entity of one class; the answer is a list of the game's own objects.
+    """Requests one entity of a class per actor; the result is a list of the game's own objects.
 
-    An actor without a target is not asked, and its answer is None: all actors when the observation
-    shows no entity of the class, and those whose row of the mask allows none.
+    Actors without a target are skipped, with None as their result: all actors if the observation
+    has no entity of the class, and actors whose mask row allows none.
 
     Args:
-        actee: class of the entities that can be selected: all that the observation shows.
-        name: key of the action; `Select` and the name of the class when left out.
+        actee: class of the selectable entities: every observed instance.
+        name: key of the action; default: `Select` and the name of the class.
 
     Raises:
-        SchemaError: something that is no class, or a name that is no text.
+        SchemaError: `actee` is not a class, or the name is not text.
     """
 
     space: SelectEntityActionSpace
@@ -142,14 +143,14 @@ class SelectEntity(ActionType[list[Choice | None]]):
 
 
 class Continuous(ActionType[_Floats]):
-    """Asks every actor for real numbers; the answer is `(num_actors, num_labels)` float32.
+    """Requests real numbers per actor; the result is `(num_actors, num_labels)` float32.
 
     Args:
         name: key of the action.
         low, high, labels: as in `ContinuousActionSpace`.
 
     Raises:
-        SchemaError: a name that is no text, or bounds that cannot be.
+        SchemaError: a name that is not text, or invalid bounds.
     """
 
     space: ContinuousActionSpace
@@ -178,7 +179,7 @@ def _checked_name(action: ActionType[Any], name: object) -> ActionName:
 
 
 def action_type(key: ActionKey) -> ActionType[Any]:
-    """The `ActionType` that a game means by `key`: itself, or one global choice of a class."""
+    """The `ActionType` for a key: the key itself, or one global choice of a class."""
     if isinstance(key, ActionType):
         return key
     if not isinstance(key, type):
@@ -212,7 +213,6 @@ def _labels_of(cls: type) -> tuple[str, ...]:
 
 
 def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
-    """The Enum of every field of a frozen dataclass, in order."""
     given: object = cls
     params = getattr(given, "__dataclass_params__", None) if isinstance(given, type) else None
     if params is None or not params.frozen:

@@ -23,14 +23,14 @@ class Pending(Protocol[T_co]):
     def get(self) -> T_co | None:
         """Waits for the answer; None = the game is being closed: return from `play`.
 
-        May be called again; the answer stays the same.
+        Repeated calls return the same answer.
         """
 
     def __await__(self) -> Generator[None, None, T_co | None]:
-        """The same for `await`, in a game that runs an event loop of asyncio.
+        """`get` for `await`, in a game that runs an asyncio event loop.
 
-        Other tasks run first, so that those that ask other agents are batched with this one. The
-        loop stands still until the answer is there.
+        Other tasks run first, so their requests to other agents join the same batch. The event
+        loop then blocks until the answer arrives.
         """
         yield
         return self.get()
@@ -53,8 +53,8 @@ class Answered(Pending[A]):
 class Agent(ABC):
     """Base class of agents.
 
-    Subclass one that needs one method: `ScriptedAgent` sees the game's objects, `PolicyAgent`
-    arrays.
+    To write one, implement one method of a subclass: `ScriptedAgent` gets the game's objects,
+    `PolicyAgent` gets arrays.
     """
 
     __slots__ = ()
@@ -64,8 +64,8 @@ class Agent(ABC):
     def seed(self) -> int:
         """Seed of the current episode; after `game_over`, of the next one.
 
-        For games that play several episodes in one call of `play`. Those of several agents begin
-        the next one when all that took part have had their `game_over`.
+        For games that play several episodes in one call of `play`. In a multi-agent game the next
+        episode starts after all participating agents have had their `game_over`.
         """
 
     @overload
@@ -91,8 +91,8 @@ class Agent(ABC):
         """Requests one or more actions for an observation, and waits for them.
 
         Args:
-            obs: the observation. The first `act` after `game_over` begins a new episode; in a game
-                of several agents not before the others have ended theirs, unless it `respawns`.
+            obs: the observation. The first `act` after `game_over` starts a new episode; in a
+                multi-agent game only after all agents' episodes have ended, unless it `respawns`.
             actions: an Enum for one choice (the answer is a member), `Categorical(Move)` or
                 `SelectEntity(Food)` for a list with one answer per actor, None for an actor with
                 nothing to select.
@@ -102,9 +102,9 @@ class Agent(ABC):
             and `play` must return.
 
         Raises:
-            SchemaError: something that the game did not declare, or a mask that does not fit.
-            ProtocolError: the last `act_async` has no answer yet; the episode of this agent has
-                ended, and those of others have not.
+            SchemaError: an undeclared entity or action, or a mask of the wrong shape.
+            ProtocolError: the last `act_async` has no answer yet; or this agent's episode has ended
+                while others continue.
         """
 
     @overload
@@ -129,17 +129,17 @@ class Agent(ABC):
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:
         """Like `act`, but returns at once; `.get()` or `await` waits. The observation is copied.
 
-        When several agents move at the same time, call it for all of them before the first
-        `.get()`, so that they are batched.
+        If several agents move simultaneously, call it for all of them before the first `.get()`, to
+        batch them.
         """
 
     @abstractmethod
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
-        """Ends the episode of this agent.
+        """Ends this agent's episode.
 
         Args:
             obs: the final observation and score; None keeps the last score.
-            truncated: the episode was cut off (a time limit): its state still has a value, so pass
+            truncated: the episode is truncated (a time limit). The state still has a value: pass
                 the observation, with the actors and masks that `act` would get.
         """
 
@@ -147,7 +147,7 @@ class Agent(ABC):
         """Closes the agent's resources (a terminal, a network); may be called twice."""
 
     def join(self, run: AgentRun) -> None:
-        """Sets the run that the agent takes part in; called by `Game.run`.
+        """Sets the run in which the agent takes part; called by `Game.run`.
 
         Raises:
             ProtocolError: this agent belongs to an environment.
@@ -157,21 +157,21 @@ class Agent(ABC):
         )
 
     def take_seat(self, run: AgentRun) -> Agent:
-        """Joins a run, and returns the agent that plays in it; called by `Game.run`.
+        """Joins a run and returns the agent that plays in it; called by `Game.run`.
 
         Returns:
             This object, or a copy with its own state if this one already plays in another seat.
 
         Raises:
             ProtocolError: as `join`.
-            UsageError: a copy is needed, and the agent cannot be copied.
+            UsageError: the agent must be copied but cannot be.
         """
         self.join(run)
         return self
 
 
 def one_per_seat(agent: Agent, why: str) -> UsageError:
-    """The error for an agent that fills several seats and cannot have a state for each."""
+    """Error for an agent that fills several seats and cannot have a state per seat."""
     return UsageError(
         f"one {type(agent).__name__} fills several seats at the same time, but {why}: make or load "
         "one agent per seat"

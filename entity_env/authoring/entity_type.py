@@ -1,7 +1,7 @@
-"""`EntityType`: a dataclass as an entity; fields are features, instances rows of float32.
+"""`EntityType`: a dataclass as an entity; fields become features, instances rows of float32.
 
 Featurizing is compiled once per class: one generated loop reads the attributes of a whole sequence.
-Measured by `benchmarks/featurize.py`; anything that reflects per entity is 10 to 40 times slower.
+Reflection per entity is 10 to 40 times slower (`benchmarks/featurize.py`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from entity_env.authoring._speedups import Reader
 
 HIDDEN: Final = {"entity_env": "hidden"}
-"""`name: str = field(metadata=HIDDEN)` keeps a field of a dataclass out of its features."""
+"""`name: str = field(metadata=HIDDEN)` excludes a dataclass field from the features."""
 
 Writer: TypeAlias = Callable[[Sequence[object]], None]
-"""Appends the features of every entity of a sequence to a list."""
+"""Appends the features of every entity in a sequence to a list."""
 
 
 _FOR_COLLECTIONS: Final = (
@@ -43,12 +43,12 @@ _FOR_COLLECTIONS: Final = (
     "obs.entities([...]); or "
 )
 _SLOT: Final = re.compile(r"\(?e\.(\w+)(?: is (member_\d+)\))?")
-"""Source of a feature that is an attribute, or tells whether the attribute is a member."""
+"""Source of a feature that reads an attribute, or tests whether the attribute is a member."""
 
 
 @dataclass(frozen=True, init=False)
 class Features:
-    """How values of a class that is no dataclass become features; part of an `Annotated` type.
+    """Features of values whose class is not a dataclass; part of an `Annotated` type.
 
         Vector = Annotated[pygame.Vector2, Features("x", "y")]
         Tint = Annotated[Color, Features("hue", "value", read=lambda color: (color.h, color.v))]
@@ -59,11 +59,11 @@ class Features:
             tint: Tint  # tint.hue and tint.value
 
     Args:
-        names: of the features; attributes of the value, unless it is read otherwise.
+        names: feature names; attributes of the value unless `read` is given.
         read: returns one number per name for a value.
 
     Raises:
-        SchemaError: no names, or one that is no identifier.
+        SchemaError: no names, or a name that is not an identifier.
     """
 
     names: tuple[str, ...]
@@ -80,8 +80,11 @@ class Features:
         object.__setattr__(self, "read", read)
 
     def numbers(self, value: object) -> tuple[float, ...]:
-        """What `read` returns for a value; TypeError if it raises, or for another number of
-        numbers."""
+        """Result of `read` for a value.
+
+        Raises:
+            TypeError: `read` raised, or returned the wrong number of numbers.
+        """
         try:
             numbers = tuple(self.read(value)) if self.read else ()
         except Exception as error:
@@ -94,18 +97,18 @@ class Features:
 class _Feature(NamedTuple):
     name: str
     source: str
-    """Expression that yields the number, with the entity as `e`; one with a star in front yields
-    this feature and those that follow with an empty one."""
+    """Expression for the number, with the entity as `e`. A starred expression yields this feature
+    and the following features with an empty source."""
 
 
 @dataclass(frozen=True)
 class EntityType:
-    """How instances of one class become rows of features.
+    """Conversion of a class's instances to rows of features.
 
     Args:
-        cls: the class, compared by identity: instances of subclasses are other entities.
-        name: what spaces and errors call it, the name of the class.
-        features: names of the columns, in the order of the fields.
+        cls: the class, compared by identity: instances of subclasses are different entities.
+        name: name in spaces and errors, the name of the class.
+        features: column names, in field order.
     """
 
     cls: type
@@ -115,7 +118,7 @@ class EntityType:
     _constants: dict[str, object] = dataclasses.field(compare=False, hash=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without what is made once in every process: readers in C cannot be pickled.
+        # Excludes per-process caches: C readers cannot be pickled.
         return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
 
     @property
@@ -125,13 +128,16 @@ class EntityType:
 
     @property
     def stride(self) -> int:
-        """Numbers that a writer appends per entity: `width`, or 1 filler when there are none."""
+        """Numbers that a writer appends per entity: `width`, or 1 filler if there are none."""
         return max(self.width, 1)
 
     @cached_property
     def reader(self) -> Reader | None:
-        """Reads the features in C; None where that was not built, or if there are none, or one is
-        no slot, nor whether a slot holds a member."""
+        """Reads the features in C.
+
+        None if the C module was not built, there are no features, or a feature is neither a slot
+        nor a test whether a slot holds a member.
+        """
         found = [_SLOT.fullmatch(source) for source in self._sources]
         slots = [
             (slot[1], self._constants[slot[2]]) if slot[2] else (slot[1],) for slot in found if slot
@@ -141,9 +147,9 @@ class EntityType:
     def writer(self, numbers: list[float]) -> Writer:
         """Makes a function that appends the features of each entity to `numbers`.
 
-        The function raises `SchemaError` for an instance of another class, and for one whose fields
-        cannot be read (None for a nested dataclass, a tuple that is too short). Values
-        are passed on unchecked: packing them finds what is no number.
+        The function raises `SchemaError` for an instance of another class, and if fields are
+        unreadable (None for a nested dataclass, a tuple that is too short). Values are not checked:
+        packing detects those that are not numbers.
         """
         write = self._make_writer(numbers.extend)
         if self.reader is None:
@@ -158,7 +164,7 @@ class EntityType:
 
     @cached_property
     def _make_writer(self) -> Callable[[Callable[[tuple[float, ...]], None]], Writer]:
-        """Compiled once: it takes 90 µs, as long as a thousand entities take to be written."""
+        """Compiled once: compiling takes 90 µs, as long as writing a thousand entities."""
         sources = self._sources or ("0.0",)
         code = (
             "def make_writer(extend):\n"
@@ -177,7 +183,7 @@ class EntityType:
             "wrong_class": self._raise_wrong_class,
             "unreadable": self._raise_unreadable,
         }
-        exec(compile(code, f"<features of {self.name}>", "exec"), namespace)  # noqa: S102 - the names come from dataclass fields
+        exec(compile(code, f"<features of {self.name}>", "exec"), namespace)  # noqa: S102 - names come from dataclass fields
         make: Callable[[Callable[[tuple[float, ...]], None]], Writer] = namespace["make_writer"]
         return make
 
@@ -203,7 +209,7 @@ class EntityType:
     def rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Checks numpy-backed entities, `(num_entities, width)` of any numeric dtype.
 
-        Returns the same memory when it is float32 already.
+        Returns the same memory if it is already float32.
         """
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise SchemaError(
@@ -215,7 +221,7 @@ class EntityType:
         return as_float32(rows)
 
     def not_a_number(self, values: Sequence[object]) -> SchemaError:
-        """The error that names the first of these written values that is not a float32."""
+        """Error naming the first written value that is not a float32."""
         i = next((i for i, value in enumerate(values) if not fits_float32(value)), 0)
         return SchemaError(
             f"entity {self.name}: feature {self.features[i % self.stride]!r} of row "
@@ -236,26 +242,26 @@ class EntityType:
 
 
 def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as float32; the same memory when they are already, infinite beyond its range."""
+    """Numbers as float32, infinite beyond its range; the same memory if already float32."""
     with np.errstate(over="ignore"):
         return rows.astype(np.float32, copy=False)
 
 
 def fits_float32(value: object) -> bool:
-    """Tells whether `value` is a number (or bool) that float32 can hold, infinities included."""
+    """Whether `value` is a number (or bool) that fits float32, including infinities."""
     if not isinstance(value, float | int) and not _is_number(type(value)):
         return False
     return pack_floats([value], array("f", [0.0])) != NO_NUMBER
 
 
 def entity_type(cls: type) -> EntityType:
-    """The `EntityType` of a dataclass, made once.
+    """The `EntityType` of a dataclass, cached.
 
-    Numbers and bools are features as they are; an Enum or a `Literal` is one-hot
-    (`stance.is_Calm`), a `Flag` has one feature a bit; a nested dataclass adds a dotted prefix
-    (`pos.x`), a tuple of fixed length or an array, `Annotated[np.ndarray, 3]`, the index
-    (`cooldowns.0`). `x: float | None` is two features, `has_x` and `x`, which are 0 for None. For
-    other classes: `Features`.
+    Numbers and bools are features unchanged; an Enum or a `Literal` is one-hot (`stance.is_Calm`),
+    a `Flag` has one feature per bit. A nested dataclass adds a dotted prefix (`pos.x`); a tuple of
+    fixed length or an array, `Annotated[np.ndarray, 3]`, adds the index (`cooldowns.0`).
+    `x: float | None` is two features, `has_x` and `x`, both 0 for None. For other classes see
+    `Features`.
     """
     if not _is_dataclass(cls):
         raise SchemaError(
@@ -291,7 +297,7 @@ def _features_of_class(
         )
     features: list[_Feature] = []
     for field, kind in declared_fields(cls).items():
-        is_plain = field.isidentifier() and not iskeyword(field)  # a class may have been generated
+        is_plain = field.isidentifier() and not iskeyword(field)  # generated classes
         path = f"{source}.{field}" if is_plain else f"getattr({source}, {field!r})"
         features += _features_of(kind, f"{prefix}{field}", path, constants, (*outer, cls))
     return features
@@ -340,8 +346,8 @@ def _features_of(
 
 
 def _one_hot(member: object, name: str, source: str, constants: dict[str, object]) -> _Feature:
-    """A member of an Enum, which is compared by identity, or a value of a `Literal`."""
-    constant = f"member_{len(constants)}"  # a member's own name need not be an identifier
+    """Feature of an Enum member, compared by identity, or of a `Literal` value."""
+    constant = f"member_{len(constants)}"  # member names may not be identifiers
     constants[constant] = member
     label = member.name if isinstance(member, Enum) else str(member)
     same = "is" if isinstance(member, Enum | bool | None) else "=="
@@ -354,7 +360,7 @@ def _read_at_once(
     read: Callable[[Any], Sequence[float]],
     constants: dict[str, object],
 ) -> list[_Feature]:
-    """Features whose numbers one call returns."""
+    """Features whose numbers are returned by a single call."""
     constant = f"read_{len(constants)}"
     constants[constant] = read
     first, *more = names
@@ -369,7 +375,7 @@ def _numbers_of_array(shape: tuple[int, ...], array: NDArray[Any]) -> list[float
 
 
 def _optional(features: Sequence[_Feature], name: str, source: str) -> list[_Feature]:
-    """Features of a value that may be None: whether it is there, and its own or zeros."""
+    """Features of a value that may be None: whether it is present, then its features or zeros."""
     guarded: list[_Feature] = []
     for i, (each, read) in enumerate(features):
         if read.startswith("*"):
@@ -393,13 +399,13 @@ def without_none(kind: object) -> Any:  # noqa: ANN401 - any type
 
 
 def without_aliases(kind: Any, within: tuple[object, ...] = ()) -> Any:  # noqa: ANN401 - any type
-    """The type with the value of each alias, as of `type Speed = float`, in place of the alias.
+    """The type with each alias, such as `type Speed = float`, replaced by its value.
 
-    Looks into `Annotated`, unions and tuples. `NDArray` is such an alias since numpy 2.5. An alias
-    that contains itself, or has another number of arguments than parameters, is left.
+    Descends into `Annotated`, unions and tuples. `NDArray` is such an alias since numpy 2.5. An
+    alias that contains itself, or whose numbers of arguments and parameters differ, is kept.
 
     Raises:
-        NameError: the value of an alias, which is evaluated here, names an unknown type.
+        NameError: the value of an alias, evaluated here, names an unknown type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     alias = kind if origin is None else origin
@@ -408,7 +414,7 @@ def without_aliases(kind: Any, within: tuple[object, ...] = ()) -> Any:  # noqa:
         if alias in within or (args and len(args) != len(parameters)):
             return kind
         used = getattr(value, "__parameters__", ())
-        if args and used:  # in another order, perhaps
+        if args and used:  # possibly in another order
             given = dict(zip(parameters, args, strict=True))
             value = value[tuple(given[each] for each in used)]
         return without_aliases(value, (*within, alias))
@@ -423,8 +429,10 @@ def without_aliases(kind: Any, within: tuple[object, ...] = ()) -> Any:  # noqa:
 
 
 def array_shape(kind: object) -> tuple[int, ...] | None:
-    """The shape of `Annotated[np.ndarray, 3]` or `Annotated[NDArray[np.float32], (3, 3)]`; None for
-    any other type."""
+    """Shape of `Annotated[np.ndarray, 3]` or `Annotated[NDArray[np.float32], (3, 3)]`.
+
+    None for any other type.
+    """
     if typing.get_origin(kind) is not typing.Annotated:
         return None
     base, *metadata = typing.get_args(kind)
@@ -438,7 +446,7 @@ def array_shape(kind: object) -> tuple[int, ...] | None:
 
 
 def features_of_class(kind: object) -> Features | None:
-    """The `Features` of an `Annotated` type; None without."""
+    """The `Features` of an `Annotated` type; None if there are none."""
     if typing.get_origin(kind) is not typing.Annotated:
         return None
     return next((each for each in typing.get_args(kind)[1:] if isinstance(each, Features)), None)
@@ -453,21 +461,21 @@ def _is_number(kind: object) -> bool:
 
 
 def _is_collection(cls: object) -> bool:
-    """A list, dict or set, or a tuple of any length; no text and no array."""
+    """Whether a class is a list, dict, set or tuple type; not text, not an array."""
     is_one = isinstance(cls, type) and issubclass(cls, Collection)
     is_array = "numpy" in sys.modules and cls is np.ndarray
     return is_one and cls not in (str, bytes) and not is_array
 
 
 def declared_fields(cls: type) -> dict[str, Any]:
-    """The types of the fields that become features, by name, in order."""
+    """Types of the fields that become features, by name, in order."""
     hints = resolved_hints(cls)
     fields = dataclasses.fields(cls)
     return {f.name: hints[f.name] for f in fields if f.metadata.get("entity_env") != "hidden"}
 
 
 def resolved_hints(cls: type) -> dict[str, Any]:
-    """The types of a class's fields, by name, without aliases."""
+    """Types of a class's fields, by name, without aliases."""
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
         return {name: without_aliases(kind) for name, kind in hints.items()}

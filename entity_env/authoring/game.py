@@ -33,34 +33,36 @@ from entity_env.errors import (
 )
 
 _MAX_VERSION: Final = 64
-"""Characters of the version of a game."""
+"""Maximum length of a game's version, in characters."""
 Transport: TypeAlias = Literal["greenlet", "thread"]
-"""How a game that is stepped waits for its actions: all games of a process in one thread, in under
-a microsecond, or each in an OS thread of its own, for games that need one: those that run an event
-loop (asyncio), or are called back from C."""
+"""How a stepped game waits for its actions.
+
+`greenlet`: all games of a process in one thread, in under a microsecond. `thread`: one OS thread
+per game, for games that need it: they run an event loop (asyncio), or are called back from C."""
 
 
 @runtime_checkable
 class RunWatcher(Protocol):
-    """A watcher that is also called when a run begins and ends."""
+    """A watcher that is also called at the start and end of a run."""
 
     def __call__(self, turn: Turn, /) -> None:
-        """A decision, or the end of an episode."""
+        """Called for a decision, or the end of an episode."""
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int, /
     ) -> None:
-        """Before the first observation."""
+        """Called before the first observation."""
 
     def end_run(self, error: BaseException | None, /) -> None:
-        """After the last one; with the error that is about to leave `Game.run`, if there is one."""
+        """Called after the last observation, with the error about to leave `Game.run`, if any."""
 
 
 class Game:
     """A game that owns its loop, `play(agent, *, seed, ...)`.
 
     `play` ends each episode with `agent.game_over(...)` and returns when `act` returns None. It may
-    return after one episode, and is then called again with the next seed, or loop over episodes.
+    return after one episode and is then called again with the next seed, or it may loop over
+    episodes.
 
     Args:
         play: the loop. With several agents its first argument is a list of them. It must take
@@ -69,28 +71,28 @@ class Game:
         actions: Enums, `Categorical`, `SelectEntity` and `Continuous`.
         global_features: dataclass of the features of the whole observation.
         num_agents: number of agents.
-        respawns: an agent whose episode has ended may begin its next one while others still play
-            theirs; of a `VecEnv` only with autoreset "same_step". By default it may be asked again
-            once the episodes of all agents that take part have ended.
+        respawns: an agent whose episode has ended may start the next one while others still play;
+            in a `VecEnv` only with autoreset "same_step". By default it may act again once the
+            episodes of all participating agents have ended.
         name: default: the name of `play`, or of its module if the function is called `play`.
-        look: how the game is drawn, the `module:name` of an `entity_env.views.Look`, imported only
-            to draw; default: a module `NAME_look` beside the file of `play`, if there is one.
-        players: the agents that come with it, the `module:name` of an
-            `entity_env.agents.GameAgents`, imported only to load agents by name.
-        training: how it is trained, where that differs from other games: settings of the trainer by
-            name, `{"preset": "board", "net": {"n_layer": 1}}`; or the `module:name` of an
+        look: `module:name` of an `entity_env.views.Look` that draws the game, imported only for
+            drawing; default: a module `NAME_look` next to the file of `play`, if it exists.
+        players: `module:name` of the `entity_env.agents.GameAgents` included with the game,
+            imported only to load agents by name.
+        training: its training settings that differ from the defaults: trainer settings by name,
+            `{"preset": "board", "net": {"n_layer": 1}}`; or the `module:name` of an
             `entity_env.vec.GameTraining`, imported only to train or evaluate.
-        max_entities: the largest number of entities of each type whose number varies, with the
-            default settings: the room for them in the arrays of other libraries.
+        max_entities: for each type whose number of entities varies, the maximum with the default
+            settings: the size of fixed arrays for other libraries.
         transport: how its copies wait for their actions, see `Transport`: "thread" for a game that
-            runs an event loop. A `VecEnv` may choose another one.
-        version: of the rules, a short text or a number that you change with them. Runs, datasets
-            and replays keep it, and commands say where it differs.
+            runs an event loop. A `VecEnv` may override it.
+        version: version of the rules, a short text or a number that you change with them. It is
+            stored in runs, datasets and replays, and commands report when it differs.
 
     Raises:
         UsageError: an unknown transport, or a version that is neither a number nor a line of text.
-        SchemaError: a class that cannot be featurized, a `play` without `seed`, or one that is
-            `async` or a generator.
+        SchemaError: a class that cannot be featurized, or a `play` that has no `seed`, is `async`
+            or is a generator.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Game:
         self.parameters = _parameters_of(play, self.name)
         """The settings of `play`, by name."""
         self.settings: Mapping[str, Any] = {}
-        """Values other than the defaults."""
+        """Values that differ from the defaults."""
         if num_agents < 1:
             raise SchemaError(f"{self.name}: num_agents must be at least 1, got {num_agents}")
 
@@ -139,12 +141,12 @@ class Game:
         return self.schema.action_space()
 
     def with_settings(self, /, **settings: object) -> Game:
-        """The same game with other values for some keyword arguments of `play`.
+        """A copy of the game with other values for some keyword arguments of `play`.
 
-        Strings are parsed by the annotation of the argument, as from a command line.
+        Strings are parsed according to the argument's annotation, as on the command line.
 
         Raises:
-            UsageError: an argument that `play` does not have, or a value of another type.
+            UsageError: an argument that `play` does not have, or a value of the wrong type.
         """
         game = Game.__new__(Game)
         game.__dict__.update(self.__dict__)
@@ -154,7 +156,7 @@ class Game:
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings that could name a file or anything else outside the game.
 
-        These are texts other than listed choices. Numbers, flags, and members of an Enum or a
+        These are texts that are not listed choices. Numbers, flags, and members of an Enum or a
         `Literal` are data, which a file may choose.
         """
         return {
@@ -165,7 +167,7 @@ class Game:
         }
 
     def with_transport(self, transport: Transport | None) -> Game:
-        """The same game, whose copies wait for their actions in another way; None = as they do.
+        """A copy of the game with another transport; None = no change.
 
         Raises:
             UsageError: an unknown transport.
@@ -181,7 +183,7 @@ class Game:
         """Checks that every setting without a default has a value.
 
         Raises:
-            UsageError: one has none.
+            UsageError: a setting has no value.
         """
         for name, parameter in self.parameters.items():
             if parameter.default is parameter.empty and name not in self.settings:
@@ -194,7 +196,7 @@ class Game:
         """Calls `play` once with these agents and this seed.
 
         Raises:
-            SchemaError: `play` uses its one agent as a list, or its list as one agent.
+            SchemaError: `play` uses its single agent as a list, or its list as a single agent.
         """
         first = agents[0] if self.num_agents == 1 else list(agents)
         try:
@@ -215,30 +217,30 @@ class Game:
         step_timeout_s: float | None = None,
         **settings: object,
     ) -> list[Episode]:
-        """Plays a number of episodes in this thread.
+        """Plays episodes in this thread.
 
         Args:
-            agents: `num_agents` of them. One object may fill several seats: it plays the first, and
-                copies play the others, each with its own state. Copies share its network and its
-                random stream, so seeded agents answer differently than separate objects.
-            seed: of the run, 0 or more.
+            agents: `num_agents` agents. One object may fill several seats: it plays the first, and
+                copies with their own state play the others. Copies share its network and its random
+                stream, so seeded agents choose differently than separate objects.
+            seed: seed of the run, 0 or more.
             episodes: number of episodes; afterwards `act` returns None.
             watch: called with a `Turn` after every decision and at the end of every episode; a
-                `RunWatcher` such as a `ReplayWriter` is also told when the run begins and ends.
-            step_timeout_s: seconds between two calls of `act` after which the game counts as
-                hanging; None = no limit. Which hangs can be ended: see `StepTimeout`.
+                `RunWatcher` such as a `ReplayWriter` is also called when the run starts and ends.
+            step_timeout_s: maximum seconds between two calls of `act` before the game counts as
+                hanging; None = no limit. See `StepTimeout` for the hangs that can be interrupted.
             settings: as for `with_settings`.
 
         Returns:
             The episodes of every agent, in the order of the agents.
 
         Raises:
-            UsageError: another number of agents, a wrong setting, or an agent that fills several
+            UsageError: wrong number of agents, an invalid setting, or an agent that fills several
                 seats and cannot be copied.
-            ProtocolError: `play` returned in the middle of an episode without `game_over`, or it
+            ProtocolError: `play` returned in the middle of an episode without `game_over`, or
                 continues after `act` returned None.
-            WorkerError: it hangs, calls `sys.exit()`, or raises another exception that is not an
-                `Exception`. Those of agents, and Ctrl-C, are raised unchanged.
+            WorkerError: the game hangs, calls `sys.exit()`, or raises another exception that is not
+                an `Exception`. Exceptions of agents, and Ctrl-C, are raised unchanged.
         """
         return self._run(agents, EpisodeSeeds(seed), episodes, watch, step_timeout_s, settings)
 
@@ -250,17 +252,18 @@ class Game:
         step_timeout_s: float | None = None,
         **settings: object,
     ) -> list[Episode]:
-        """Plays one episode, the one of this seed.
+        """Plays the one episode with this seed.
 
         Args:
-            seed: of the episode itself, as in `Episode.seed`; `run` derives it from that of a run.
+            seed: seed of the episode itself, as in `Episode.seed`; `run` derives it from the seed
+                of the run.
             agents, watch, step_timeout_s, settings: as for `run`.
 
         Returns:
             The episode of every agent, in the order of the agents.
 
         Raises:
-            UsageError, ProtocolError, WorkerError: as of `run`.
+            UsageError, ProtocolError, WorkerError: as `run`.
         """
         return self._run(agents, SeedsFrom(seed), 1, watch, step_timeout_s, settings)
 
@@ -312,17 +315,17 @@ class Game:
         with timeout:
             while True:
                 number = max(run.number for run in runs)
-                for run in runs:  # also agents without a part in the last episode
+                for run in runs:  # including agents that skipped the last episode
                     run.number = number
                 try:
                     self._play_once(agents, runs, seeds[number])
                     if any(run.is_stopped for run in runs):
-                        break  # in the middle of an episode, if one of several agents did
+                        break  # possibly mid-episode, in a multi-agent game
                     unfinished = [run.agent_id for run in runs if run.is_playing]
                     if unfinished or all(run.number == number for run in runs):
                         raise no_game_over(self.name, unfinished or [0])
                 except (UsageError, MissingExtraError, WorkerError):
-                    raise  # not of an episode, or its place is known
+                    raise  # unrelated to an episode, or its location is known
                 except Exception as error:
                     if any(run.has_refused for run in runs):
                         add_note(error, AFTER_NONE)
@@ -331,7 +334,7 @@ class Game:
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
-        """Calls `play`; turns a hang, the end of the program or an ignored None into an error."""
+        """Calls `play`; turns a hang, a program exit or an ignored None into an error."""
         try:
             self.start(agents, seed)
         except GameExit:
@@ -366,11 +369,13 @@ class Game:
 
 
 class Ungrouped:
-    """Context that raises what this package raised in a game as it is, also if the game wraps it in
-    a group, as `asyncio.TaskGroup` does; groups with other errors pass unchanged.
+    """Context that unwraps this package's errors from exception groups.
 
-    Not a generator with `contextmanager`, which sets the traceback of every exception that passes:
-    a frozen dataclass refuses that.
+    A game may wrap them in a group, as `asyncio.TaskGroup` does. Groups with other errors pass
+    unchanged.
+
+    Not a generator with `contextmanager`: that sets the traceback of every exception that passes,
+    which a frozen dataclass refuses.
     """
 
     def __enter__(self) -> None:
@@ -393,7 +398,7 @@ class Ungrouped:
 
 
 def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
-    """A different agent for every run: one that fills several seats is copied."""
+    """A different agent for every run: an agent that fills several seats is copied."""
     seats: list[Agent] = []
     for agent, run in zip(agents, runs, strict=True):
         seat = agent.take_seat(run)
@@ -404,16 +409,16 @@ def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
 
 
 def _place_of(runs: Sequence[AgentRun], seeds: EpisodeSeeds, first: int) -> str:
-    """Where a call of `play` that began with the episode `first` is, as `WorkerError` says it."""
+    """Position of a call of `play` that started with episode `first`, as `WorkerError` shows it."""
     playing = [run for run in runs if run.is_playing]
-    last = max(first, *(run.number - 1 for run in runs))  # the one that ended, if none goes on
+    last = max(first, *(run.number - 1 for run in runs))  # the ended episode, if none is running
     number = max((run.number for run in playing), default=last)
     step = max((run.num_steps for run in playing), default=0)
     return f"seed {seeds[number]}, episode {number}, step {step}"
 
 
 def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
-    """The error for a `play` that returned in the middle of an episode."""
+    """Error for a `play` that returned in the middle of an episode."""
     which = ", ".join(map(str, agent_ids))
     return ProtocolError(
         f"{game}: play returned without game_over for agent {which}; end every episode with "
@@ -423,8 +428,10 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
 
 
 def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError) -> str:
-    """What to change where `play` expects one agent and gets several, or the other way round; ""
-    for any other error."""
+    """How to fix a `play` that expects one agent and gets several, or vice versa.
+
+    Empty for any other error.
+    """
     if isinstance(first, list):
         is_one = isinstance(error, AttributeError) and error.obj is first
         return "play gets a list of agents: for a game with one, num_agents=1" if is_one else ""
@@ -452,7 +459,7 @@ def _name_of(play: Callable[..., None]) -> str:
 
 
 def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Parameter]:
-    called = (play, type(play).__call__)  # an object may be a game, too
+    called = (play, type(play).__call__)  # a game may also be a callable object
     if any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in called):
         raise SchemaError(
             f"{name}: play must be a plain function, not async: def play(agent, *, seed), which "
@@ -471,7 +478,10 @@ def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Pa
 
 
 def _evaluated(annotation: object, play: Callable[..., None], where: str) -> object:
-    """The annotation of a setting; that of `agent` may name what only type checkers import."""
+    """The evaluated annotation of a setting.
+
+    Only settings: the annotation of `agent` may use imports that exist only for type checkers.
+    """
     try:
         if isinstance(annotation, str):
             function = inspect.unwrap(play.func if isinstance(play, partial) else play)

@@ -1,6 +1,6 @@
 """Failures of games: which exceptions are failures, and their messages and tracebacks as text.
 
-The exceptions are of classes that a game defines, so every attribute of them may raise.
+Games may define the exception classes, so accessing any attribute of an exception may raise.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from entity_env.lazy_imports import late_module
 if TYPE_CHECKING:
     import difflib
     import traceback
-else:  # of errors alone: a third of what the imports of a game take
+else:  # needed only for errors; they take a third of the import time of a game
     difflib, traceback = late_module("difflib"), late_module("traceback")
 
 E = TypeVar("E", bound=BaseException)
 
 MAX_MESSAGE: Final = 10_000
-"""Characters of an exception's message; longer ones lose their middle."""
+"""Maximum length of an exception message; longer messages lose their middle."""
 MAX_TRACE: Final = 50_000
-"""Characters of a traceback; longer ones lose their beginning: the innermost frames stay."""
+"""Maximum length of a traceback; longer ones lose their beginning: the innermost frames stay."""
 _MAX_FRAMES: Final = 500
-"""Frames of a traceback, the innermost ones."""
+"""Maximum number of frames of a traceback, counted from the innermost."""
 _MAX_NOTES: Final = 20
 
 _RETURN: Final = "return from play instead"
@@ -43,13 +43,13 @@ _GAMES: Final = os.path.join(_PACKAGE, "games")
 
 
 def is_failure(error: BaseException) -> bool:
-    """True for an exception that a game raised; False for an interrupt by a signal and `GameExit`.
+    """True for an exception raised by a game; False for `GameExit` and an interrupt by a signal.
 
     A game that calls `sys.exit()`, or raises another exception that is not an `Exception`, fails.
-    It is an interrupt if the exception, or one that it was raised in place of, comes from a signal
-    handler. Python's default handler of Ctrl-C is not written in Python and leaves no frame in the
-    traceback, so while it is set, every `KeyboardInterrupt` counts as Ctrl-C, also one that a game
-    raises. Worker processes have another handler.
+    An exception is an interrupt if it, or an exception in its chain, comes from a signal handler.
+    Python's default Ctrl-C handler is not written in Python and leaves no frame in the traceback.
+    While it is set, every `KeyboardInterrupt` counts as Ctrl-C, even if the game raised it. Worker
+    processes set another handler.
     """
     if is_a(error, Exception) or is_a(error, GameHangs):
         return True
@@ -57,18 +57,18 @@ def is_failure(error: BaseException) -> bool:
 
 
 def _is_exit(error: BaseException) -> bool:
-    """Whether it unwinds a game that is closed, or a greenlet that is collected."""
+    """Whether the exception unwinds a closed game, or a garbage-collected greenlet."""
     greenlet = sys.modules.get("greenlet")  # not imported here: not every game is suspended
     return is_a(error, GameExit) or (greenlet is not None and is_a(error, greenlet.GreenletExit))
 
 
 def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
-    """`isinstance`, but without asking the exception, whose `__class__` may raise."""
+    """`isinstance` without reading `__class__` of the exception, which may raise."""
     return issubclass(type(error), kind)
 
 
 def reason_of(error: BaseException) -> str:
-    """Reason of the `WorkerError` for a failure of a game."""
+    """Reason of the `WorkerError` for a failed game."""
     if is_a(error, GameHangs):
         return f"the game hangs: {error}"
     if is_a(error, SystemExit):
@@ -78,9 +78,9 @@ def reason_of(error: BaseException) -> str:
 
 
 def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> None:
-    """Raises a `WorkerError` for a failure that would end the program: a hang, `sys.exit()`.
+    """Raises `WorkerError` for a failure that would end the program: a hang, `sys.exit()`.
 
-    Returns if an `except Exception` of the caller would catch the exception, or it is an interrupt.
+    Returns if it is an interrupt, or if an `except Exception` in the caller would catch it.
     """
     if not is_a(error, Exception) and is_failure(error):
         place = {"seed": seed, "episode": episode, "step": step}
@@ -90,8 +90,10 @@ def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> 
 
 
 def game_traceback(error: BaseException) -> str:
-    """The traceback of an error from the game's own first frame on, as text; all of it if there
-    is no such frame. Of a mistake that this package found: see `mistake_of`; of a hang: `stack_of`.
+    """The traceback of an error as text, from the game's first frame on.
+
+    The whole traceback if the game has no frame in it. For errors raised by this package see
+    `mistake_of`; for a hang see `stack_of`.
     """
     if is_a(error, GameHangs):
         return stack_of(error)
@@ -104,8 +106,11 @@ def game_traceback(error: BaseException) -> str:
 
 
 def mistake_of(error: BaseException, trace: TracebackType | None) -> str:
-    """The traceback of a mistake that this package found in a game, as text: the game's frames from
-    `trace` on, without ours, and what it was raised from only if that has frames of the game."""
+    """The traceback, as text, of an error that this package raised about a game's mistake.
+
+    It holds the game's frames from `trace` on, without those of this package. The cause is included
+    only if it has frames of the game.
+    """
     try:
         report = traceback.TracebackException(type(error), error, trace)
         report.stack[:] = _of_game(report.stack)
@@ -115,7 +120,7 @@ def mistake_of(error: BaseException, trace: TracebackType | None) -> str:
         report.__cause__ = cause
         report.__suppress_context__ = True
         return shortened_trace("".join(report.format()))
-    except BaseException as failure:  # of what it was raised from
+    except BaseException as failure:  # raised by the cause
         _require_failure(failure)
         return trace_of(error, trace)
 
@@ -125,7 +130,7 @@ def _of_game(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
 
 
 def stack_of(hang: GameHangs) -> str:
-    """Where a game hangs, from its first frame to its last one, as text."""
+    """Where a game hangs, from its first to its last frame, as text."""
     if hang.stack:
         return hang.stack
     frames = traceback.extract_tb(traceback_of(hang))
@@ -135,7 +140,7 @@ def stack_of(hang: GameHangs) -> str:
 
 
 def stack_at(frame: FrameType | None) -> str:
-    """The same of a stack that goes on."""
+    """Same as `stack_of`, for a stack that is still running."""
     frames = [
         each
         for each in traceback.extract_stack(frame)
@@ -154,7 +159,7 @@ def line_of_error(error: BaseException) -> str:
 
 
 def file_of_error(error: BaseException) -> str | None:
-    """The file of a user's outermost line in a traceback, or of a syntax error; None without."""
+    """File of the user's outermost line in a traceback, or of a syntax error; None if unknown."""
     if isinstance(error, SyntaxError):
         return error.filename
     frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(traceback_of(error)))
@@ -162,10 +167,10 @@ def file_of_error(error: BaseException) -> str | None:
 
 
 def line_of_frame(frame: FrameType | None) -> str:
-    """The same of a stack, from its innermost frame outwards."""
+    """The game's innermost line in a running stack, in the format of `line_of_error`."""
     for outer, number in traceback.walk_stack(frame) if frame is not None else ():
         file = outer.f_code.co_filename
-        if file == threading.__file__:  # where a game's thread begins
+        if file == threading.__file__:  # the start of a game's thread
             break
         if not _is_ours(file):
             return _line(outer, number)
@@ -178,19 +183,19 @@ def trace_of(error: BaseException, trace: TracebackType | None = None) -> str:
     try:
         if len(text_of(error)) <= MAX_MESSAGE:
             return shortened_trace(_formatted(error, trace))
-    except BaseException as failure:  # of its text, its notes, or what it was raised from
+    except BaseException as failure:  # raised by its text, its notes or its cause
         _require_failure(failure)
     frames = traceback.format_tb(trace, limit=-_MAX_FRAMES)
     return shortened_trace("".join([*frames, summary_of(error)]))
 
 
 def summary_of(error: BaseException) -> str:
-    """Class and message of an exception, as the last line of a traceback."""
+    """Class and message of an exception, as on the last line of a traceback."""
     return f"{name_of(error)}: {shortened(text_of(error))}"
 
 
 def name_of(error: BaseException) -> str:
-    """The name of an exception's class, whatever its metaclass does."""
+    """Name of an exception's class, independent of its metaclass."""
     return str(type.__dict__["__name__"].__get__(type(error)))
 
 
@@ -198,7 +203,7 @@ def _formatted(error: BaseException, trace: TracebackType | None) -> str:
     report = traceback.TracebackException(type(error), error, trace, limit=-_MAX_FRAMES)
     lines, last = list(report.format()), list(report.format_exception_only())
     message = f"{type(error).__name__}: {error}"
-    if last[0] == f"{message}\n":  # Python 3.12 and later have added its suggestion
+    if last[0] == f"{message}\n":  # Python 3.12 and later append suggestions themselves
         lines[-len(last)] = f"{message}{suggestion_of(error)}\n"
     return "".join(lines)
 
@@ -212,7 +217,7 @@ def suggestion_of(error: BaseException) -> str:
         return ""
     try:
         wanted, known = error.name or "", _known_names(error)
-    except BaseException as failure:  # of the object, or of the exception's class
+    except BaseException as failure:  # raised by the object, or by the exception's class
         _require_failure(failure)
         return ""
     is_public = not wanted.startswith("_")
@@ -229,16 +234,16 @@ def _known_names(error: AttributeError | NameError) -> list[str]:
 
 
 def text_of(error: BaseException) -> str:
-    """The message of an exception, whatever its `__str__` does."""
+    """Message of an exception, even if its `__str__` fails."""
     try:
-        return "".join([str(error), ""])  # a plain text: the class of another may be the game's
+        return "".join([str(error), ""])  # an exact `str`: the game may return a subclass
     except BaseException as failure:
         _require_failure(failure)
         return f"(its message cannot be made: {name_of(failure)})"
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """The notes of an exception, as far as they are text."""
+    """The notes of an exception, without those that are not text."""
     try:
         notes = getattr(error, "__notes__", ())
     except BaseException as failure:
@@ -250,7 +255,7 @@ def notes_of(error: BaseException) -> list[str]:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Adds a note to an exception, unless its class refuses attributes, as a frozen one does."""
+    """Adds a note to an exception; does nothing if its class is frozen."""
     try:
         BaseException.add_note(error, note)
     except BaseException as failure:
@@ -258,13 +263,13 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """The traceback of an exception, whatever its class does."""
+    """The traceback of an exception, bypassing its class."""
     trace: TracebackType | None = _attribute(error, BaseException, "__traceback__")
     return trace
 
 
 def shortened(text: str) -> str:
-    """A message of at most `MAX_MESSAGE` characters, without its middle if it is longer."""
+    """A message of at most `MAX_MESSAGE` characters, shortened in the middle."""
     if len(text) <= MAX_MESSAGE:
         return text
     half = MAX_MESSAGE // 2
@@ -272,7 +277,7 @@ def shortened(text: str) -> str:
 
 
 def shortened_trace(text: object) -> str:
-    """A traceback of at most `MAX_TRACE` characters, without its beginning if it is longer."""
+    """A traceback of at most `MAX_TRACE` characters, shortened at the beginning."""
     if not isinstance(text, str):
         return ""
     text = text.rstrip()
@@ -280,7 +285,7 @@ def shortened_trace(text: object) -> str:
 
 
 def _attribute(error: BaseException, kind: type[BaseException], name: str) -> Any:  # noqa: ANN401 - as the attribute
-    """An attribute of a built-in class, which a class of a game may have replaced."""
+    """An attribute of a built-in class, which a game's class may override."""
     return vars(kind)[name].__get__(error)
 
 
@@ -290,7 +295,7 @@ def _require_failure(error: BaseException) -> None:
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:
-    """An exception, those in a group, and those that were being handled when it was raised."""
+    """An exception, the members of its group, and its chain of causes and contexts."""
     pending: list[BaseException | None] = [error]
     seen = set[int]()
     while pending:
@@ -305,7 +310,6 @@ def _chain_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_of_signal(error: BaseException) -> bool:
-    """Whether a signal handler raised an exception."""
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     if any(frame.f_code in codes for frame, _ in traceback.walk_tb(traceback_of(error))):
         return True
@@ -313,10 +317,10 @@ def _is_of_signal(error: BaseException) -> bool:
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """The code of a signal handler; None if it is not written in Python."""
+    """Code of a signal handler; None if it is not written in Python."""
     while isinstance(handler, functools.partial):
         handler = handler.func
-    if not callable(handler):  # SIG_DFL, SIG_IGN, or None for one that Python did not set
+    if not callable(handler):  # SIG_DFL, SIG_IGN, or None if Python did not set it
         return None
     code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
     return code if isinstance(code, CodeType) else None
@@ -327,7 +331,7 @@ def _line(frame: FrameType, number: int) -> str:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether a file is of this package, or of Python's own imports."""
+    """Whether a file belongs to this package or to Python's import system."""
     if file.startswith("<frozen importlib") or file == importlib.__file__:
         return True
     return file.startswith(_PACKAGE) and not file.startswith(_GAMES)

@@ -1,4 +1,4 @@
-"""`identity_of`: which rules a game has, by digest of the source, version, package and commit."""
+"""`identity_of`: identifies a game's rules by source digest, version, package and commit."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from entity_env.authoring.load_module import NamedFileLoader
 from entity_env.core.files import code_digest
 
 Identity: TypeAlias = Mapping[str, str | int]
-"""See `identity_of`, as JSON."""
+"""Result of `identity_of`, as JSON."""
 
 _PACKAGE: Final = __name__.partition(".")[0]
 _OWN_GAMES: Final = f"{_PACKAGE}.games"
-"""A package whose modules are games of their own."""
+"""A package in which each module is a separate game."""
 _GIT_TIMEOUT_S: Final = 5.0
 _NUM_DIGITS: Final = 12
-"""Of a digest that people compare."""
+"""Digits of a digest that are shown for comparison."""
 _MAX_SHOWN: Final = 64
 _NAMES: Final = {"sha256": "source digest", "version": "version"}
-"""What two games of the same rules have in common."""
+"""Keys that are equal in two games with the same rules."""
 
 
 def identity_of(game: Game) -> dict[str, str | int]:
-    """What identifies the rules of a game, as JSON.
+    """Identifies the rules of a game, as JSON.
 
-    `source` is where it is defined, as in replays; `sha256` the digest of the file of its `play`
-    as it is now on disk, or of all Python files of the package that this file is in; `version` that
-    of the `Game`; `package` name and version of the distribution; `git` what `git describe --always
-    --dirty` says of the repository that holds the source. What is not known is left out.
+    `source` is where it is defined, as in replays. `sha256` is the digest of the file of its `play`
+    as currently on disk, or of all Python files of the package that contains this file. `version`
+    is the version of the `Game`; `package` is name and version of the distribution; `git` is the
+    output of `git describe --always --dirty` in the repository of the source. Unknown values are
+    omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
     module = _module_of(game)
@@ -48,7 +49,7 @@ def identity_of(game: Game) -> dict[str, str | int]:
 
 
 def about_game(game: Game) -> dict[str, object]:
-    """What `run.json` says of a game: settings, number of agents, name and identity."""
+    """The game's entries in `run.json`: settings, number of agents, name and identity."""
     return {
         "settings": all_settings(game),
         "num_agents": game.num_agents,
@@ -58,16 +59,16 @@ def about_game(game: Game) -> dict[str, object]:
 
 
 def all_settings(game: Game) -> dict[str, object]:
-    """The settings of a game, defaults included; without those that have no value."""
+    """The settings of a game, including defaults, but not those without a value."""
     defaults = {name: each.default for name, each in game.parameters.items()}
     known = {name: each for name, each in defaults.items() if each is not inspect.Parameter.empty}
     return {**known, **game.settings}
 
 
 def changed_rules(before: object, now: Identity) -> str:
-    """What differs between two identities of one game, in words; "" if the rules are the same.
+    """Differences between two identities of a game, in words; "" if the rules are the same.
 
-    What one of them lacks is not compared: older files have no identity.
+    Only keys present in both are compared: older files have no identity.
     """
     if not isinstance(before, Mapping):
         return ""
@@ -97,7 +98,7 @@ def source_of(game: Game) -> str:
 
 
 def place_of(game: Game) -> tuple[str, str] | None:
-    """Module and name of a game at the top level of the module of its `play`."""
+    """Module and name of a game defined at the top level of the module of its `play`."""
     home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
     module = sys.modules.get(home)
     for name, value in vars(module).items() if module is not None else ():
@@ -107,14 +108,14 @@ def place_of(game: Game) -> tuple[str, str] | None:
 
 
 def _is_installed(module: ModuleType, file: Path) -> bool:
-    """Whether a module is imported by its name from wherever the program runs."""
+    """Whether a module can be imported by name from any working directory."""
     spec = getattr(module, "__spec__", None)
-    is_named = spec is None or isinstance(spec.loader, NamedFileLoader)  # a script, or its file
+    is_named = spec is None or isinstance(spec.loader, NamedFileLoader)  # a script or a named file
     return not is_named and not file.resolve().is_relative_to(Path.cwd())
 
 
 def _below(file: Path) -> str:
-    """The path of a file from the current folder; of others the name alone."""
+    """Path of a file relative to the current folder; only its name if it is elsewhere."""
     try:
         return file.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -122,19 +123,18 @@ def _below(file: Path) -> str:
 
 
 def _short(value: object, length: int = _NUM_DIGITS) -> str:
-    """What a file says, in one line."""
+    """A value from a file, shortened to one line."""
     return " ".join(str(value)[:_MAX_SHOWN].split())[:length]
 
 
 def _module_of(game: Game) -> ModuleType | None:
-    """The module of the rules; of an environment of another library that of its class."""
+    """The module of the rules; for an environment of another library the module of its class."""
     play = inspect.unwrap(game.play)
     rules = getattr(play, "rules", None) or getattr(play, "func", play)
     return sys.modules.get(getattr(rules, "__module__", None) or "")
 
 
 def _code_of(module: ModuleType) -> Path | None:
-    """The file of a module, or the folder of its package."""
     file = getattr(module, "__file__", None)
     if file is None:
         return None
@@ -150,14 +150,14 @@ def _distribution_of(module: ModuleType, path: Path) -> str:
     with suppress(PackageNotFoundError):
         if top == _PACKAGE:
             return f"entity-env {version('entity-env')}"
-        if {"site-packages", "dist-packages"} & set(path.parts):  # the search takes a while
+        if {"site-packages", "dist-packages"} & set(path.parts):  # the search is slow
             for name in packages_distributions().get(top, ()):
                 return f"{name} {version(name)}"
     return ""
 
 
 def _commit_of(path: Path) -> str:
-    """The commit of the repository that has a file, or a package, under version control."""
+    """Commit of the repository that tracks a file or a package."""
     file = path / "__init__.py" if path.is_dir() else path
     try:
         _git(file.parent, "ls-files", "--error-unmatch", "--", file.name)
@@ -167,10 +167,10 @@ def _commit_of(path: Path) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """What git prints; an OSError if it fails, is not installed or takes too long."""
+    """Output of git; OSError if it fails, is not installed or takes too long."""
     import subprocess  # takes 10 ms
 
-    # Neither the programs nor the locks that the settings of a repository ask for.
+    # Do not run the programs or take the locks that a repository's settings may request.
     command = ("git", "-c", "core.fsmonitor=false", "-C", str(folder), *words)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:

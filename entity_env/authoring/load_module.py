@@ -1,5 +1,5 @@
-"""`load_module`, `import_named`: modules that a user named, by file, folder or dotted name;
-`to_pickle`: what they define, for other processes."""
+"""`load_module`, `import_named`: modules named by the user, by file, folder or dotted name;
+`to_pickle`: pickles their definitions for other processes."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _Cached: TypeAlias = "functools._lru_cache_wrapper[Any]"
 
 
 class NamedFileLoader(SourceFileLoader):
-    """Marks modules that were loaded from a file that a user named."""
+    """Marks modules loaded from a file named by the user."""
 
 
 def load_module(path: Path, *, first: bool = False) -> ModuleType:
-    """The module of a file, or of a folder with an `__init__.py`.
+    """Loads the module of a file, or of a folder with an `__init__.py`.
 
-    A file of a package is imported as a module of it, `mygame/game.py` as `mygame.game`. It can
-    import modules of its package, modules beside it and those of the current folder. A file that
-    was imported before keeps its module and its classes. Where another module has its name already,
-    it gets another one, and what it defines is sent to other processes by value.
+    A file of a package is imported as its submodule, `mygame/game.py` as `mygame.game`. It can
+    import modules of its package, of its own folder and of the current folder. A file that was
+    imported before keeps its module and its classes. If its name is taken by another module, it
+    gets another name, and its definitions are sent to other processes by value.
 
     Args:
-        path: of the file, or folder.
-        first: its folder is searched first, as that of a script; else last, so that workers find
-            what was loaded before by its name.
+        path: the file or folder.
+        first: search its folder first, as for a script; else last, so workers find the previously
+            loaded modules by name.
 
     Raises:
-        UsageError: no such file, or a folder without `__init__.py`. Errors of the file itself are
-            raised as they are.
+        UsageError: no such file, or a folder without `__init__.py`. Errors raised by the file
+            itself are passed on unchanged.
     """
     file = _file_of(path)
     for module in list(sys.modules.values()):
@@ -55,7 +55,7 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     top, _, inner = name.partition(".")
     before = getattr(sys.modules.get(top), "__loader__", None)
     if first and isinstance(before, NamedFileLoader):
-        del sys.modules[top]  # a file of this name that was loaded before
+        del sys.modules[top]  # a previously loaded file with the same name
     if _finds(top, root):
         is_alone = name == top and file.name != _INIT
         return execute_file(name, file) if is_alone else importlib.import_module(name)
@@ -68,15 +68,15 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     module = execute_file(name, file)
     import cloudpickle  # takes 10 ms
 
-    cloudpickle.register_pickle_by_value(module)  # no process can import it by this name
+    cloudpickle.register_pickle_by_value(module)  # other processes cannot import it by this name
     return module
 
 
 def import_named(name: str) -> ModuleType:
-    """The module of a dotted name, also one of the current folder.
+    """Imports a module by its dotted name, also from the current folder.
 
     Raises:
-        UsageError: there is no module of this name. Errors of its own code are raised as they are.
+        UsageError: there is no such module. Errors raised by its code are passed on unchanged.
     """
     here = Path.cwd()
     top = name.partition(".")[0]
@@ -91,10 +91,10 @@ def import_named(name: str) -> ModuleType:
 
 
 def to_pickle(value: object) -> bytes:
-    """Bytes from which `pickle.loads` makes an object in another process, by cloudpickle: what is
-    defined in `__main__`, in a function or in a module that no process can import is sent by value.
+    """Pickles an object with cloudpickle; `pickle.loads` restores it in another process.
 
-    Code keeps the name of its file, so that tracebacks of other processes show its lines:
+    Objects defined in `__main__`, in a function or in a module that no process can import are sent
+    by value. Code keeps its file name, so tracebacks in other processes show source lines:
     cloudpickle 3.1.3 writes `<dynamic-code>` instead. Functions and properties that cache their
     results, which cloudpickle cannot send by value, arrive with an empty cache.
 
@@ -117,18 +117,18 @@ def _pickler_class() -> type[pickle.Pickler]:
 
     def reduce_cached(function: _Cached) -> str | tuple[Callable[..., object], tuple[object, ...]]:
         module: str = getattr(function, "__module__", None) or ""
-        path: str = getattr(function, "__qualname__", "")  # that of a partial has none
+        path: str = getattr(function, "__qualname__", "")  # missing if it wraps a partial
         found: object = sys.modules.get(module)
         for name in path.split("."):
             found = getattr(found, name, None)
         sent = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
         packages = {module.rsplit(".", i)[0] for i in range(module.count(".") + 1)}
         if found is function and not packages & sent:
-            return path  # imported by that name
+            return path  # importable by that name
         parameters = function.cache_parameters()
         return _make_cached, (function.__wrapped__, parameters["maxsize"], parameters["typed"])
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
         dispatch_table: ClassVar = ChainMap(
             {
                 CodeType: reduce_named,
@@ -152,12 +152,12 @@ def _make_cached(function: Callable[..., Any], maxsize: int | None, typed: bool)
 def _reduce_property(
     cached: functools.cached_property[Any],
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-    """Without the lock that it has before Python 3.12."""
+    """Omits the lock that it has before Python 3.12."""
     return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
 
 
 def split_file_name(text: str) -> tuple[Path, str | None] | None:
-    """File and name of `FILE.py:NAME`; the name is None for `FILE.py`; None = it names no file."""
+    """File and name of `FILE.py:NAME`; name None for `FILE.py`; None if it does not name a file."""
     file, has_name, name = text.rpartition(".py:")
     if has_name:
         return Path(f"{file}.py"), name
@@ -165,7 +165,7 @@ def split_file_name(text: str) -> tuple[Path, str | None] | None:
 
 
 def execute_file(name: str, file: Path) -> ModuleType:
-    """Executes a file as the module of a name, in place of a loaded one."""
+    """Executes a file as the module of this name, replacing a loaded module."""
     folders = [str(file.parent)] if file.name == _INIT else None
     loader = NamedFileLoader(name, str(file))
     spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
@@ -185,24 +185,24 @@ def execute_file(name: str, file: Path) -> ModuleType:
 
 
 def file_below(name: str) -> Path | None:
-    """The file at or below the current folder that is imported by a dotted name.
+    """The file at or below the current folder that a dotted name imports.
 
-    `load_module` imports it so as a module of its packages; `import_named` also from folders that
-    are no packages.
+    `load_module` imports it as a module of its packages; `import_named` also from folders that are
+    not packages.
     """
     parts = name.split(".")
     if not all(map(str.isidentifier, parts)):
         return None
     for first in range(len(parts)):
         path = Path(*parts[first:])
-        for file in (path / _INIT, path.with_name(f"{path.name}.py")):  # as Python's imports
+        for file in (path / _INIT, path.with_name(f"{path.name}.py")):  # Python's import order
             if file.is_file() and (not first or _place_of(file.resolve())[0] == name):
                 return file
     return None
 
 
 def where_tried(error: ImportError, path: Path) -> str:
-    """From where a file tried an import that failed, and how to mend it; begins with "; "."""
+    """Where a failed import of a file searched, and how to fix it; begins with "; "."""
     file = _file_of(path)
     name, root = _place_of(file)
     if "no known parent package" in str(error):
@@ -229,7 +229,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _file_of(path: Path) -> Path:
-    """The whole path of a file, or of the `__init__.py` of a folder."""
+    """Absolute path of a file, or of the `__init__.py` of a folder."""
     if path.is_dir():
         if (path / _INIT).is_file():
             return path.resolve() / _INIT
@@ -246,31 +246,31 @@ def _file_of(path: Path) -> Path:
 
 
 def _place_of(file: Path) -> tuple[str, Path]:
-    """The dotted name of a file's module, and the folder where its package, or it, is found."""
+    """Dotted name of a file's module, and the folder from which it is imported."""
     parts = [] if file.name == _INIT else [file.stem.replace(".", "_")]
     folder = file.parent
     while (folder / _INIT).is_file() and folder.name.isidentifier():
         parts.insert(0, folder.name)
         folder = folder.parent
-    if not parts:  # an __init__.py in a folder that no import can name
+    if not parts:  # an __init__.py in a folder whose name cannot be imported
         return file.parent.name, folder
     return ".".join(parts), folder
 
 
 def _search(folder: Path, *, first: bool = False) -> None:
-    """Makes a folder one that modules are imported from."""
+    """Adds a folder to the import path."""
     if first and str(folder) in sys.path:
         sys.path.remove(str(folder))
     if str(folder) not in sys.path:
         sys.path.insert(0 if first else len(sys.path), str(folder))
-    importlib.invalidate_caches()  # a file may be new
+    importlib.invalidate_caches()  # files may be new
 
 
 def _finds(top: str, root: Path) -> bool:
-    """Whether an import of a name finds the file or package of a folder, and no other one."""
+    """Whether importing a name finds the file or package in this folder."""
     try:
         spec = find_spec(top)
-    except ValueError:  # __main__, and modules that were made by hand
+    except ValueError:  # __main__, and modules created manually
         return False
     places = (root / f"{top}.py", root / top / _INIT)
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() in places

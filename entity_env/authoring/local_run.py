@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 AFTER_NONE: Final = (
     "act had returned None before, as it does when the program closes the game: play must return"
 )
-"""Note for an error of a game that did not return."""
+"""Note added to an error of a game that ignored the None."""
 _MAX_IGNORED: Final = 100
 
 
 @dataclass(frozen=True)
 class Thoughts:
-    """What a network computes of one observation, besides its choice.
+    """Outputs of a network for one observation, apart from the chosen action.
 
     Args:
         probabilities: per requested action with labels or actees `(num_actors, num_choices)
             float32`; rows sum to 1, choices that are not allowed have 0.
-        value: predicted discounted return from here on, in units of the score; None if the network
-            has no value head.
-        attention: `(layers, heads, entities, entities) float32`: how much each entity attends to
-            each, in the order of the game's observation space, then the global features, if the
-            network sees them as an entity. Rows sum to 1; row and column of an entity that the
-            policy does not see are 0. None for a network without attention.
+        value: predicted discounted return from this observation, in units of the score; None if
+            the network has no value head.
+        attention: `(layers, heads, entities, entities) float32`: attention of each entity to each
+            entity, in the order of the game's observation space, then the global features if the
+            network reads them as an entity. Rows sum to 1; row and column of an entity hidden from
+            the policy are 0. None for a network without attention.
     """
 
     probabilities: Mapping[ActionName, NDArray[np.float32]]
@@ -61,14 +61,14 @@ class Turn:
 
     Args:
         agent_id: index of the agent.
-        step: number of its actions before in this episode.
+        step: number of its previous actions in this episode.
         score: its running score.
-        observation: before the actions.
+        observation: the observation before the actions.
         actions: empty for the final observation of an episode.
-        episode: for the final observation only.
-        thoughts: of the agent, if they were computed.
+        episode: set only for the final observation.
+        thoughts: outputs of the agent's network, if computed.
         number: index of the episode in its run.
-        is_async: requested by `act_async`, so that other agents may decide at the same time.
+        is_async: requested by `act_async`, so other agents may decide at the same time.
     """
 
     agent_id: int
@@ -83,16 +83,16 @@ class Turn:
 
 
 Watch: TypeAlias = Callable[[Turn], None]
-"""Called with every turn. One with the attribute `takes_plain`, True, also gets turns whose
-observation is a `PlainObservation`."""
+"""Called with every turn. A watcher whose attribute `takes_plain` is True also gets turns with a
+`PlainObservation`."""
 
 
 class AgentRun:
     """Statistics and limits of one agent in one run of a game.
 
-    Without a schema, outside of `Game.run`, any entity and action is allowed. After the given
-    number of episodes, None = no limit, `act` returns None. The timeout of the game's steps does
-    not run during calls of the agent and the watcher.
+    Without a schema, outside `Game.run`, any entity and action is allowed. After the given number
+    of episodes (None = no limit), `act` returns None. The timeout of the game's steps is paused
+    during calls of the agent and the watcher.
     """
 
     def __init__(
@@ -106,23 +106,21 @@ class AgentRun:
     ) -> None:
         self.agent_id = agent_id
         self.is_running = False
-        """`Game.run` is playing it."""
         self.is_stopped = False
         self.has_refused = False
         """`act` has returned None."""
         self.is_left = False
-        """The game was unwound, since it ended episodes that are not counted."""
+        """The game was unwound because it kept ending episodes beyond the limit."""
         self.is_async = False
-        """The current decision was requested by `act_async`."""
         self.is_deciding = False
-        """The agent or the watcher runs, not the game."""
+        """The agent or the watcher is running, not the game."""
         self.is_over = False
-        """Its episode has ended, and those of others in the match have not."""
+        """Its episode has ended, but other agents of the match still play."""
         self.match: Sequence[AgentRun] = ()
-        """The runs of all agents, if none begins an episode before the others have ended theirs."""
+        """Runs of all agents, if an agent waits for all episodes to end before the next one."""
         self.episodes: list[Episode] = []
         self.number = 0
-        """Index of the current or next episode; an agent may have had no part in earlier ones."""
+        """Index of the current or next episode; an agent may have skipped earlier ones."""
         self.num_steps = 0
         """Actions taken in this episode."""
         self.schema = schema
@@ -131,13 +129,10 @@ class AgentRun:
         self._watch = watch
         self._takes_plain = watch is None or getattr(watch, "takes_plain", False)
         self._is_plain = self._takes_plain
-        """The last observation was plain."""
         self._timeout = StepTimeout(None) if timeout is None else timeout
         self._asked: tuple[ActionType[Any], ...] = ()
-        """The actions that were asked for last."""
         self._first_score: float | None = None
         self.last_score = 0.0
-        """Score of the last observation."""
         self._num_ignored = 0
 
     @property
@@ -147,7 +142,7 @@ class AgentRun:
 
     @property
     def is_playing(self) -> bool:
-        """Whether the agent has observed anything since the last episode ended."""
+        """Whether the agent has observed anything since its last episode ended."""
         return self._first_score is not None
 
     def stop(self) -> None:
@@ -163,8 +158,12 @@ class AgentRun:
             raise GameExit
 
     def kinds(self, actions: Sequence[ActionKey]) -> list[ActionType[Any]]:
-        """The declared actions; ProtocolError for none, or if the agent's episode is over, while
-        others play; SchemaError for an undeclared one."""
+        """The declared actions.
+
+        Raises:
+            ProtocolError: there are none, or the agent's episode is over while others play.
+            SchemaError: an undeclared action.
+        """
         self._require_not_over("asked")
         self._pause_game()
         if not actions:
@@ -174,7 +173,7 @@ class AgentRun:
         return [self.schema.action(key) for key in actions]
 
     def schema_of(self, obs: Obs, kinds: Sequence[ActionType[Any]]) -> Schema:
-        """The schema of the game, or without one of the observation."""
+        """The schema of the game, or one derived from the observation."""
         if self.schema is not None:
             return self.schema
         _require_sound(obs)
@@ -188,7 +187,7 @@ class AgentRun:
     def observe(
         self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema, *, plain: bool = False
     ) -> Observation:
-        """The observation with the reward since the last one.
+        """The observation, with the reward since the last one.
 
         It is a `PlainObservation` if both the agent and the watcher take a `plain` one.
         """
@@ -201,7 +200,6 @@ class AgentRun:
         return to_observation(obs, kinds, schema, reward=reward, plain=self._is_plain)
 
     def acted(self, observation: Observation, actions: Mapping[ActionName, Action]) -> None:
-        """Counts a decision and calls the watcher."""
         if self._watch is not None:
             turn = Turn(
                 self.agent_id,
@@ -220,14 +218,14 @@ class AgentRun:
         """Ends the episode, calls the watcher, and stops after the last episode."""
         self._require_not_over("given game_over")
         if self.is_stopped and not self.is_playing:
-            # A loop over episodes that ask nothing would never end.
+            # A loop over episodes without any request would never end.
             self.is_left = self._num_ignored >= _MAX_IGNORED
             self._ignore()
             return
         self._pause_game()
         final = Obs(self.last_score) if obs is None else obs
         _require_sound(final)
-        if self._first_score is None:  # never asked in this episode: it earned nothing
+        if self._first_score is None:  # no action in this episode: the return is 0
             self._first_score = self.last_score = final.score
         offered = actions_at_truncation(final, self._asked) if truncated else ()
         observation = to_observation(
@@ -288,11 +286,11 @@ class Player(Protocol):
 
     @property
     def is_playing(self) -> bool:
-        """Whether it is in an episode."""
+        """Whether an episode is running."""
 
 
 def end_episode(agent: Player, match: Sequence[Player]) -> None:
-    """Sets `is_over` of an agent until the others in the match have ended their episodes, too."""
+    """Sets `is_over` of an agent until the other agents of the match have ended their episodes."""
     agent.is_over = any(other.is_playing for other in match)
     if not agent.is_over:
         for other in match:
@@ -300,7 +298,7 @@ def end_episode(agent: Player, match: Sequence[Player]) -> None:
 
 
 def still_played(call: str) -> str:
-    """The error of an agent that is called after its episode, and before the match is over."""
+    """Error for calling an agent after its episode, before the match is over."""
     return (
         f"{call} after its game_over, while other agents still play: an episode of its own begins "
         "once those of all have ended, or at once in a Game(respawns=True)"
@@ -308,7 +306,7 @@ def still_played(call: str) -> str:
 
 
 def _require_sound(obs: Obs) -> None:
-    """Raises a SchemaError for no `Obs`, and if the score or a metric is no number."""
+    """Raises SchemaError if it is not an `Obs`, or the score or a metric is not a number."""
     if problem := obs_problem(obs):
         raise SchemaError(problem)
     for name, value in (obs.metrics or {}).items():

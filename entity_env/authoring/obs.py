@@ -28,9 +28,9 @@ class Rows(Sequence[Any]):
     """Numpy-backed entities of one class: `(num_entities, num_features)` float32.
 
     Args:
-        cls: dataclass whose features the columns are.
+        cls: dataclass whose features are the columns.
         values: the rows; kept, not copied.
-        entities: the objects behind the rows, when there are any, for select actions.
+        entities: the objects behind the rows, if any, for select actions.
     """
 
     __slots__ = ("cls", "entities", "values")
@@ -89,7 +89,7 @@ class Obs:
 
         Args:
             entities: instances of one declared dataclass; may be empty.
-            of: the class, when `entities` is an array `(num_entities, num_features)` whose columns
+            of: the class, if `entities` is an array `(num_entities, num_features)` whose columns
                 are the features of that class.
         """
         if entities.__class__ is list or entities.__class__ is tuple:
@@ -101,7 +101,7 @@ class Obs:
     def actors(
         self, actors: Collection[Any] | NDArray[Any], *actions: ActionKey, of: type | None = None
     ) -> Obs:
-        """Adds entities of one class that act.
+        """Adds acting entities of one class.
 
         Args:
             actors: as `entities`.
@@ -126,7 +126,7 @@ class Obs:
             action: as in `agent.act`.
             mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
                 for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
-                without a True is an actor without a target: its answer is None.
+                without True means no target: the answer for that actor is None.
         """
         if self.masks is None:
             self.masks = {}
@@ -154,22 +154,22 @@ class Obs:
 
     @property
     def actions_named(self) -> Iterator[ActionType[Any]]:
-        """The actions of masks and actors."""
+        """The actions named in masks and actors."""
         yield from self.masks or ()
         for _, actions in self.actor_groups or ():
             yield from actions
 
     @property
     def is_blank(self) -> bool:
-        """Nothing but a score, as in `game_over(Obs(score))`."""
+        """True if it has only a score, as in `game_over(Obs(score))`."""
         return not self.groups and self.global_features is None
 
     def of_class(self, cls: type) -> list[Any]:
-        """The entities of one class, in the order of the observation."""
+        """The entities of one class, in observation order."""
         return [entity for group in self.groups if class_of(group) is cls for entity in group]
 
     def actors_of(self, action: ActionKey) -> list[Any]:
-        """The entities that perform an action, in the order in which it is answered."""
+        """The entities that perform an action, in the order of its answers."""
         kind, roles = action_type(action), dict(self.actor_groups or ())
         return [
             entity
@@ -181,11 +181,10 @@ class Obs:
     def allowed(self, action: ActionKey) -> list[Any]:
         """The legal choices of an action: Enum members, or entities of the class it selects.
 
-        A list of them for a global action, else one list for every actor; that of an actor without
-        a target is empty.
+        One list for a global action, else one list per actor, empty for an actor without a target.
 
         Raises:
-            SchemaError: real numbers, which are no choices, or a mask that does not fit.
+            SchemaError: a continuous action, or a mask of the wrong shape.
         """
         kind = action_type(action)
         if isinstance(kind, SelectEntity):
@@ -229,8 +228,10 @@ class Obs:
 
 
 def obs_problem(obs: object) -> str:
-    """Why a game cannot show this to an agent: no `Obs`, or a score that is no number; "" if it
-    can."""
+    """Why an object is not a valid observation: not an `Obs`, or the score is not a number.
+
+    Empty if it is valid.
+    """
     if not isinstance(obs, Obs):
         example = f"Obs({obs!r})" if is_number(obs) else "Obs(score).entities([...])"
         kind = type(obs).__name__
@@ -248,8 +249,8 @@ def actions_at_truncation(
 ) -> tuple[ActionType[Any], ...]:
     """The actions that the last observation of a truncated episode still offers.
 
-    These are the actions that were asked last, or those of its masks and actors if it names others.
-    Actions for actors are left out if it has none, and all of them if it shows nothing.
+    These are the actions requested last, or those of its masks and actors if it names others.
+    Per-actor actions are omitted if it has no actors; all actions if it is blank.
     """
     if obs.is_blank:
         return ()
@@ -267,8 +268,10 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
 
 
 def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaError:
-    """An error of the mask of an action for actors, with the actors that the observation gives it
-    if these do not fit the mask."""
+    """The error of an action's mask.
+
+    If the actors do not fit the mask, it lists the actors of the observation.
+    """
     mask = (obs.masks or {}).get(kind)
     if mask is None or not isinstance(kind, SelectEntity | Categorical):
         return error
@@ -288,7 +291,7 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
 
 
 def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
-    """The shape of a mask; None if its rows are of different lengths."""
+    """Shape of a mask; None if its rows differ in length."""
     if hasattr(mask, "shape"):
         return tuple(mask.shape)
     if not isinstance(mask, list | tuple):
@@ -337,7 +340,7 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     mask = None if obs.masks is None else obs.masks.get(kind)
     if mask is None:
         return kind.decode(list(islice(values, count)), actees)
-    # As in `of_selectors`, which has checked the mask when the observation was read.
+    # As in `of_selectors`, which checked the mask when the observation was read.
     if is_array(mask):
         shaped = mask.reshape(count, len(actees))
         has_target: list[bool] = np.logical_or.reduce(shaped, axis=1).tolist()
@@ -350,8 +353,8 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
 
 
 def class_of(group: Group) -> type | None:
-    """The class of the entities in a group, None when there are none."""
-    if type(group) is Rows:  # isinstance asks the abstract class, which takes ten times as long
+    """The class of the entities in a group, None if it is empty."""
+    if type(group) is Rows:  # isinstance asks the abstract base class and takes ten times as long
         return group.cls
     return group[0].__class__ if group else None
 
@@ -362,7 +365,7 @@ def num_of_class(cls: type, obs: Obs) -> int:
 
 
 def class_of_globals(features: object) -> type | None:
-    """The class of the global features of an observation, None when there are none."""
+    """The class of an observation's global features, None if there are none."""
     if features is None:
         return None
     return features.cls if type(features) is Rows else type(features)

@@ -26,10 +26,10 @@ class Schema:
         entities: dataclasses of observations, in the order of the observation space.
         actions: Enums (one choice for the whole observation) and `ActionType`s.
         global_features: dataclass whose fields describe the whole observation.
-        game: name that errors mention.
+        game: name used in errors.
 
     Raises:
-        SchemaError: a class that cannot be featurized, or two of one name.
+        SchemaError: a class that cannot be featurized, or a duplicate name.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Schema:
         return self._action_space
 
     def action(self, key: ActionKey) -> ActionType[Any]:
-        """The declared action of a key.
+        """The declared action for a key.
 
         Raises:
-            SchemaError: it was never declared.
+            SchemaError: it was not declared.
         """
         try:
             return self.actions[key]
@@ -83,20 +83,20 @@ class Schema:
             ) from None
 
     def questions(self, keys: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
-        """The declared actions of the arguments of `act`.
+        """The declared actions for the arguments of `act`.
 
         Raises:
-            SchemaError: nothing is asked for, or one of them was never declared.
+            SchemaError: there are none, or one was not declared.
         """
         if not keys:
             raise SchemaError(f"{self.game}: act needs at least one action to ask for")
         return tuple(self.action(key) for key in keys)
 
     def entity(self, cls: type) -> EntityType:
-        """The declared entity of a class.
+        """The declared entity for a class.
 
         Raises:
-            SchemaError: it was never declared.
+            SchemaError: it was not declared.
         """
         index = self.index_of.get(cls)
         if index is None:
@@ -104,7 +104,7 @@ class Schema:
         return self.entities[index]
 
     def undeclared(self, cls: type) -> SchemaError:
-        """The error for an entity of a class that the game never declared."""
+        """Error for an entity of an undeclared class."""
         declared = ", ".join(kind.name for kind in self.entities) or "none"
         return SchemaError(
             f"{self.game}: an observation shows a {cls.__name__}, which was not declared; "
@@ -112,17 +112,17 @@ class Schema:
         )
 
     def no_actors(self, kind: ActionType[Any]) -> SchemaError:
-        """The error for an observation that asks actors and marks none."""
+        """Error for an observation that requests an action per actor but has no actors."""
         return SchemaError(
             f"{self.game}: {kind!r} asks every actor, but the observation marks none: "
             "show them with obs.actors(...) instead of obs.entities(...)"
         )
 
     def require_declared(self, kinds: Iterable[ActionType[Any]]) -> None:
-        """Checks that masks and actors are meant for declared actions.
+        """Checks that masks and actors belong to declared actions.
 
         Raises:
-            SchemaError: one of them was never declared, so it would have no effect.
+            SchemaError: an action was not declared, so it would have no effect.
         """
         for kind in kinds:
             if kind not in self._kinds:
@@ -132,10 +132,10 @@ class Schema:
                 )
 
     def require_globals(self, cls: type | None) -> None:
-        """Checks the class of an observation's global features, None when it has none.
+        """Checks the class of an observation's global features; None if it has none.
 
         Raises:
-            SchemaError: another class than the declared one.
+            SchemaError: not the declared class.
         """
         if cls is (self.globals and self.globals.cls):
             return

@@ -1,4 +1,4 @@
-"""Settings: the keyword arguments of a game, read from text and checked against annotations."""
+"""Settings: the keyword arguments of a game, parsed from text and checked against annotations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def parse_setting(text: str, annotation: object, where: str) -> object:
-    """The value that `text` means for an argument of this annotation.
+    """Parses `text` as a value of an annotation.
 
-    Understands int, float, bool, str, Enums (by member name), `Literal`, unions of those with None,
-    and `Annotated` of any of them.
+    Supports int, float, bool, str, Enums (by member name), `Literal`, unions of these with None,
+    and `Annotated` of any of these.
     """
     for kind in _kinds(annotation):
         try:
@@ -28,7 +28,7 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
 
 
 def check_setting(value: object, annotation: object, where: str) -> object:
-    """Returns `value` if an argument of this annotation may have it."""
+    """Returns `value` if the annotation allows it."""
     for kind in _kinds(annotation):
         if typing.get_origin(kind) is typing.Literal:
             # True == 1, but a listed 1 does not allow True.
@@ -48,7 +48,7 @@ def check_setting(value: object, annotation: object, where: str) -> object:
 
 
 def is_plain_setting(value: object, annotation: object) -> bool:
-    """True for a number, a flag, None or a listed choice; False for any other text or object."""
+    """Whether a value is a number, flag, None or listed choice, not other text or an object."""
     if isinstance(value, str):
         try:
             value = parse_setting(value, annotation, "")
@@ -92,7 +92,7 @@ def _parse(text: str, kind: object) -> object:
 
 
 def _show(annotation: object) -> str:
-    """What an argument may be, in words: `int or none`, `one of slow, fast`."""
+    """The allowed values in words: `int or none`, `one of slow, fast`."""
     kinds = [kind for kind in _kinds(annotation) if kind is not types.NoneType]
     shown = " or ".join(map(_show_kind, kinds))
     return shown if len(kinds) == len(_kinds(annotation)) else f"{shown} or none"

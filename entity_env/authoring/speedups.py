@@ -1,7 +1,7 @@
-"""The loops over the observations of a step in C, where that module was built, else in Python.
+"""Loops over the observations of a step: in C if that module was built, else in Python.
 
-`_speedups.c` is compiled when the package is installed where there is a C compiler. Without it
-games are read by generated Python, with the same results and more slowly (`benchmarks/vec.py`).
+Installing the package compiles `_speedups.c` if there is a C compiler. Without it, generated Python
+reads the games, with the same results but more slowly (`benchmarks/vec.py`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ else:
     IS_COMPILED = True
 
 gather: Final = _speedups.gather if IS_COMPILED else None
-"""Gathers observations of one form, and reads their entities where these have slots; see
-`ObsBatcher`. None if it was not built."""
+"""Gathers observations of one form, and reads entities with slots; see `ObsBatcher`. None if the C
+module was not built."""
 
 
 NO_NUMBER, FINITE, NOT_FINITE = range(3)
-"""What `pack_floats` returns."""
+"""Results of `pack_floats`."""
 
 
 def pack_floats(numbers: list[Any], out: NDArray[np.float32] | array[float], start: int = 0) -> int:
-    """Writes numbers into a contiguous array of single precision from an index on.
+    """Writes numbers into a contiguous single-precision array, from index `start` on.
 
     Returns:
-        `FINITE`; `NOT_FINITE` if one is not, as float32; `NO_NUMBER` if one is no real number, in
-        which case some are not written.
+        `FINITE`; `NOT_FINITE` if a number is not finite as float32; `NO_NUMBER` if one is not a
+        real number: then some may not be written.
 
     Raises:
         Exception: raised by a `__float__`, except TypeError, ValueError and OverflowError.
@@ -44,18 +44,18 @@ def pack_floats(numbers: list[Any], out: NDArray[np.float32] | array[float], sta
     if IS_COMPILED:
         return _speedups.pack_floats(numbers, out, start)
     try:
-        # Not out[:] = numbers, which takes None for NaN and "1" for 1; nor struct.pack, which
-        # replaces a KeyboardInterrupt in a __float__ by its own error.
+        # Not out[:] = numbers, which accepts None as NaN and "1" as 1; nor struct.pack, which
+        # replaces a KeyboardInterrupt in a __float__ with its own error.
         packed = array("f", numbers)
     except (TypeError, ValueError, OverflowError):
         return NO_NUMBER
     out[start : start + len(numbers)] = packed
-    # One number that is not finite makes the sum so; others are too small to do it.
+    # A non-finite number makes the sum non-finite; finite float32s are too small to overflow it.
     return FINITE if isfinite(sum(packed)) else NOT_FINITE
 
 
 def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
-    """Writes as many integers as the array holds."""
+    """Writes integers until the array is full."""
     if not (IS_COMPILED and _speedups.pack_ints(numbers, out)):
         out[:] = numbers
 
@@ -63,11 +63,11 @@ def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
 def reader_of(
     cls: type, slots: tuple[tuple[str] | tuple[str, object], ...]
 ) -> _speedups.Reader | None:
-    """What reads the slots of instances of a class; None if it was not built, or a name is no slot.
+    """Reader for the slots of a class's instances; None if not built, or if a name is not a slot.
 
     Args:
-        cls: the class; instances of its subclasses are not read.
-        slots: name of each slot to read, or the name and an object: whether the slot holds it.
+        cls: the class; instances of subclasses are not read.
+        slots: name of each slot to read, or name and object: whether the slot holds that object.
     """
     if not IS_COMPILED:
         return None
@@ -78,6 +78,6 @@ def reader_of(
 
 
 def set_obs_class(cls: type) -> None:
-    """Says which class `gather` gathers instances of, with the slots of an `Obs`."""
+    """Sets the class, with the slots of `Obs`, whose instances `gather` gathers."""
     if IS_COMPILED:
         _speedups.set_obs_class(cls)

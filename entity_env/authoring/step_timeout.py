@@ -13,14 +13,14 @@ from entity_env.errors import UsageError
 
 _TICKS: Final = 4
 """Timer ticks per timeout. A process that was stopped (Ctrl-Z, a debugger) gets one tick for all
-that it missed, so that its games do not count as hanging."""
+missed ticks, so its games do not count as hanging."""
 _MAX_S: Final = 1e6
 
 
 class GameHangs(BaseException):
     """Raised in a game that exceeds its step timeout.
 
-    A `BaseException`, so that `except Exception` in a game does not catch it.
+    A `BaseException`: `except Exception` in a game does not catch it.
 
     Attributes:
         stack: stack of the game, if the traceback does not contain it.
@@ -30,12 +30,13 @@ class GameHangs(BaseException):
 
 
 class StepTimeout:
-    """While open, raises `GameHangs` in the main thread when a step takes too long.
+    """Context that raises `GameHangs` in the main thread when a step takes too long.
 
-    A step begins with `start`, which opening calls, and ends with `stop`. Uses SIGALRM, and
-    restores its handler and timer at the end; without this signal (Windows) a watchdog thread,
-    which cannot end a game that sleeps. Does nothing outside the main thread. A game that hangs in
-    C, or catches `BaseException`, cannot be ended this way: only a worker process can be killed.
+    A step begins with `start`, which entering calls, and ends with `stop`. Uses SIGALRM, and
+    restores its handler and timer on exit. On systems without this signal (Windows) it uses a
+    watchdog thread, which cannot interrupt a game that sleeps. Does nothing outside the main thread.
+    It cannot interrupt a game that hangs in C or catches `BaseException`: only a worker process can
+    be killed.
     """
 
     def __init__(self, timeout_s: float | None) -> None:
@@ -81,7 +82,7 @@ class StepTimeout:
                 signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
 
     def start(self) -> None:
-        """Begins a step and its timeout."""
+        """Begins a step and starts its timeout."""
         if self._is_open and self._timeout_s is not None:
             self._num_ticks = 0
             self._is_running = True
@@ -105,7 +106,7 @@ class StepTimeout:
             return
         self._num_ticks += 1
         if self._num_ticks >= _TICKS:
-            self._num_ticks = 0  # a restarted game has the full time again
+            self._num_ticks = 0  # a restarted game gets the full time
             raise GameHangs(f"no answer for {self._timeout_s:g} s")
 
 
@@ -168,7 +169,7 @@ def raise_in(ident: int, kind: type[BaseException] | None) -> None:
 
 
 def require_timeout(timeout_s: object, name: str = "step_timeout_s") -> None:
-    """Checks a number of seconds, or None."""
+    """Checks a number of seconds; None is allowed."""
     if timeout_s is None:
         return
     is_flag = isinstance(timeout_s, bool)

@@ -54,9 +54,9 @@ def to_observation(
     truncated: bool = False,
     plain: bool = False,
 ) -> Observation:
-    """An `Obs` as an `Observation` that owns its memory; ids are positions in the `Obs`.
+    """Converts an `Obs` to an `Observation` that owns its memory; ids are positions in the `Obs`.
 
-    It is a `PlainObservation`, made without numpy, if it should be `plain`.
+    If `plain`, the result is a `PlainObservation`, made without numpy.
     """
     schema.require_declared(obs.actions_named)
     if not math.isfinite(reward):
@@ -105,13 +105,12 @@ def _finite_numbers(name: EntityName, cls: type, group: Group) -> list[list[floa
     if type(group) is Rows:
         return list(_finite(name, cls, group).tolist())
     rows = entity_type(cls).numbers(group)
-    if not all(math.isfinite(sum(row)) for row in rows):  # a sum of float32 stays finite
+    if not all(math.isfinite(sum(row)) for row in rows):  # sums of finite float32s stay finite
         raise _not_finite(name, cls, rows)
     return rows
 
 
 def _not_finite(name: EntityName, cls: type, rows: list[list[float]]) -> SchemaError:
-    """The error for the first number that is not finite."""
     row, column, value = next(
         (i, j, each)
         for i, row in enumerate(rows)
@@ -175,7 +174,7 @@ def _mask_for(
         if mask is not None and plain:
             mask = mask_rows(mask, (len(actors), len(kind.choices)), kind.name)
         elif mask is not None and _num_rows(mask) != len(actors):
-            # The values are checked later, where the actors are no longer known by class.
+            # The values are checked later, when the actors' classes are no longer known.
             as_mask(mask, (len(actors), len(kind.choices)), kind.name)
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     if mask is not None:

@@ -23,9 +23,9 @@ from entity_env.errors import SchemaError
 
 
 class EntityOffsets:
-    """Where the entities of each type begin, in their observation and in the whole batch.
+    """Position of each entity type's first entity, in its observation and in the batch.
 
-    `lengths` are `(num_types, num_rows)` numbers of entities, without the global type.
+    `lengths`: `(num_types, num_rows)` numbers of entities, without the global type.
     """
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:
@@ -38,12 +38,12 @@ class EntityOffsets:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """`(num_types, num_rows)` index of the same entity in the rows of that type."""
+        """`(num_types, num_rows)` index of that entity in the rows of its type."""
         return np.asarray(np.cumsum(self.lengths, axis=1) - self.lengths)
 
 
 class ActionBuffer:
-    """Actors of one action; observations are added in the order of their rows.
+    """Actors of one action; observations are added in row order.
 
     A group of actors is `(row, type, first, count)`: `count` entities of one type from number
     `first` on, counted over the whole batch.
@@ -54,12 +54,11 @@ class ActionBuffer:
         self.num_actors = 0
         self._may_block = may_block
         self._groups: list[int] = []
-        """Row, type, first and count of each group, one after another."""
+        """Row, type, first and count of each group, flattened."""
         self._whole: list[tuple[int, range, Sequence[int]]] = []
-        """Rows in which all entities of some types act: length of `_groups` then, rows, types."""
+        """Rows in which all entities of some types act: then `len(_groups)`, rows, types."""
 
     def clear(self) -> None:
-        """Removes all observations."""
         self.num_actors = 0
         self._groups.clear()
         self._whole.clear()
@@ -70,7 +69,7 @@ class ActionBuffer:
         self.num_actors += count
 
     def add_groups(self, groups: Sequence[int]) -> None:
-        """Adds several groups, as one flat sequence of four numbers each."""
+        """Adds several groups from a flat sequence of four numbers each."""
         self._groups += groups
         self.num_actors += sum(groups[3::4])
 
@@ -122,7 +121,6 @@ class ActionBuffer:
         entities: EntityOffsets,
         out: NDArray[np.int64],
     ) -> None:
-        """Writes all entities of one type as the actors."""
         lengths[:] = counts = entities.lengths[kind]
         base = counts - np.cumsum(counts)
         if kind:
@@ -130,7 +128,7 @@ class ActionBuffer:
         np.add(np.repeat(base, counts), np.arange(self.num_actors), out=out)
 
     def _all_groups(self, entities: EntityOffsets) -> NDArray[np.int64]:
-        """`(num_groups, 4)` in the order of their rows."""
+        """`(num_groups, 4)` in row order."""
         groups = np.empty((len(self._groups) // 4, 4), dtype=np.int64)
         pack_ints(self._groups, groups.reshape(-1))
         if not self._whole:
@@ -159,7 +157,7 @@ class _MaskedBuffer(ActionBuffer):
         self._masks.clear()
 
     def add_mask(self, mask: object, num_actors: int) -> None:
-        """Sets the mask of the `num_actors` actors that were added last."""
+        """Sets the mask of the last `num_actors` actors added."""
         if mask is None:
             return
         allowed = as_mask(
@@ -185,7 +183,7 @@ class _MaskedBuffer(ActionBuffer):
 
 
 class GlobalCategoricalBuffer(_MaskedBuffer):
-    """A `GlobalCategoricalActionSpace`: one choice for a whole observation."""
+    """Buffer of a `GlobalCategoricalActionSpace`: one choice per observation."""
 
     is_global = True
 
@@ -221,15 +219,15 @@ class GlobalCategoricalBuffer(_MaskedBuffer):
 
 
 class CategoricalBuffer(_MaskedBuffer):
-    """A `CategoricalActionSpace`: one choice per actor."""
+    """Buffer of a `CategoricalActionSpace`: one choice per actor."""
 
 
 class ContinuousBuffer(ActionBuffer):
-    """A `ContinuousActionSpace`: real numbers per actor."""
+    """Buffer of a `ContinuousActionSpace`: real numbers per actor."""
 
 
 class SelectEntityBuffer(ActionBuffer):
-    """A `SelectEntityActionSpace`: one selected entity per actor."""
+    """Buffer of a `SelectEntityActionSpace`: one selected entity per actor."""
 
     def __init__(self, name: ActionName, *, may_block: bool = False) -> None:
         super().__init__(name, may_block=may_block)
@@ -242,11 +240,11 @@ class SelectEntityBuffer(ActionBuffer):
         self._masks.clear()
 
     def add_actees(self, row: int, type_index: int, first: int, count: int) -> None:
-        """Adds entities of one type that can be selected in an observation."""
+        """Adds selectable entities of one type to an observation."""
         self._actees.add_group(row, type_index, first, count)
 
     def add_actee_types(self, rows: range, type_indices: Sequence[int], num_actees: int) -> None:
-        """Adds all entities of some types as actees, as `add_types` adds actors."""
+        """Adds all entities of some types as actees, as `add_types` does for actors."""
         self._actees.add_types(rows, type_indices, num_actees)
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
@@ -261,7 +259,7 @@ class SelectEntityBuffer(ActionBuffer):
             self.add_allowed(row, as_mask(mask, shape, self.name, may_block=self._may_block))
 
     def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
-        """Sets a mask that is checked already."""
+        """Sets a mask that has already been checked."""
         self._masks.append((row, allowed.reshape(-1)))
 
     def write(
@@ -284,10 +282,10 @@ def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = Fal
     """The buffer for an action of this space.
 
     Args:
-        name: of the action.
-        space: of the action.
-        may_block: masks may leave an actor no choice, as in last observations; otherwise that is a
-            `SchemaError`.
+        name: name of the action.
+        space: its action space.
+        may_block: masks may leave an actor without a choice, as in final observations; otherwise
+            that is a `SchemaError`.
     """
     match space:
         case GlobalCategoricalActionSpace():

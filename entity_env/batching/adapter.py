@@ -1,4 +1,4 @@
-"""`Adapter`: environments of another package, stepped and batched without translating each call."""
+"""`Adapter`: steps and batches environments of another package without translating every call."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from entity_env.core.spaces import EntityName
 
 @dataclass(frozen=True)
 class Adapter:
-    """How to read the observations of a package and make its actions.
+    """Reads the observations of another package and makes its actions.
 
-    Its observations need the attributes of `Observation`, but of the flags only `done`; its masks
-    those of the masks that they correspond to.
+    Its observations need the attributes of `Observation`, but only `done` of the flags. Its masks
+    need the attributes of the corresponding masks here.
 
     Args:
         observation: converts one of its observations.
         flags: `(terminated, truncated)` of the last observation of an episode.
-        masks: its mask types, and ours.
+        masks: maps its mask types to the types of this package.
         actions: makes its actions; arguments as for `actions_of`.
-        type_named: the one entity type whose entities are the actors (or actees) in every
-            observation, given the ids of both; None if there is no such type, or an id comes twice.
+        type_named: given the ids of the actors (or actees) and of all entities, the one entity type
+            whose entities are the actors (or actees) in every observation; None if there is no
+            such type, or an id is repeated.
     """
 
     observation: Callable[[Any], Observation]
@@ -48,7 +49,7 @@ class Adapter:
 
 
 class AdaptedEnvironment(Environment):
-    """An `Environment` that wraps one of another package."""
+    """An `Environment` that wraps an environment of another package."""
 
     @property
     @abstractmethod
@@ -62,7 +63,7 @@ class AdaptedEnvironment(Environment):
 
 
 def _no_type(*_: object) -> None:
-    """Ids are looked up one by one."""
+    """Always None: ids are looked up one by one."""
 
 
 _KINDS: Final = (CategoricalActionMask, GlobalCategoricalActionMask, SelectEntityActionMask)
@@ -74,15 +75,15 @@ OURS: Final = Adapter(
     actions=actions_of,
     type_named=_no_type,
 )
-"""For every `Environment`."""
+"""Adapter for every `Environment`."""
 
 
 def unwrap_all(envs: Sequence[Environment]) -> tuple[Sequence[Any], Adapter]:
-    """The objects to step, and their adapter: wrapped environments if all are of one package."""
+    """The objects to step, and their adapter: wrapped environments if all use one package."""
     adapters = [env.adapter if isinstance(env, AdaptedEnvironment) else OURS for env in envs]
     first = envs[0].action_space()
     if any(each is not adapters[0] for each in adapters) or adapters[0] is OURS:
         return envs, OURS
-    if any(env.action_space() != first for env in envs):  # their actions contain their labels
+    if any(env.action_space() != first for env in envs):  # actions contain the labels
         return envs, OURS
     return [env.game for env in envs if isinstance(env, AdaptedEnvironment)], adapters[0]

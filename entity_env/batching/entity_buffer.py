@@ -25,9 +25,9 @@ from entity_env.errors import SchemaError
 
 
 class EntityBuffer:
-    """Features of one entity type, for all observations of a batch; its memory is reused.
+    """Features of one entity type for all observations of a batch; its memory is reused.
 
-    Without features one filler column is kept. `where` names an observation, for errors.
+    A type without features gets one filler column. `where` names an observation, for errors.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class EntityBuffer:
         self.width = len(features)
         self.stride = max(self.width, 1)
         self.pending: list[float] = []
-        """Numbers added since the last array, not packed yet."""
+        """Numbers added since the last array, not yet packed."""
         self.ends: list[int] = []
-        """For each observation the length of `pending` after it."""
+        """For each observation, the length of `pending` after it."""
         self._packed: list[tuple[int, int]] = []
         self._values = np.empty(64 * self.stride, dtype=np.float32)
         self._used = 0
 
     def clear(self) -> None:
-        """Removes all rows; arrays returned before are overwritten from now on."""
+        """Removes all rows; arrays returned earlier are overwritten from now on."""
         self.pending.clear()
         self.ends.clear()
         self._packed.clear()
@@ -55,7 +55,6 @@ class EntityBuffer:
 
     @property
     def num_entities(self) -> int:
-        """Number of entities in the batch so far."""
         return (self._used + len(self.pending)) // self.stride
 
     @property
@@ -64,7 +63,7 @@ class EntityBuffer:
         return self._used // self.stride
 
     def append(self, rows: NDArray[np.float32]) -> None:
-        """Adds entities as an array `(num_entities, width)`, by one copy."""
+        """Adds entities as an array `(num_entities, width)`, with one copy."""
         self.pack()
         start, self._used = self._used, self._used + len(rows) * self.stride
         self._reserve()
@@ -72,7 +71,7 @@ class EntityBuffer:
         self._packed.append((len(self.ends), self._used - start))
 
     def write_ends(self, ends: NDArray[np.int64]) -> None:
-        """Writes for each observation how many numbers there are up to its end."""
+        """Writes, for each observation, the total of numbers up to its end."""
         pack_ints(self.ends, ends)
         if self._packed:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
@@ -94,7 +93,7 @@ class EntityBuffer:
         return values
 
     def pack(self) -> None:
-        """Turns the pending numbers into float32 rows."""
+        """Converts the pending numbers to float32 rows."""
         count = len(self.pending)
         if not count:
             return
@@ -144,8 +143,8 @@ class EntityBuffer:
 class Batcher:
     """Base class: collects observations, one row each, into one `VecObs`.
 
-    `where` names the observation of an index ("env 3"), for errors. If the observations are final,
-    masks may leave an actor no choice.
+    `where` names an observation by its index ("env 3"), for errors. With `is_final`, masks may
+    leave an actor without a choice.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class Batcher:
         self._memory = LocalMemory()
         self._metrics: list[tuple[int, Mapping[str, float]]] = []
         self._metric_names: set[str] = set()
-        """Names checked before."""
+        """Names that have been checked."""
         self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
 
     def clear(self) -> None:
@@ -189,13 +188,12 @@ class Batcher:
             action.clear()
 
     def end_row(self) -> None:
-        """Completes the current row; alone, it is a row without entities and actors."""
+        """Completes the current row; called alone, it adds a row without entities and actors."""
         for append, pending in self._row_ends:
             append(len(pending))
         self.num_rows += 1
 
     def add_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Adds metrics to the current row."""
         self._metrics.append((self.num_rows, metrics))
 
     def hide(self, name: EntityName, visible: BoolMask, count: int) -> None:
@@ -236,7 +234,7 @@ class Batcher:
         )
 
     def write(self, memory: FrameMemory) -> Frame:
-        """`Frame` of all rows since `clear`, in this memory; raises as `finish`."""
+        """`Frame` of all rows since `clear`, in the given memory; raises as `finish`."""
         layout = self.layout
         lengths = memory.lengths(layout, self.num_rows)
         frame = Frame(layout, lengths, [None] * len(layout.slots))
@@ -284,7 +282,7 @@ class Batcher:
         return merged
 
     def _checked_metrics(self) -> dict[str, Metric]:
-        """`metrics` with a check of every name and value, rather than of new names and sums."""
+        """`metrics`, but checks every name and value rather than new names and sums."""
         merged: dict[str, Metric] = {}
         for row, metrics in self._metrics:
             if not isinstance(metrics, Mapping):

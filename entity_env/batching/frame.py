@@ -1,7 +1,7 @@
 """`Frame`: the arrays of one batch.
 
-A batch is a matrix of lengths, one column per row of the batch, and a few flat arrays, the slots.
-`FrameLayout` fixes their order, for both sides of shared memory; a `FrameMemory` allocates them.
+A batch is a matrix of lengths, with one column per row of the batch, and flat arrays, the slots.
+`FrameLayout` fixes their order for both sides of shared memory; a `FrameMemory` allocates them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Slot:
     index: int
     dtype: np.dtype[Any]
     width: int
-    """Numbers per row of the array, 1 for a flat one."""
+    """Numbers per row of the array, 1 for a flat array."""
 
 
 class EntitySlots(NamedTuple):
@@ -52,7 +52,7 @@ class EntitySlots(NamedTuple):
     """Row of the matrix of lengths."""
     values: Slot
     visible: Slot
-    """Absent when all are visible."""
+    """Absent if all are visible."""
 
 
 class ActionSlots(NamedTuple):
@@ -64,14 +64,14 @@ class ActionSlots(NamedTuple):
     actors: Slot
     """Absent for a global action, whose actors follow from the lengths."""
     mask: Slot
-    """Absent when everything is allowed."""
+    """Absent if everything is allowed."""
     actee_row: int
-    """Row of the matrix of lengths, of a select action."""
+    """For a select action, the row of actees in the matrix of lengths."""
     actees: Slot
 
 
 class FrameLayout:
-    """Arrays of a batch of these spaces, in order."""
+    """Order of the arrays of a batch with these spaces."""
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
         self.slots: list[Slot] = []
@@ -82,9 +82,7 @@ class FrameLayout:
         }
         self.num_types = len(self.entities)
         self.num_local_types = self.num_types - (GLOBAL_ENTITY in self.entities)
-        """Number of entity types without the global one."""
         self.num_lengths = self.num_types
-        """Rows of the matrix of lengths."""
         self.actions = {name: self._action(space) for name, space in action_space.items()}
 
     def _action(self, space: ActionSpace) -> ActionSlots:
@@ -108,29 +106,29 @@ class FrameLayout:
 
 
 Slots: TypeAlias = list[NDArray[Any] | None]
-"""One flat array each; None = absent."""
+"""One flat array per slot; None = absent."""
 
 
 class FrameMemory(Protocol):
     """Allocates the arrays of a batch."""
 
     def lengths(self, layout: FrameLayout, num_rows: int) -> NDArray[np.int64]:
-        """`(layout.num_lengths, num_rows)`, with any content."""
+        """`(layout.num_lengths, num_rows)`, uninitialized."""
 
     def allocate(self, slot: Slot, num_rows: int) -> NDArray[Any]:
-        """`(num_rows * slot.width,)` of the slot's dtype, with any content."""
+        """`(num_rows * slot.width,)` of the slot's dtype, uninitialized."""
 
     def written(self, frame: Frame) -> Frame:
-        """The frame that was written to this memory, or an earlier one which is the same."""
+        """The frame written to this memory, or an identical earlier frame."""
 
 
 class LocalMemory:
-    """Memory of this process; the next batch overwrites the arrays of the last one."""
+    """Memory of this process; each batch overwrites the arrays of the last one."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
         self._parts: dict[int, NDArray[Any]] = {}
-        """The beginning of each array that was handed out last."""
+        """The part of each array that was handed out last."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         self._last: tuple[Frame, bytes] | None = None
         self._join = _Join([], [], [], False)
@@ -151,7 +149,7 @@ class LocalMemory:
         return part
 
     def written(self, frame: Frame) -> Frame:
-        # Of equal lengths in the same arrays all views are the same: those of the last frame.
+        # With equal lengths in the same arrays all views are equal: reuse those of the last frame.
         lengths = frame.lengths.tobytes()
         if self._last is not None:
             last, last_lengths = self._last
@@ -179,23 +177,23 @@ class LocalMemory:
 
 
 class _Join(NamedTuple):
-    """What was joined last: of the same sources, its copies are made again as they are."""
+    """The last join: if the sources are the same, its copies are simply repeated."""
 
     sources: Sequence[Slots]
     copies: list[tuple[list[NDArray[Any]], NDArray[Any]]]
     slots: Slots
     is_partial: bool
-    """Some sources lack arrays that others have."""
+    """Whether some sources lack arrays that others have."""
 
 
 @dataclass(eq=False)
 class Frame:
-    """The arrays of one batch; what its methods return is made once.
+    """The arrays of one batch; results of its methods are cached.
 
     Args:
         layout: order and meaning of the arrays.
         lengths: `(layout.num_lengths, num_rows)` int64.
-        slots: one flat array each; None = absent.
+        slots: one flat array per slot; None = absent.
     """
 
     layout: FrameLayout
@@ -204,7 +202,7 @@ class Frame:
 
     @cached_property
     def features(self) -> dict[EntityName, RaggedArray[np.float32]]:
-        """The features of all entities, as views."""
+        """Features of all entities, as views."""
         return {
             name: RaggedArray.unchecked(self._features(where), self.lengths[where.row])
             for name, where in self.layout.entities.items()
@@ -212,7 +210,7 @@ class Frame:
 
     @cached_property
     def visible(self) -> dict[EntityName, RaggedArray[np.bool_]]:
-        """Flags of visible entities, for the types with hidden ones."""
+        """Visibility flags, for the types with hidden entities."""
         return {
             name: RaggedArray.unchecked(flags, self.lengths[where.row])
             for name, where in self.layout.entities.items()
@@ -251,7 +249,7 @@ class Frame:
         return VecSelectEntityActionMask(actors, actees, pairs)
 
     def _global_actors(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The actor of a global action is the entity after the last."""
+        """The actor of a global action is the index after the last entity."""
         totals: NDArray[np.int64] = np.add.reduce(self.lengths[: self.layout.num_local_types])
         return totals[lengths > 0]
 
@@ -271,9 +269,9 @@ def concat_frames(
     lengths: NDArray[np.int64],
     memory: LocalMemory | None = None,
 ) -> Frame:
-    """One frame of several, at least one, by at most one copy of every array.
+    """Joins one or more frames, with at most one copy of every array.
 
-    The copies are in the memory, or in memory of their own; the lengths need not be.
+    The copies are in `memory`, or in new memory; the lengths need not be.
     """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
@@ -282,7 +280,7 @@ def concat_frames(
     if not join.is_partial:
         return memory.written(Frame(layout, lengths, join.slots))
     gathered = Frame(layout, lengths, join.slots.copy())
-    # A frame without actors has no array of actors, either.
+    # Absent arrays of actors need no filling: such frames have no actors.
     for where in layout.entities.values():
         _fill_partial(gathered, frames, where.visible, where.row)
     for action in layout.actions.values():

@@ -1,4 +1,4 @@
-"""`ObservationBatcher`: `Observation`s of many environments, into arrays."""
+"""`ObservationBatcher`: converts `Observation`s of many environments to arrays."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, Entit
 from entity_env.errors import SchemaError
 
 _SMALL = 64
-"""Arrays of fewer numbers are cheaper to hand over as a list than to copy as a slice."""
+"""Arrays with fewer numbers are cheaper to pass as a list than to copy as a slice."""
 
 _AddGroup: TypeAlias = Callable[[int, int, int, int], None]
-"""Adds entities of one type as actors or as actees, as `ActionBuffer.add_group` does."""
+"""Adds entities of one type as actors or actees, like `ActionBuffer.add_group`."""
 
 
 _FEATURES: Final = attrgetter("features")
@@ -61,15 +61,15 @@ class _NotAlikeError(Exception):
 
 @dataclass(slots=True)
 class _Column:
-    """The entities of one type in several observations."""
+    """Entities of one type in several observations."""
 
     buffer: EntityBuffer
     kind: int
     """Index of the type."""
     counts: list[int]
-    """Entities of each observation."""
+    """Number of entities in each observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
-    """Per observation, None where it has none; None = no observation has any."""
+    """Ids per observation, None if it has none; None = no observation has ids."""
     values: list[float]
     """Features, one row after another."""
 
@@ -81,9 +81,9 @@ class _Group:
     kinds: Sequence[int]
     """Indices of their types."""
     count: int
-    """Over all observations."""
+    """Total over all observations."""
     ids: Iterable[Sequence[EntityID]]
-    """Per observation."""
+    """Ids per observation."""
 
 
 _NO_ENTITIES: Final = _Group((), 0, repeat(()))
@@ -91,9 +91,9 @@ _GLOBAL: Final = _Group((), 0, repeat(GLOBAL_ACTORS))
 
 
 class ObservationBatcher(Batcher):
-    """Collects `Observation`s; what does not fit the spaces is a SchemaError that names it.
+    """Collects `Observation`s; a SchemaError names anything that does not match the spaces.
 
-    The adapter is of the observations given to `collate`.
+    The adapter describes the observations passed to `collate`.
     """
 
     def __init__(
@@ -108,20 +108,20 @@ class ObservationBatcher(Batcher):
         super().__init__(obs_space, action_space, where, is_final=is_final)
         self._adapter = adapter
         self.asked: dict[ActionName, list[Asked]] = {name: [] for name in action_space}
-        """Per action its actors and actees of each observation; `clear` makes a new dict."""
+        """Per action, its actors and actees in each observation; `clear` makes a new dict."""
         self._types = {name: self.buffers[name] for name in obs_space.entities}
         self._kinds = {name: self.layout.entities[name].row for name in obs_space.entities}
         self._nameless: dict[EntityName, list[EntityID]] = {name: [] for name in self._types}
         """Default ids, for entities without ids."""
         self._index_of: dict[EntityID, int] | None = None
-        """Of the current observation, if an action names actors by id."""
+        """Index by id for the current observation, if an action names actors by id."""
 
     def clear(self) -> None:
         super().clear()
         self.asked = {name: [] for name in self.asked}
 
     def add(self, observation: Observation, *, ask: bool = True) -> None:
-        """Adds one observation; `ask=False` leaves its actors out (a final observation)."""
+        """Adds one observation; `ask=False` omits its actors (a final observation)."""
         if not ask and observation.is_blank:
             self.add_metrics(observation.metrics)
             self.end_row()
@@ -243,7 +243,7 @@ class ObservationBatcher(Batcher):
         add: _AddGroup,
         role: str = "actor",
     ) -> list[EntityID]:
-        """Adds the entities of these ids or types as actors or actees; returns their ids."""
+        """Adds the entities with these ids or types as actors or actees; returns their ids."""
         if ids is not None:
             return self._add_by_id(action, ids, observation, add, role)
         found: list[EntityID] = []
@@ -304,8 +304,8 @@ class ObservationBatcher(Batcher):
     def collate(self, observations: Sequence[Any], *, ask: bool = True) -> bool:
         """Adds observations in bulk if all have the same form; otherwise adds none.
 
-        That form: lists or arrays of known entities, all visible, and a mask object for every
-        action that names the same entity types and forbids nothing.
+        That form: lists or arrays of known entities, all visible, and for every action a mask
+        object that names the same entity types and forbids nothing.
         """
         if len(observations) < 2:
             return False
@@ -338,7 +338,6 @@ class ObservationBatcher(Batcher):
         return columns
 
     def _shared(self, observations: Sequence[Any]) -> list[float]:
-        """Global features, one observation after another."""
         width = len(self.obs_space.global_features)
         given = list(map(_GLOBALS, observations))
         _require(set(map(len, given)) == {width})
@@ -370,7 +369,7 @@ class ObservationBatcher(Batcher):
         return asked
 
     def _unasked(self, observations: Sequence[Any]) -> dict[ActionName, tuple[_Group, _Group]]:
-        """No action is asked; the types of masks are checked all the same."""
+        """No action is requested; the types of masks are still checked."""
         if self._adapter is not OURS:
             masks = chain.from_iterable(each.values() for each in map(_ACTIONS, observations))
             _require(set(map(type, masks)) <= self._adapter.masks.keys())
@@ -383,7 +382,7 @@ class ObservationBatcher(Batcher):
         ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
         columns: dict[EntityName, _Column],
     ) -> _Group:
-        """The entities of the types that the masks name, which must be the same in all."""
+        """Entities of the types named in the masks, which must be equal in all observations."""
         named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
         _require(types.count(wanted) == len(types))
@@ -404,7 +403,6 @@ class ObservationBatcher(Batcher):
         )
 
     def _ids(self, column: _Column) -> list[Sequence[EntityID]]:
-        """The ids of all its entities, observation after observation."""
         if column.ids is not None and _NONE not in set(map(type, column.ids)):
             return list(map(list, column.ids))  # type: ignore[arg-type]  # none of them is None
         nameless = self._default_ids(column.buffer.name, max(column.counts))
@@ -443,7 +441,7 @@ def _length_of(row: object) -> int | None:
 
 
 def _runs(indices: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Entities by index, as runs of neighbours of one type: number of the type, first, count."""
+    """Groups entity indices into runs of adjacent entities of one type: type, first, count."""
     runs: list[tuple[int, int, int]] = []
     stop = end = -1
     for index in indices:
@@ -464,7 +462,6 @@ def _require(is_alike: bool) -> None:
 
 
 def _fit(named: Sequence[Sequence[EntityID] | None], counts: Sequence[int]) -> bool:
-    """There is one id an entity, wherever there are any."""
     if _NONE not in set(map(type, named)):
         return list(map(len, named)) == counts  # type: ignore[arg-type]  # none of them is None
     each = zip(named, counts, strict=True)
@@ -472,7 +469,7 @@ def _fit(named: Sequence[Sequence[EntityID] | None], counts: Sequence[int]) -> b
 
 
 def _numbers(rows: Sequence[Any], buffer: EntityBuffer) -> list[float]:
-    """All features of one type, one after another; a filler for each entity without features."""
+    """All features of one type, flattened; a filler for each entity without features."""
     kinds = set(map(type, rows))
     if np.ndarray in kinds:
         arrays = [each for each in rows if len(each)]
@@ -488,7 +485,7 @@ def _numbers(rows: Sequence[Any], buffer: EntityBuffer) -> list[float]:
 
 
 def _extend(buffer: EntityBuffer, values: list[float], counts: Sequence[int]) -> None:
-    """Adds the entities of several observations, so many each."""
+    """Adds the entities of several observations; `counts` has their number in each."""
     end, stride = len(buffer.pending), buffer.stride
     ends = accumulate(counts) if stride == 1 else accumulate([n * stride for n in counts])
     buffer.pending += values

@@ -1,4 +1,4 @@
-"""Arrays of a `BatchEnv` as sentences: what does not fit, and how two moments differ."""
+"""Arrays of a `BatchEnv`, described in sentences: violations, and differences between states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
 
 def misshapen(env: BatchEnv, result: StepResult, space: BatchActionSpace) -> Iterator[str]:
-    """Arrays of another shape or dtype."""
+    """Violations: arrays with the wrong shape or dtype."""
     num = env.num_envs
     wanted = {
         "observations": ((num, env.obs_size), np.float32),
@@ -49,7 +49,7 @@ def misshapen(env: BatchEnv, result: StepResult, space: BatchActionSpace) -> Ite
 
 
 def arrays_of(env: BatchEnv, result: StepResult, columns: Sequence[str]) -> Snapshot:
-    """Copies of all arrays, of `num_envs` rows each; `columns` names those of observations."""
+    """Copies of all arrays, of `num_envs` rows each; `columns` names the observation columns."""
     shown: dict[str, tuple[NDArray[Any], Sequence[str]]] = {
         OBSERVATION: (result.observations.copy(), columns)
     }
@@ -66,7 +66,7 @@ def flags_of(shown: Snapshot) -> NDArray[np.bool_]:
 
 
 def wrong_values(shown: Snapshot) -> Iterator[str]:
-    """Values that no array may hold."""
+    """Violations: values that no array may hold."""
     for name in FLAGS:
         flags = shown[name][0]
         for env_id in np.flatnonzero(flags > np.uint8(1))[:1]:
@@ -90,7 +90,7 @@ def wrong_values(shown: Snapshot) -> Iterator[str]:
 def first_difference(
     one: Snapshot, two: Snapshot, rows: Sequence[int] | NDArray[np.int64], names: Sequence[int] = ()
 ) -> Difference | None:
-    """The first of these rows in which two snapshots differ; called by its number in `names`."""
+    """Difference in the first of `rows` where two snapshots differ; `names` renumbers the rows."""
     if difference(_rows(one, rows), _rows(two, rows)) is None:
         return None
     for row in rows:

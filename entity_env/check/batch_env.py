@@ -45,11 +45,11 @@ from entity_env.vec.batch_env.batch_env import (
 from entity_env.vec.batch_env.batch_spaces import require_batch_env
 
 _SHORT: Final = 50
-"""Steps of the replays that find their fault in the first ones or not at all."""
+"""Steps of a replay that finds its violation early or not at all."""
 _NUM_STARTS: Final = 3
-"""Resets without a seed that must not all begin the same episodes."""
+"""Number of resets without a seed that must not all start the same episodes."""
 _MIN_REWARDS: Final = 5
-"""Steps of an episode, without which it is too short to show that rewards only grow."""
+"""Steps an episode needs to show that rewards only grow."""
 
 _Change: TypeAlias = Callable[[BatchEnv, BatchActions], BatchActions]
 """Called before a step of a replay; returns the actions to take."""
@@ -65,30 +65,35 @@ def check_batch_env(
 ) -> None:
     """Checks the contract of a batch environment, with random legal actions.
 
-    Finds arrays of another shape or dtype, flags other than 0 and 1, numbers that are not finite,
-    masks without a legal choice; arrays that share memory, change before the next step, or hold the
-    state, so that writing to them changes episodes; a `step_no_reset` that resets, or continues an
-    episode that has ended; a `reset_envs` that touches other environments or the rewards, or begins
-    the same episode again; episodes that are not the same twice for one seed, with `step`, with
-    actions of another dtype, or in a batch of one with the seed of the environment; actions that
-    are not valid and are taken, or change something; calls before `reset` that are accepted;
-    episodes that never end; a `close` that fails.
+    Finds
+
+    - arrays of the wrong shape or dtype, flags other than 0 and 1, non-finite numbers, masks
+      without a legal choice;
+    - arrays that share memory, change before the next step, or hold the state, so writing to them
+      changes episodes;
+    - a `step_no_reset` that resets, or continues an ended episode;
+    - a `reset_envs` that touches other environments or the rewards, or starts the same episode
+      again;
+    - episodes that differ between two runs with one seed, with `step`, with actions of another
+      dtype, or in a batch of one with the environment's seed;
+    - invalid actions that are accepted or change something, and calls accepted before `reset`;
+    - episodes that never end, and a `close` that fails.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: rewards that
-    look like a running score, and a batch of one that rounds otherwise.
+    look like a running score, and a batch of one with different rounding.
 
     Args:
-        source: a class or function that makes a batch of a number of environments; or one batch
-            environment, which is closed at the end and not compared with a batch of one.
-        num_envs: size of the batch; that of `source` if it is a batch environment.
-        episodes: episodes that each environment ends, if `max_steps` are enough.
-        max_steps: limit of the steps; an environment that ends no episode in them counts as
-            endless.
-        seed: of episodes and actions.
+        source: a class or function that makes a batch of a given number of environments; or one
+            batch environment, which is closed at the end and not compared with a batch of one.
+        num_envs: size of the batch; ignored if `source` is a batch environment.
+        episodes: episodes to end in each environment, if `max_steps` allows.
+        max_steps: maximum number of steps; an environment that ends no episode within them counts
+            as endless.
+        seed: seed of episodes and actions.
 
     Raises:
         ContractError: with all violations, one sentence each, in `problems`.
-        SchemaError: a `Game` or an `Environment`, which have checks of their own.
+        SchemaError: a `Game` or an `Environment`, which have their own checks.
     """
     for kind, command in ((Game, "check_game"), (Environment, "check_env")):
         if is_of(source, kind):
@@ -99,21 +104,19 @@ def check_batch_env(
 
 
 class _Step(NamedTuple):
-    """A step of the recording, and the resets that followed it."""
+    """A recorded step, and the resets that followed it."""
 
     place: str
     actions: BatchActions
     after: Snapshot
     ended: NDArray[np.bool_]
     resets: NDArray[np.bool_]
-    """`(num_envs,)`: those that had ended, and now and then one that had not."""
+    """`(num_envs,)`: environments that had ended, and occasionally one that had not."""
     begun: Snapshot
-    """After the resets."""
+    """Snapshot after the resets."""
 
 
 class _BatchCheck(SourceCheck[BatchEnv]):
-    """One run of `check_batch_env`."""
-
     def __init__(
         self,
         source: BatchEnv | Callable[[int], BatchEnv],
@@ -129,10 +132,10 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._first: Snapshot = {}
         self._steps: list[_Step] = []
         self._num_passed = 0
-        """Violations with which the check continues."""
+        """Number of violations after which the check continues."""
 
     def play(self, episodes: int) -> None:
-        """Records episodes and plays them again, each time in another way."""
+        """Records episodes and replays them in several ways."""
         env = self._make(self._num_envs)
         self._read_spaces(env)
         is_fresh = env is not self._source
@@ -186,7 +189,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             self._must_refuse(f"{name} before reset", call, ProtocolError)
 
     def _record(self, env: BatchEnv, episodes: int) -> None:
-        """Steps until each environment has ended that many episodes."""
+        """Steps until every environment has ended `episodes` episodes."""
         self._violations.place, self.call = "step 0", "reset"
         env.reset(self._seed)
         self._first = self._begun(env)
@@ -247,7 +250,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._stop_if_broken()
 
     def _reset_some(self, env: BatchEnv, resets: NDArray[np.bool_], before: Snapshot) -> Snapshot:
-        """Resets environments, and requires that the others and all rewards stay."""
+        """Resets environments; requires that the others and all rewards are unchanged."""
         self.call = "reset_envs"
         env.reset_envs(ResetMask.from_bool(resets))
         begun = self._snapshot(env, env.view())
@@ -274,7 +277,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
                 )
 
     def _reset_by_seeds(self, env: BatchEnv) -> None:
-        """Seeds of all, of some, and none."""
+        """Resets with seeds for all environments, for some, and for none."""
         self.call = "reset"
         env.reset(env.env_seeds(self._seed))
         everyone, some = np.arange(self._num_envs), np.arange(0, self._num_envs, 2)
@@ -297,13 +300,13 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             "reset_envs(mask, seed) changes an environment that is not in its mask",
             first_difference(self._first, shown, np.flatnonzero(~chosen)),
         )
-        if difference(starts, self._first):  # what is drawn can be seen
+        if difference(starts, self._first):  # random draws are visible
             everyone_mask = ResetMask.from_bool(np.ones(self._num_envs, np.bool_))
             self._must_go_on(env, "reset", env.reset)
             self._must_go_on(env, "reset_envs", lambda: env.reset_envs(everyone_mask))
 
     def _must_go_on(self, env: BatchEnv, name: str, again: Callable[[], None]) -> None:
-        """Requires that resets without a seed do not begin one episode over and over."""
+        """Requires that resets without a seed do not repeat one episode."""
         env.reset(self._seed)
         self.call = name
         for _ in range(_NUM_STARTS):
@@ -316,7 +319,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         )
 
     def _refuse(self, env: BatchEnv) -> None:
-        """Actions that are not valid must be refused, and change nothing."""
+        """Requires that invalid actions are refused and change nothing."""
         wrong = dict(self._wrong_actions(env))
         for what, actions in wrong.items():
             env.reset(self._seed)
@@ -337,7 +340,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._require_same("a step that refuses its actions changes episodes", found)
 
     def _vary(self, env: BatchEnv) -> None:
-        """Plays by `step`, with actions of another dtype, and writes to all arrays."""
+        """Replays with `step`, with actions of another dtype, and with writes to all arrays."""
         found = self._replay(env, self._seed, by_step=True)
         self._require_same("step differs from step_no_reset and reset_envs", found)
         is_continuous = isinstance(self._space, ContinuousActionSpace)
@@ -365,7 +368,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         )
 
     def _alone(self, env: BatchEnv) -> None:
-        """Plays the episodes of each environment in a batch of one."""
+        """Replays the episodes of each environment in a batch of one."""
         for env_id, seed in enumerate(env.env_seeds(self._seed).tolist()):
             what = f"alone, in a batch of one with its seed of env_seeds, environment {env_id}"
             one = self._make(1)
@@ -377,8 +380,11 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             self._require_last_observation(one, env_id, seed)
 
     def _require_last_observation(self, one: BatchEnv, env_id: int, seed: int) -> None:
-        """Finds a last observation that is the first one of the next episode: resets just before
-        the step that ends an episode, which draws the same unless that step draws."""
+        """Detects a last observation that is the first one of the next episode.
+
+        Resets just before the step that ends an episode: the next start is the same unless that
+        step draws random numbers.
+        """
         last = next(i for i, step in enumerate(self._steps) if step.ended[env_id])
         self._replay(one, seed, [env_id], num_steps=last)
         one.reset_envs(ResetMask.from_bool(np.ones(1, np.bool_)))
@@ -405,15 +411,15 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         change: _Change | None = None,
         num_steps: int | None = None,
     ) -> Difference | None:
-        """Takes the recorded actions; returns the first difference.
+        """Replays the recorded actions; returns the first difference.
 
         Args:
-            env: a batch of `len(rows)`.
-            seed: of its episodes.
-            rows: those of the recording; None = all.
-            by_step: `step` resets what has ended.
+            env: a batch of `len(rows)` environments.
+            seed: seed of its episodes.
+            rows: rows of the recording; None = all.
+            by_step: use `step`, which resets ended episodes.
             change: see `_Change`.
-            num_steps: None = all.
+            num_steps: number of steps; None = all.
         """
         rows = range(self._num_envs) if rows is None else rows
         self._violations.place, self.call = "", "reset"
@@ -449,7 +455,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
     # ------------------------------------------------------------------ arrays
 
     def _begun(self, env: BatchEnv) -> Snapshot:
-        """All environments right after `reset`."""
+        """Snapshot of all environments right after `reset`."""
         shown = self._snapshot(env, env.view())
         if flags_of(shown).any():
             self._violations.add(f"{self.call} leaves flags set, expected 0: nothing was done yet")
@@ -470,7 +476,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
     # ------------------------------------------------------------------ actions
 
     def _any_actions(self) -> BatchActions:
-        """Actions in range."""
         if isinstance(self._space, ContinuousActionSpace):
             [low], [high] = self._space.low, self._space.high
             numbers = self._rng.uniform(low, high, self._num_envs).astype(np.float32)
@@ -484,7 +489,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         return np.array([self._rng.choice(np.flatnonzero(mask)) for mask in masks], np.int64)
 
     def _wrong_actions(self, env: BatchEnv) -> Iterator[tuple[str, BatchActions]]:
-        """Actions of which the last one is wrong, or all."""
+        """Arrays of actions in which the last one, or all, are invalid."""
         good: NDArray[Any] = self._steps[0].actions
 
         def last(value: float) -> BatchActions:
@@ -530,7 +535,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
 
 
 def _arrays(env: BatchEnv) -> dict[str, NDArray[Any]]:
-    """The arrays that an environment returns, by name."""
     names = ("observations", "rewards", *FLAGS)
     arrays: dict[str, NDArray[Any]] = {name: getattr(env.view(), name) for name in names}
     if env.legal_masks is not None:
@@ -539,7 +543,7 @@ def _arrays(env: BatchEnv) -> dict[str, NDArray[Any]]:
 
 
 def _odd_rewards(steps: Sequence[_Step]) -> Iterator[str]:
-    """A sentence about rewards that only grow in every episode, as a running score does."""
+    """A sentence if rewards only grow in every episode, as a running score does."""
     rewards = np.array([step.after["rewards"][0] for step in steps])
     resets = np.array([step.resets for step in steps])
     episodes = [

@@ -1,4 +1,4 @@
-"""`DirectPlay`: plays a game with random legal actions by direct calls, and checks all it shows."""
+"""`DirectPlay`: plays a game with random legal actions by direct calls, and checks its output."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
 
 _MAX_IGNORED: Final = 20
-"""Calls of `act` per agent allowed after it returned None: nested loops need some to return."""
+"""Calls of `act` per agent allowed after None: nested loops need several calls to return."""
 _MAX_IDLE: Final = 100
-"""Calls of `play` in a row that may return without calling `act`."""
+"""Consecutive calls of `play` that may return without calling `act`."""
 _MAX_SITES: Final = 16
-"""Places in a game at which `act` is made to return None."""
+"""Maximum number of call sites at which `act` returns None."""
 _SITE_DEPTH: Final = 4
-"""Frames that tell one place from another."""
+"""Stack frames that identify a call site."""
 _BLANK_CUT: Final = (
     "truncated=True with an observation that shows nothing, so what the agent could still earn is "
     "unknown: give game_over the whole observation, as for act"
 )
 _MIN_ANSWERS: Final = 2
-"""Answers before the time is up: less shows nothing."""
+"""Minimum number of answers before the time limit applies: fewer show nothing."""
 
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """What the stages of a check play.
+    """Settings of the stages of a check.
 
     Args:
-        game: with its settings.
+        game: the game, with its settings.
         violations: the list to which a stage adds.
         episodes, max_steps, seed: as for `check_game`.
-        timeout: of the game's steps; open.
-        step_timeout_s: its seconds, for stages that open another one.
-        on_step: called at every step of a stage with its name.
-        num_answers: calls of `act` that are answered at most, in a game that takes too long to
-            play all episodes; None = no limit.
+        timeout: timeout of the game's steps; already open.
+        step_timeout_s: its seconds, for stages that open another timeout.
+        on_step: called with the name of the stage at every step.
+        num_answers: maximum number of calls of `act` that are answered, for a game too slow to play
+            all episodes; None = no limit.
     """
 
     game: Game
@@ -86,21 +86,21 @@ class CheckPlan:
     num_answers: int | None = None
 
     def rngs(self) -> list[np.random.Generator]:
-        """A generator per agent, so that each is answered alike whoever is asked first."""
+        """One generator per agent: its answers do not depend on the order of agents."""
         return [np.random.default_rng([self.seed, i]) for i in range(self.game.num_agents)]
 
 
 class DirectPlay:
     """Plays the episodes of a plan once.
 
-    Raises nothing into the game, where an `except` could swallow it: when no answer is possible,
+    Raises nothing inside the game, where an `except` could swallow it: if no answer is possible,
     `act` returns None from then on.
 
     Args:
-        plan: what is played.
+        plan: the plan to play.
         stage: name of this stage.
-        outer: looks for global generators that the game draws from.
-        stop_s: time of `perf_counter` from which on `act` returns None.
+        outer: detects global generators from which the game draws.
+        stop_s: `perf_counter` time from which on `act` returns None.
     """
 
     def __init__(
@@ -113,13 +113,12 @@ class DirectPlay:
         self.trace: list[tuple[str, Snapshot]] = []
         """All observations, each with its place."""
         self.is_cut = False
-        """It was ended by `stop_s`."""
+        """Whether `stop_s` stopped it."""
         self.num_answered = 0
-        """Calls of `act` that were answered."""
         self.went_on_at = ""
-        """The line that first began an episode after `game_over`, without `agent.seed`."""
+        """The line that first started an episode after `game_over`, without `agent.seed`."""
         self.step_times_s: list[float] = []
-        """Seconds that the game took from one call to the next one."""
+        """Seconds the game took between consecutive calls."""
         self._plan = plan
         self._game = plan.game
         self._violations = plan.violations
@@ -132,40 +131,39 @@ class DirectPlay:
         self._is_closed = False
         self._num_ignored = 0
         self._is_seed_read = False
-        """The game has read `agent.seed` since the last `game_over`."""
+        """Whether the game has read `agent.seed` since the last `game_over`."""
         self._last_answer: object = None
         self._left_at = ""
-        """The line at which `act` first returned None."""
+        """The line where `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
-        """By place in the game: how many calls had been answered at its first and second call."""
+        """Per call site: number of calls answered before its first and second call."""
         self._play_frame: FrameType | None = None
         self._returned_at = ""
-        """The line at which the last call of `play` ended."""
+        """The line where the last call of `play` ended."""
         self._thread = threading.current_thread()
         self._resumed_s = 0.0
 
     @property
     def repeatable(self) -> CheckPlan:
-        """The plan; if the time was up, only as far as it was played."""
+        """The plan; limited to the part that was played if time ran out."""
         return replace(self._plan, num_answers=self.num_answered) if self.is_cut else self._plan
 
     @property
     def traces(self) -> list[list[tuple[str, Snapshot]]]:
-        """The observations of every agent."""
         return [agent.trace for agent in self._agents]
 
     @property
     def scores(self) -> list[list[Score]]:
-        """All scores that were shown in the episodes of all agents, in order."""
+        """All observed scores per episode, of all agents, in order."""
         return [episode for agent in self._agents for episode in agent.scores if episode]
 
     @property
     def num_whole_episodes(self) -> int:
-        """Episodes that all agents have ended."""
+        """Number of episodes ended by all agents."""
         return min(agent.num_episodes for agent in self._agents)
 
     def known_cause(self) -> str:
-        """Why episodes of one seed may differ, as `OuterState.known_cause`."""
+        """Why episodes with one seed may differ, as in `OuterState.known_cause`."""
         if self.went_on_at:
             return (
                 f"; act after game_over began another episode at {self.went_on_at}, without "
@@ -175,13 +173,14 @@ class DirectPlay:
 
     @property
     def closings(self) -> list[int]:
-        """After how many answers `act` can return None, so that it does so once at each place in
-        the game from which it was called; in the middle of an episode, where there is one."""
+        """Numbers of answers after which `act` can return None, to cover every call site once.
+
+        In mid-episode if a call site allows it.
+        """
         return sorted({counts[-1] for counts in self._sites.values()})
 
     def play(self, num_answers: int | None = None) -> None:
-        """Plays all episodes, or `num_answers` calls of `act` if that is less; then `act` is
-        None."""
+        """Plays all episodes, or at most `num_answers` calls of `act`; then `act` returns None."""
         if num_answers is not None:
             self._num_answers = num_answers
         num_idle = 0
@@ -200,17 +199,16 @@ class DirectPlay:
             self._add("play returns again and again without calling act")
 
     def seed_of(self, agent: _CheckAgent) -> int:
-        """Seed of an agent's current episode."""
         return self._seeds[agent.num_episodes]
 
     def read_seed(self, agent: _CheckAgent) -> int:
-        """The same, for the game."""
+        """Same as `seed_of`, but records that the game read it."""
         self._is_seed_read = True
         return self.seed_of(agent)
 
     @contextmanager
     def asked(self, frame: FrameType) -> Iterator[None]:
-        """Stops the timeout during a call of the game, which is made in this frame."""
+        """Stops the timeout during a call from the game, made in this frame."""
         self.step_times_s.append(perf_counter() - self._resumed_s)
         self._plan.timeout.stop()
         self._violations.line = line_of_frame(frame)
@@ -231,7 +229,7 @@ class DirectPlay:
     def answer(
         self, agent: _CheckAgent, obs: Obs, actions: tuple[ActionKey, ...], frame: FrameType
     ) -> object:
-        """The result of `act`, which was called in this frame; None once the agents are closed."""
+        """Result of `act`, called in this frame; None once the agents are closed."""
         if self._is_closed:
             self._ignored()
             return None
@@ -269,12 +267,12 @@ class DirectPlay:
         self._last_answer = None
         try:
             self._last_answer = random_answer(observation, kinds, obs, self._game.schema, agent.rng)
-        except SchemaError:  # a violation that was noted already
+        except SchemaError:  # already listed as a violation
             self._close()
         return self._last_answer
 
     def game_over(self, agent: _CheckAgent, obs: Obs | None, truncated: bool) -> None:
-        """Ends an episode of an agent; closes the agents after the last one of all."""
+        """Ends an agent's episode; closes the agents after the last episode of all."""
         if self._is_closed:
             agent.is_playing = False
             self._ignored()
@@ -308,10 +306,10 @@ class DirectPlay:
     def _start(self) -> bool:
         """Calls `play` once; returns whether it may be called again.
 
-        It runs in a greenlet, so that a game that swallows every exception can be abandoned.
+        It runs in a greenlet, so a game that swallows every exception can be abandoned.
         """
         number = max(agent.num_episodes for agent in self._agents)
-        for agent in self._agents:  # also agents without a part in the last episode
+        for agent in self._agents:  # including agents that skipped the last episode
             agent.num_episodes = number
             agent.has_ended = False
         seed = self._seeds[number]
@@ -340,7 +338,6 @@ class DirectPlay:
         return has_returned
 
     def _hint(self, error: BaseException) -> str:
-        """What to add where the game raised an error."""
         if not self._left_at:
             read = getattr(error, "obj", None) if is_a(error, AttributeError) else None
             last = self._last_answer
@@ -355,7 +352,7 @@ class DirectPlay:
         )
 
     def _add_unfinished(self, agent: _CheckAgent) -> None:
-        """Adds a violation for `play`, which has returned in the middle of an agent's episode."""
+        """Adds a violation for a `play` that returned in the middle of an agent's episode."""
         self._at(agent)
         self._violations.line = self._returned_at
         which = f" for agent {agent.agent_id}" if len(self._agents) > 1 else ""
@@ -371,7 +368,7 @@ class DirectPlay:
         self._violations.line = ""
 
     def _may_ask(self, agent: _CheckAgent, call: str) -> bool:
-        """Adds a violation for a call after the agent's episode, or from another thread."""
+        """Whether a call is allowed: adds a violation after the episode, or from another thread."""
         thread = threading.current_thread()
         if thread is not self._thread:
             self._violations.add(
@@ -391,7 +388,7 @@ class DirectPlay:
         *,
         truncated: bool = False,
     ) -> Observation | None:
-        """Checks an `Obs`; returns it as an `Observation`, None when it has no valid answer."""
+        """Checks an `Obs` and converts it to an `Observation`; None if it has no valid answer."""
         if problem := obs_problem(obs):
             self._violations.add(problem)
             return None
@@ -431,7 +428,7 @@ class DirectPlay:
         return observation
 
     def _kinds(self, actions: tuple[ActionKey, ...]) -> list[ActionType[Any]]:
-        """The actions that are asked for; none when they are invalid."""
+        """The requested actions; empty if they are invalid."""
         if not actions:
             self._violations.add("act needs at least one action to ask for: agent.act(obs, Move)")
         try:
@@ -441,7 +438,7 @@ class DirectPlay:
             return []
 
     def _note_site(self, frame: FrameType) -> None:
-        """Keeps the place in the game from which `act` is answered."""
+        """Records the call site in the game at which `act` is answered."""
         stack = islice(traceback.walk_stack(frame), 1, 1 + _SITE_DEPTH)  # without `act`
         site = tuple((each.f_code, line) for each, line in stack)
         counts = self._sites.get(site)
@@ -456,7 +453,7 @@ class DirectPlay:
         self._left_at = self._left_at or self._violations.line
 
     def _ignored(self) -> None:
-        """Counts calls after `act` returned None; raises GameExit when there are too many."""
+        """Counts calls after `act` returned None; raises GameExit if there are too many."""
         self._left_at = self._left_at or self._violations.line
         self._num_ignored += 1
         allowed = _MAX_IGNORED * len(self._agents)
@@ -490,7 +487,7 @@ class _CheckAgent:
         self.rng = rng
         self.trace: list[tuple[str, Snapshot]] = []
         self.scores: list[list[Score]] = []
-        """By episode."""
+        """One list per episode."""
         self.num_episodes = 0
         self.num_steps = 0
         self.num_observed = 0
@@ -498,11 +495,11 @@ class _CheckAgent:
         self.is_over = False
         """See `end_episode`."""
         self.is_awaited = False
-        """`get` of its last `act_async` was not called yet."""
+        """Whether `get` of its last `act_async` has not been called yet."""
         self.has_ended = False
-        """It has ended an episode since the last call of `play`."""
+        """Whether it has ended an episode since the last call of `play`."""
         self.first_line = ""
-        """The line of the game that first asked in this episode."""
+        """The game's line of the first request in this episode."""
         self.last_score = 0.0
         self._check = check
 
@@ -530,7 +527,7 @@ class _CheckAgent:
         pass
 
     def reward_of(self, obs: Obs) -> float:
-        """Change of the score since the last observation; the score may have any type."""
+        """Change of the score since the last observation; accepts scores of any type."""
         score = obs.score if is_finite(obs.score) else self.last_score
         reward = score - self.last_score if self.is_playing else 0.0
         self.is_playing = True
@@ -565,7 +562,7 @@ def random_answer(
 
 
 def _frame_of_play(game: Game, frame: FrameType) -> FrameType:
-    """The frame of `play`, without decorators, in the stack of a call that it made."""
+    """The frame of `play`, without decorators, on the stack of a call made by it."""
     play = game.play.func if isinstance(game.play, partial) else game.play
     code = getattr(unwrap(play), "__code__", None)
     for outer, _ in traceback.walk_stack(frame):

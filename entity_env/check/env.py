@@ -36,18 +36,18 @@ def check_env(
 ) -> None:
     """Checks the contract of an environment, with random legal actions.
 
-    Finds observations that do not fit the spaces (width, dtype, NaN, unknown entities, duplicate
-    ids, actors that are not observed, masks of wrong shape or without a legal choice), rewards that
-    are not finite, spaces that change, episodes that differ for one seed or never end, a `reset`
-    in the middle of an episode that continues it, an `act` that continues after the end, a `close`
-    that fails, threads and processes left behind. Without a seed in `reset`, episodes may differ.
+    Finds observations that do not match the spaces (width, dtype, NaN, unknown entities, duplicate
+    ids, actors that are not observed, masks of the wrong shape or without a legal choice),
+    non-finite rewards, spaces that change, episodes that differ for one seed or never end, a
+    `reset` that continues the current episode, an `act` that continues an ended episode, a `close`
+    that fails, and threads and processes left running. If `reset` has no seed, episodes may differ.
 
     Args:
-        source: a class or function that makes environments, so that two copies are compared; or
-            one environment, which is closed at the end.
+        source: a class or function that makes environments, to compare two copies; or one
+            environment, which is closed at the end.
         episodes: number of episodes, each played twice.
-        max_steps: limit of an episode; a longer one counts as endless.
-        seed: of episodes and actions.
+        max_steps: maximum length of an episode; a longer one counts as endless.
+        seed: seed of episodes and actions.
 
     Raises:
         ContractError: with all violations, one sentence each, in `problems`.
@@ -60,8 +60,6 @@ def check_env(
 
 
 class _EnvCheck(SourceCheck[Environment]):
-    """One run of `check_env`."""
-
     def __init__(
         self, source: Environment | Callable[[], Environment], seed: int, max_steps: int
     ) -> None:
@@ -72,7 +70,7 @@ class _EnvCheck(SourceCheck[Environment]):
         self._last_actions: dict[ActionName, Action] = {}
 
     def play(self, episodes: int) -> None:
-        """Plays each episode twice, and then out of order."""
+        """Plays each episode twice, then makes calls out of order."""
         env = self._make()
         self._read_spaces(env)
         first = self._episodes(env, episodes)
@@ -136,7 +134,7 @@ class _EnvCheck(SourceCheck[Environment]):
         rng: np.random.Generator,
         trace: list[tuple[str, Snapshot]],
     ) -> None:
-        """Plays one episode, until its end or an observation without a legal action."""
+        """Plays one episode until it ends or an observation has no legal action."""
         observation = self._reset(env, number)
         for step in range(1, self._max_steps + 1):
             if not len(self._violations):
@@ -145,7 +143,7 @@ class _EnvCheck(SourceCheck[Environment]):
                 return
             try:
                 self._last_actions = self._answers(observation, rng)
-            except SchemaError:  # in the list already
+            except SchemaError:  # already listed as a violation
                 return
             self._at(number, step)
             observation = self._act(env)
@@ -156,7 +154,7 @@ class _EnvCheck(SourceCheck[Environment]):
             )
 
     def _play_out_of_order(self, env: Environment, first: Snapshot) -> None:
-        """Resets in the middle of an episode; acts after the end of one."""
+        """Resets in the middle of an episode, and acts after one has ended."""
         rng = np.random.default_rng(self._seed)
         observation = self._reset(env, 0)
         if not observation.done:

@@ -28,10 +28,10 @@ from entity_env.check.violations import (
 )
 
 _SHARE: Final = 1 / 8
-"""Part of the time for the first stage; the others take up to as long, two copies twice that."""
+"""Fraction of the time for the first stage; others take up to as long, two copies twice that."""
 _MORE_EPISODES: Final = 100
 _MORE_S: Final = 1.0
-"""Seconds and episodes for random moves to earn anything."""
+"""Seconds and episodes allowed for random moves to earn a reward."""
 
 
 def check_game(
@@ -47,32 +47,33 @@ def check_game(
 ) -> int:
     """Checks the contract of a game, with random legal actions.
 
-    Finds what `check_env` finds in observations, and also: fields that are not of their declared
-    type, entities and actions that were not declared, names in an Enum that cannot be chosen,
-    agents called from another thread, episodes that differ for one seed, never end, or never call
-    `act`, a `play` that raises, hangs, returns without `game_over`, continues or raises after `act`
-    returned None, or swallows the exception that ends it, threads and processes left behind.
+    Finds the same problems in observations as `check_env`, and also
 
-    Otherwise the same episodes must come from two copies that play in turn, suspended as in
-    training; and from their `Episode.seed` alone, also in another process with another
-    `PYTHONHASHSEED`. Differences name agent, step, entity, feature and cause.
+    - fields that do not have their declared type, undeclared entities and actions, names in an Enum
+      that cannot be chosen, and agents called from another thread;
+    - episodes that differ for one seed, never end, or never call `act`;
+    - a `play` that raises, hangs, returns without `game_over`, continues or raises after `act`
+      returned None, or swallows the exception that ends it;
+    - threads and processes left running.
+
+    If there are none, episodes must be reproducible: by two copies that play in turn, suspended as
+    in training; and from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`.
+    Differences name agent, step, entity, feature and cause.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers that float32 rounds;
-    masks that are not used; episodes cut without an observation; fields without annotation; draws
-    from a global generator; steps of 10 ms or more; games that no other process can load.
+    unused masks; episodes truncated without an observation; fields without annotation; draws from a
+    global generator; steps of 10 ms or more; games that other processes cannot load.
 
     Args:
-        game: with its settings; see `Game.with_settings`.
-        episodes, max_steps, seed: as for `check_env`.
-        step_timeout_s: seconds between two calls of `act` after which the game counts as hanging;
-            None = no limit. Which hangs can be ended: see `StepTimeout`.
-        new_process: also play in another process, which takes half a second and the game's import.
-        max_time_s: seconds after which no more steps are played, roughly; None = no limit.
-        on_step: called at every step with the name of the stage.
+        game: the game with its settings; see `Game.with_settings`.
+        episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
+        new_process: also play in another process, which takes half a second plus the game's import.
+        max_time_s: approximate seconds after which no more steps are played; None = no limit.
+        on_step: called with the name of the stage at every step.
 
     Returns:
-        The number of whole episodes; less than `episodes` if the time was up.
+        The number of whole episodes; less than `episodes` if time ran out.
 
     Raises:
         ContractError: with all violations, one sentence each, in `problems`.
@@ -96,7 +97,7 @@ def check_game(
 
 
 def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:
-    """All stages but playing alone and in another process; returns the first one."""
+    """Runs all stages except playing alone and in another process; returns the first stage."""
     share_s = float("inf") if max_time_s is None else max_time_s * _SHARE
     first = DirectPlay(plan, "playing", outer, perf_counter() + share_s)
     first.play()
@@ -108,7 +109,7 @@ def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> 
 
 
 def _compare(first: DirectPlay, outer: OuterState) -> None:
-    """Plays the same suspended; if that differs, finds out whether it does so anyway."""
+    """Plays suspended; if that differs, checks whether playing directly also differs."""
     suspended = suspended_violations(first, outer)
     if not len(suspended):
         return
@@ -125,7 +126,7 @@ def _compare(first: DirectPlay, outer: OuterState) -> None:
 
 
 def _close_everywhere(first: DirectPlay, share_s: float) -> None:
-    """Plays again, and lets `act` return None at every place where it is called."""
+    """Plays again, with `act` returning None once at each call site."""
     plan = first.repeatable
     stop_s = perf_counter() + share_s
     num_before = len(plan.violations)
@@ -136,8 +137,10 @@ def _close_everywhere(first: DirectPlay, share_s: float) -> None:
 
 
 def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay:
-    """Plays more episodes for a moment if the score has not changed; what breaks in these is not
-    reported, as they are more than were asked for."""
+    """Plays more episodes for a moment if the score has not changed.
+
+    Violations in these extra episodes are not reported: the caller did not request them.
+    """
     if first.is_cut or any(len({each.value for each in scores}) > 1 for scores in first.scores):
         return first
     plan, time_s = first.repeatable, min(_MORE_S, max_time_s or _MORE_S)
@@ -149,7 +152,7 @@ def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay
 
 
 def _warn(violations: Violations, first: DirectPlay, most: DirectPlay, outer: OuterState) -> None:
-    """Logs the likely mistakes."""
+    """Logs likely mistakes."""
     schema = first.repeatable.game.schema
     slow = slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut)
     found = [

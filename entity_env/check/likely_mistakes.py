@@ -1,4 +1,4 @@
-"""What works but is hardly meant: lost choices and fields, odd scores, slow steps."""
+"""Likely mistakes, valid but rarely intended: lost choices and fields, odd scores, slow steps."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from entity_env.authoring.schema import Schema
 from entity_env.check.violations import LikelyMistake
 
 _MIN_RETURNS: Final = 6
-"""Returns to one score that show a pattern: a sum of random steps of 1 makes as many at once, and
-no other ones, in 1 of 64 games."""
+"""Returns to one score that count as a pattern: in 1 of 64 games, a sum of random steps of size 1
+starts with this many returns and nothing else."""
 _MAX_AWAY: Final = 2.0
-"""Observations between them, on average, in that pattern."""
+"""Maximum mean number of observations between the returns in that pattern."""
 _MIN_EPISODES: Final = 2
 _MIN_SCORES: Final = 10
-"""Observations of an episode, without which it is too short to show that the score stays."""
+"""Observations an episode needs to show that the score stays constant."""
 _LARGE_REWARD: Final = 1e6
 _SLOW_S: Final = 0.01
 """Seconds per step: a million steps take three hours."""
 _STEPS: Final = 1_000_000
-"""Of a short training run, for messages."""
+"""Steps of a short training run, for messages."""
 
 
 class Score(NamedTuple):
-    """A score that an agent was shown, with its place and the line of the game."""
+    """An observed score, with its place and the line of the game."""
 
     value: float
     place: str
@@ -44,7 +44,7 @@ class Score(NamedTuple):
 
 
 def missing_choices(schema: Schema) -> Iterator[str]:
-    """Names in the Enums of actions that no agent can choose."""
+    """Names in action Enums that no agent can choose."""
     for action in schema.actions.values():
         choices = getattr(action, "choices", ())
         for enum in _enums_of(choices[0]) if choices else ():
@@ -65,7 +65,7 @@ def missing_choices(schema: Schema) -> Iterator[str]:
 
 
 def _enums_of(choice: object) -> list[type[Enum]]:
-    """The Enum of a choice, or those of the fields of a product."""
+    """The Enum of a choice, or the Enums of a product's fields."""
     if isinstance(choice, Enum):
         return [type(choice)]
     if not (dataclasses.is_dataclass(choice) and not isinstance(choice, type)):
@@ -74,9 +74,9 @@ def _enums_of(choice: object) -> list[type[Enum]]:
 
 
 def unseen_attributes(schema: Schema) -> Iterator[str]:
-    """Values in the bodies of entity classes that are no fields, for want of an annotation.
+    """Values in entity class bodies that are not fields because they lack an annotation.
 
-    Not private names, and not constants: names in capitals.
+    Ignores private names and constants (uppercase names).
     """
     declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
     for cls in (kind.cls for kind in declared):
@@ -96,7 +96,7 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
 
 
 def aliased_members(schema: Schema) -> Iterator[str]:
-    """Members of Enums of entity fields that are other names of one member."""
+    """Enum members of entity fields that are aliases of another member."""
     declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
     for cls in (kind.cls for kind in declared):
         for field, enum in _enums_in_fields(cls):
@@ -111,7 +111,7 @@ def aliased_members(schema: Schema) -> Iterator[str]:
 
 
 def _enums_in_fields(cls: type) -> Iterator[tuple[str, type[Enum]]]:
-    """The Enums of a dataclass and of those nested in it, once per field, with its name."""
+    """The Enums of a dataclass and its nested dataclasses, once per field, with the field name."""
     for field, kind in declared_fields(cls).items():
         for part in dict.fromkeys(_parts_of(kind)):
             if issubclass(part, Enum) and not issubclass(part, Flag):
@@ -124,7 +124,7 @@ def _parts_of(kind: object) -> Iterator[type]:
     """The classes in an annotation: of an optional value, a tuple, or `Annotated`."""
     if isinstance(kind, type) and not typing.get_args(kind):
         yield kind
-    elif features_of_class(kind) is None:  # which reads an object of any class
+    elif features_of_class(kind) is None:  # `Features` reads an object of any class
         for each in typing.get_args(kind):
             yield from _parts_of(each)
 
@@ -138,7 +138,7 @@ def _could_be_feature(value: object) -> bool:
 
 
 def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[str]:
-    """Sentences about scores that teach nothing, or something else than meant."""
+    """Sentences about scores that teach nothing, or something unintended."""
     changes = [
         (abs(now.value - before.value), now)
         for episode in episodes
@@ -171,7 +171,7 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
 
 
 def _changes_at_first_alone(episodes: Sequence[Sequence[Score]]) -> bool:
-    """True if all long episodes have one and the same reward, for their first step."""
+    """True if all episodes are long and have the same single reward, at their first step."""
     if len(episodes) < _MIN_EPISODES or any(len(each) <= _MIN_SCORES for each in episodes):
         return False
     values = [[score.value for score in episode] for episode in episodes]
@@ -180,7 +180,7 @@ def _changes_at_first_alone(episodes: Sequence[Sequence[Score]]) -> bool:
 
 
 def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
-    """A score that falls back to where it was after each change."""
+    """A sentence if the score returns to a base value after each change."""
     values = Counter(score.value for episode in episodes for score in episode)
     base, num_base = values.most_common(1)[0]
     num_away = values.total() - num_base
@@ -205,7 +205,7 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
 
 
 def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyMistake]:
-    """Masks of actions that are not asked for, with the choices of one that is and has no mask."""
+    """Masks of unrequested actions, if a requested action with the same choices has none."""
     masked = [] if obs.masks is None else [*obs.masks]
     for kind in (each for each in kinds if each not in masked):
         for other in (each for each in masked if each not in kinds):
@@ -217,14 +217,14 @@ def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyM
 
 
 def _subject(kind: ActionType[Any]) -> object:
-    """What is chosen from."""
+    """The class or entities to choose from."""
     return getattr(kind, "choices", None) or getattr(kind, "actee", None)
 
 
 def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
-    """A sentence about a game that takes long; empty for any other one."""
+    """A sentence about a slow game; empty if it is fast."""
     typical_s = median(step_times_s) if step_times_s else 0.0
-    # Without one pause, as others on the machine and compilers cause.
+    # Excludes one pause, such as those caused by compilers and other programs.
     longest_s, others = max(step_times_s, default=0.0), max(len(step_times_s) - 1, 1)
     average_s = max((sum(step_times_s) - longest_s) / others, typical_s)
     is_slow = average_s >= _SLOW_S
@@ -242,7 +242,7 @@ def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool
 
 
 def _place_of(cls: type) -> str:
-    """File and line of a class, where they can be found."""
+    """File and line of a class, if available."""
     try:
         return f" ({inspect.getfile(cls)}:{inspect.getsourcelines(cls)[1]})"
     except (OSError, TypeError):

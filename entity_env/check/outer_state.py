@@ -1,4 +1,4 @@
-"""`OuterState`: what outlives an episode of a game, to name why two episodes of one seed differ."""
+"""`OuterState`: state that outlives an episode, to explain why episodes of one seed differ."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from entity_env.authoring.game import Game
 
 _LEFT_OVER: Final = "left over from the last episode"
 _MAX_BYTES: Final = 2**24
-"""Of a pickled variable; larger ones are not compared."""
+"""Maximum size of a pickled variable; larger ones are not compared."""
 
 
 class OuterState:
-    """The global random generators, and the variables of a game's modules.
+    """Global random generators and the variables of a game's modules.
 
-    Compared by what they were when this was made. Of an object that
-    cannot be pickled, the attributes that can be are compared.
+    Compared with their state when this object was made. If an object cannot be pickled, its
+    picklable attributes are compared.
     """
 
     def __init__(self, game: Game) -> None:
@@ -35,10 +35,10 @@ class OuterState:
         self._before = _digests(game)
         self._generators = _generators()
         self.draw = ""
-        """The first use of a global generator, as a sentence; "" if there was none."""
+        """The first use of a global generator, as a sentence; "" if there is none."""
 
     def look(self, line: str) -> None:
-        """Compares the global generators, in a call of the game from this line."""
+        """Compares the global generators, during a call from this line of the game."""
         if self.draw:
             return
         for name, (state, instead) in _generators().items():
@@ -50,10 +50,10 @@ class OuterState:
                 )
 
     def cause(self, how: str = _LEFT_OVER) -> str:
-        """Why episodes of one seed differ, to be added to a sentence that says so.
+        """Why episodes of one seed differ, to append to a sentence that says so.
 
         Args:
-            how: what a variable is that makes them differ.
+            how: description of a variable that causes it.
         """
         return self.known_cause(how) or (
             "; besides the seed, what decides may be a generator made without it, the clock, id() "
@@ -61,7 +61,7 @@ class OuterState:
         )
 
     def known_cause(self, how: str = _LEFT_OVER) -> str:
-        """The same; empty where only guesses are left."""
+        """Like `cause`, but empty if there are only guesses."""
         if self.draw:
             return f"; {self.draw}"
         now = _digests(self._game)
@@ -72,7 +72,7 @@ class OuterState:
 
 
 def _generators() -> Mapping[str, tuple[object, str]]:
-    """The state of the global generators, and what to draw from instead."""
+    """State of the global generators, and the generator to use instead."""
     state = np.random.get_state(legacy=False)["state"]
     return {
         "random": (random.getstate(), "random.Random(seed)"),
@@ -81,35 +81,35 @@ def _generators() -> Mapping[str, tuple[object, str]]:
 
 
 def _digests(game: Game) -> dict[str, bytes]:
-    """A hash of every variable that outlives an episode, by its name for people."""
+    """A hash of every variable that outlives an episode, by a readable name."""
     digests: dict[str, bytes] = {}
     for name, value in _variables(game):
         if digest := _digest(value):
             digests[name] = digest
             continue
         attributes: dict[str, object] = {}
-        with suppress(Exception):  # of a class of the game
+        with suppress(Exception):  # raised by a class of the game
             attributes = dict(vars(value))
-        for attribute, part in attributes.items():  # of an object that holds a lock, for example
+        for attribute, part in attributes.items():  # for example, if the object holds a lock
             if digest := _digest(part):
                 digests[f"{attribute!r} of {name}"] = digest
     return digests
 
 
 def _digest(value: object) -> bytes:
-    """A hash of a variable's content; empty if it cannot be pickled, or is large."""
+    """A hash of a variable's content; empty if it is large or cannot be pickled."""
     sink = _HashingFile()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of iterators of itertools
+            warnings.simplefilter("ignore")  # Python 3.12 warns about pickling itertools iterators
             pickle.Pickler(sink, protocol=5).dump(value)
-    except Exception:  # of a class of the game
+    except Exception:  # raised by a class of the game
         return b""
     return sink.hash.digest()
 
 
 class _HashingFile:
-    """A file that keeps nothing but a hash."""
+    """A file that keeps only a hash."""
 
     def __init__(self) -> None:
         self.hash = hashlib.blake2b()
@@ -147,7 +147,7 @@ def _variables(game: Game) -> Iterator[tuple[str, object]]:
 def _of_module(
     names: Mapping[str, object], folder: Path | None, seen: set[int]
 ) -> Iterator[tuple[str, object]]:
-    """Variables of a module, of its classes and functions, and of modules beside it."""
+    """Variables of a module, its classes and functions, and of modules in the game's folder."""
     if id(names) in seen:
         return
     seen.add(id(names))
@@ -155,7 +155,7 @@ def _of_module(
     where = Path(str(names.get("__file__") or module)).name
     for name, value in list(names.items()):
         if not name.startswith("__"):
-            with suppress(Exception):  # which a proxy may raise for any attribute
+            with suppress(Exception):  # a proxy may raise for any attribute
                 yield from _of_name(name, value, module, where, folder, seen)
 
 
@@ -164,7 +164,7 @@ def _of_name(
 ) -> Iterator[tuple[str, object]]:
     if isinstance(value, ModuleType):
         file = Path(getattr(value, "__file__", None) or "")
-        if folder in (file.parent, file.parent.parent):  # a module or package beside the game
+        if folder in (file.parent, file.parent.parent):  # a module or package next to the game
             yield from _of_module(vars(value), folder, seen)
     elif isinstance(value, type):
         if value.__module__ == module:
@@ -172,7 +172,7 @@ def _of_name(
     elif isinstance(value, FunctionType):
         if value.__module__ == module:
             yield from _of_function(value, f"{name} in {where}")
-    elif not callable(value):  # compiled functions take long to be pickled
+    elif not callable(value):  # compiled functions are slow to pickle
         yield f"{name!r} in {where}", value
 
 

@@ -1,4 +1,4 @@
-"""Whether episodes can be played again: each alone, and in another process."""
+"""Whether episodes can be repeated: each alone, and in another process."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
 _START_S: Final = 60.0
-"""For a process to start and import a game."""
+"""Time for a process to start and import a game."""
 _SLOWER: Final = 10
-"""Times as long as in this process, which may be what playing in another one takes."""
+"""Allowed factor between playing in another process and in this one."""
 
 
 def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process: bool) -> None:
-    """Adds a violation if an episode differs when it is played alone, or in another process.
+    """Adds a violation if an episode differs when played alone, or in another process.
 
     Args:
-        plan: what is played.
-        cause: why episodes of one seed may differ, to be added to a sentence.
-        new_process: play in another process, too.
+        plan: the plan to play.
+        cause: why episodes of one seed may differ, to append to a sentence.
+        new_process: also play in another process.
     """
     game, violations, step_timeout_s = plan.game, plan.violations, plan.step_timeout_s
     violations.place = violations.line = ""
@@ -55,10 +55,10 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
         )
     if len(violations) > num_before:
         return
-    # Where agents begin their next episodes at different times, none but the first stands alone.
+    # If agents start their next episodes at different times, only the first can be played alone.
     replays = writer.replays[:1] if writer.overlaps else writer.replays
     start = time.monotonic()
-    # Not the first, and so not at the same distance: state that counts episodes shows.
+    # Skips the first, and so shifts each episode: this reveals state that counts episodes.
     for number, replay in enumerate(replays[1:], 1):
         plan.on_step("playing each episode alone")
         found = replay.verify(game, step_timeout_s=step_timeout_s)
@@ -94,7 +94,7 @@ def _place(number: int, replay: Replay) -> str:
 
 
 class _Leaving(PolicyAgent):
-    """Plays at random; leaves an episode that takes too long, and after the last of its answers."""
+    """Plays at random; leaves an episode that takes too long, and after its last answer."""
 
     def __init__(self, plan: CheckPlan, agent_id: int, answers_left: Iterator[int]) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class _Writer(ReplayWriter):
     def __init__(self) -> None:
         super().__init__()
         self.overlaps = False
-        """An agent began an episode before the others had ended theirs."""
+        """Whether an agent started an episode before the others had ended theirs."""
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
     ) -> None:
-        # Not every setting can be kept in a file; the game that plays again has them.
+        # Not every setting can be stored in a file; the game that replays has the settings.
         bare = object.__new__(type(game))
         bare.__dict__.update(game.__dict__, settings={})
         super().begin_run(bare, agents, seeds, episodes)

@@ -1,4 +1,4 @@
-"""`SourceCheck`: what the checks of environments and of batch environments have in common."""
+"""`SourceCheck`: common code of the checks of environments and batch environments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SourceCheck(ABC, Generic[T]):
 
     Args:
         source: a function that makes environments, or one environment.
-        seed: of episodes and actions.
-        max_steps: limit of the steps.
+        seed: seed of episodes and actions.
+        max_steps: maximum number of steps.
     """
 
     def __init__(self, source: T | Callable[..., T], seed: int, max_steps: int) -> None:
@@ -31,7 +31,7 @@ class SourceCheck(ABC, Generic[T]):
         self._made: list[T] = []
 
     def run(self, episodes: int) -> None:
-        """Plays, and closes every environment twice.
+        """Plays, then closes every environment twice.
 
         Raises:
             ContractError: there are violations.
@@ -51,7 +51,7 @@ class SourceCheck(ABC, Generic[T]):
 
     @abstractmethod
     def play(self, episodes: int) -> None:
-        """Plays that many episodes, and adds violations."""
+        """Plays the given number of episodes and adds violations."""
 
     def _close(self, env: T) -> None:
         for call in ("close", "close for the second time"):
@@ -62,7 +62,7 @@ class SourceCheck(ABC, Generic[T]):
                 self._violations.raised(call, error)
 
     def _keep(self, env: T) -> T:
-        """The environment, which is closed at the end."""
+        """Returns the environment, registered to be closed at the end."""
         if env not in self._made:
             self._made.append(env)
         return env

@@ -1,4 +1,4 @@
-"""Plays a game as training does: suspended at every `act`, and with another copy in between."""
+"""Plays a game as training does: suspended at every `act`, interleaved with another copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 
 _APART: Final = 2
-"""Steps that one copy is behind the other."""
+"""Number of steps by which one copy lags the other."""
 _SHARED: Final = "shared by the copies"
 _LEAVE: Final = (
     "; act raises GameExit in a suspended game that is closed: let it pass, and let finally blocks "
@@ -30,11 +30,11 @@ _STAGE: Final = "playing two copies in turn"
 
 
 def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
-    """What differs from `direct` when two copies play the same episodes in turn, suspended.
+    """Differences from `direct` when two suspended copies play the same episodes in turn.
 
     Returns:
-        At most one difference or error, and what happens when the copies are closed where they
-        wait; the list of `direct` stays as it is.
+        At most one difference or error, plus what happens when the copies are closed where they
+        wait; the list of `direct` is unchanged.
     """
     plan = replace(direct.repeatable, violations=Violations(direct.repeatable.game.name))
     copies = [_Copy(plan, direct, outer) for _ in range(2)]
@@ -50,7 +50,7 @@ def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
 
 
 class _Copy:
-    """One of the copies; each observation is compared with that of the game alone."""
+    """One of the copies; each observation is compared with that of the direct run."""
 
     def __init__(self, plan: CheckPlan, direct: DirectPlay, outer: OuterState) -> None:
         self._plan = plan
@@ -63,19 +63,19 @@ class _Copy:
 
     @property
     def is_done(self) -> bool:
-        """It has shown all that the game alone showed."""
+        """Whether it has shown all observations of the direct run."""
         seen = zip(self._num_seen, self._traces, strict=True)
         return all(number >= len(trace) for number, trace in seen)
 
     def advance(self) -> None:
-        """Answers the agents that wait, and runs the copy until the next ones do."""
+        """Answers the waiting agents, and runs the copy until agents wait again."""
         self._plan.on_step(_STAGE)
         with self._playing("play", self._hint):
             if not self._has_begun:
                 self._has_begun = True
                 self._runner.restart(EpisodeSeeds(self._plan.seed))
                 return
-            # The observations of all before the first answer, as a batch is read.
+            # All observations are read before the first answer, as in a batch.
             answers = [(agent, self._answer(agent)) for agent in self._runner.waiting]
             if len(self._plan.violations):
                 return
@@ -91,7 +91,7 @@ class _Copy:
 
     @contextmanager
     def _playing(self, call: str, hint: Callable[[BaseException], str]) -> Iterator[None]:
-        """Times the game, and adds what it raises."""
+        """Times the game, and adds a violation for what it raises."""
         self._plan.timeout.start()
         self._plan.violations.place = f"two copies in turn, as in training: {self._place}"
         try:
@@ -108,7 +108,7 @@ class _Copy:
 
     @property
     def _place(self) -> str:
-        """The place of the last observation, in the words of the game alone."""
+        """Place of the last observation, as recorded in the direct run."""
         seen = zip(self._num_seen, self._traces, strict=True)
         places = [trace[number - 1][0] for number, trace in seen if 0 < number <= len(trace)]
         return places[0] if places else "at the start"
@@ -134,7 +134,7 @@ class _Copy:
         kinds: Sequence[ActionType[Any]],
         episode: Episode | None = None,
     ) -> Observation:
-        """The observation; a violation is added if the game alone showed another one."""
+        """The observation; adds a violation if it differs from the direct run's."""
         game = self._plan.game
         observation = to_observation(
             obs,

@@ -1,4 +1,4 @@
-"""`Violations` of the contract as sentences: in an observation, between two, and left behind."""
+"""`Violations` of the contract as sentences: in an observation, between two, and left running."""
 
 from __future__ import annotations
 
@@ -47,35 +47,35 @@ from entity_env.core.validation import metric_problem
 from entity_env.errors import ContractError, SchemaError
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
-_GRACE_S: Final = 2.0  # a thread or process that is ending needs a moment
+_GRACE_S: Final = 2.0  # time for a thread or process to finish ending
 _NUMBER: Final = re.compile(r"\d+")
 
 Snapshot: TypeAlias = Mapping[str, tuple[NDArray[np.generic], Sequence[str]]]
-"""Copies of the parts of an observation, except its ids, which may be any object; with the names
-of their columns, if they are features."""
+"""Copies of the parts of an observation, with the column names of features. Ids are excluded: they
+may be any object."""
 Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
 
 class CannotContinueError(Exception):
-    """The check cannot continue; the violation is in the list."""
+    """The check cannot continue; the violation is already in the list."""
 
 
 class LikelyMistake(str):
-    """A sentence about something that works, and that few authors can want."""
+    """A sentence about something valid that few authors can intend."""
 
     __slots__ = ()
 
 
 def is_of(source: object, kind: type) -> bool:
-    """Whether a source is an object of a class, or a class derived from it."""
+    """Whether a source is an instance of a class, or a subclass of it."""
     return isinstance(source, kind) or (isinstance(source, type) and issubclass(source, kind))
 
 
 class Violations:
     """List of violations: each kind once, with the place of the first and their number.
 
-    `LikelyMistake`s are kept apart: they are logged in the end, and are not violations.
+    `LikelyMistake`s are kept separately: they are logged at the end, and are not violations.
     """
 
     def __init__(self, name: str) -> None:
@@ -87,7 +87,7 @@ class Violations:
         self.line = ""
         """Current line of the game: "game.py:12 in play"."""
         self.hangs = False
-        """The game was ended because of its timeout."""
+        """Whether the game was stopped by its timeout."""
         self._found: dict[str, tuple[str, int]] = {}
         self._likely: dict[str, tuple[str, int]] = {}
 
@@ -95,7 +95,7 @@ class Violations:
         return len(self._found)
 
     def add(self, violation: str) -> None:
-        """Adds one violation; texts that differ only in their numbers are one kind."""
+        """Adds a violation; texts that differ only in their numbers are one kind."""
         text = f"{self.place}: {violation}" if self.place else violation
         if self.line:
             text = f"{text} ({self.line})"
@@ -118,7 +118,7 @@ class Violations:
         self.hangs = self.hangs or others.hangs
 
     def raised(self, call: str, error: BaseException, problem: str = "", hint: str = "") -> None:
-        """Adds an exception that a call raised, with its own text or this one."""
+        """Adds an exception raised by a call, with its own text or `problem`."""
         self.cause = self.cause or error
         own = f"{call} raised {summary_of(error)}{suggestion_of(error)}"
         self.add(f"{problem or own} ({line_of_error(error) or _origin(error)}){hint}")
@@ -142,21 +142,21 @@ class Violations:
             self.raised(call, error, reason_of(error))
 
     def raise_if_any(self) -> None:
-        """Raises a ContractError with all violations, if there are any."""
+        """Raises ContractError with all violations, if there are any."""
         if self._found:
             problems = [text + _repeats(count) for text, count in self._found.values()]
             raise ContractError(self.name, problems) from self.cause
 
     def log_likely_mistakes(self) -> None:
-        """Warns of them by the logger `entity_env.check`, one line each."""
+        """Logs likely mistakes as warnings of `entity_env.check`, one line each."""
         for text, count in self._likely.values():
             _LOGGER.warning("%s: %s%s", self.name, text, _repeats(count))
 
 
 @contextmanager
 def nothing_left_behind(violations: Violations) -> Iterator[None]:
-    """Adds a violation for each thread and child process started in the block and not ended."""
-    import multiprocessing  # 15 ms, which importing the package need not pay
+    """Adds a violation for each thread and child process started in the block and still alive."""
+    import multiprocessing  # 15 ms, not needed for importing the package
 
     threads = set(threading.enumerate())
     processes = set(multiprocessing.active_children())
@@ -173,10 +173,10 @@ def nothing_left_behind(violations: Violations) -> Iterator[None]:
 
 
 def is_finite(value: object, largest: float = sys.float_info.max) -> bool:
-    """Whether a value is a bool, or a number of at most that size."""
-    try:  # as a Python float: numpy's warn and wrap
+    """Whether a value is a bool, or a number of absolute value at most `largest`."""
+    try:  # as a Python float: numpy scalars warn and wrap
         return _is_number(value) and abs(float(value)) <= largest
-    except OverflowError:  # an int beyond any float
+    except OverflowError:  # an int larger than any float
         return False
 
 
@@ -204,7 +204,7 @@ def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
 
 
 def difference(first: Snapshot, second: Snapshot) -> str | None:
-    """Sentence about the first part in which two observations differ; None when they agree."""
+    """Sentence about the first part in which two observations differ; None if they are equal."""
     for part in dict.fromkeys([*first, *second]):
         one, two = first.get(part), second.get(part)
         if one is None or two is None:
@@ -228,7 +228,7 @@ def difference(first: Snapshot, second: Snapshot) -> str | None:
 def require_same(
     first: Trace, second: Trace, violations: Violations, cause: Callable[[], str] = lambda: ""
 ) -> None:
-    """Adds a violation for the first step in which two runs of the same seed differ."""
+    """Adds a violation for the first step in which two runs with one seed differ."""
     violations.place = ""
     for (place, one), (other_place, two) in zip(first, second, strict=False):
         differs = f"then comes {other_place}" if place != other_place else difference(one, two)
@@ -258,7 +258,7 @@ ActionSpaces = Mapping[ActionName, ActionSpace]
 def observation_violations(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces, *, is_first: bool
 ) -> list[str]:
-    """Violations in one observation, with any content at all; empty when it is valid."""
+    """Violations in one observation, whatever it contains; empty if it is valid."""
     try:
         found = list(_violations(observation, obs_space, action_space))
         if is_first and observation.done:
@@ -269,7 +269,7 @@ def observation_violations(
                 "nothing was done yet"
             )
         return found or list(_refusals(observation, obs_space, action_space))
-    except Exception as error:  # its content can raise anything
+    except Exception as error:  # its contents can raise anything
         return [f"the observation cannot be read: {summary_of(error)}"]
 
 
@@ -405,14 +405,14 @@ def _refusals(
 
 
 _MAX_EXACT: Final = 2**24
-"""The last integer up to which float32 holds all."""
+"""Largest integer up to which float32 represents every integer."""
 _MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
 # Reading the annotations of a class takes 20 µs, more than checking its values.
 _fields_of = cache(declared_fields)
 
 
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:
-    """Values of entities and global features that are not of their declared type."""
+    """Values of entities and global features that do not have their declared type."""
     shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
     if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)

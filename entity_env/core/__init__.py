@@ -1,5 +1,5 @@
-"""What every part speaks: spaces, observations, environments, episodes, ragged arrays, seeds.
+"""Common types: spaces, observations, environments, episodes, ragged arrays, seeds.
 
-No behaviour of games, agents or processes belongs here, and nothing that a game's author writes:
-that is `authoring`.
+No behavior of games, agents or processes belongs here, nor anything that a game's author writes:
+see `authoring`.
 """

@@ -1,4 +1,4 @@
-"""`Question`: one requested action of an observation, with its actors and legal choices."""
+"""`Question`: a requested action of an observation, with its actors and legal choices."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ MASK_OF_SPACE: Mapping[type[ActionSpace], type[ActionMask]] = {
 }
 
 Asked: TypeAlias = tuple[int, Sequence[EntityID], Sequence[EntityID]]
-"""Row of an observation, ids of its actors and, for a select action, of its actees."""
+"""Row of an observation, ids of its actors and, for a select action, ids of its actees."""
 
 GLOBAL_ACTORS: Final[tuple[EntityID, ...]] = (None,)
-"""Actors of a global action."""
 
 
 @dataclass(frozen=True, init=False)
@@ -57,9 +56,9 @@ class Question:
     """One requested action.
 
     Args:
-        name, space: of the action.
+        name, space: name and space of the action.
         actors: their ids; `(None,)` for a global action.
-        actees: ids of the entities that can be selected; empty unless it is a select action.
+        actees: ids of the selectable entities; empty unless it is a select action.
         allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists
             if the observation is a `PlainObservation`.
     """
@@ -87,7 +86,7 @@ class Question:
 
     @property
     def choices(self) -> Sequence[str]:
-        """Texts of the choices: the labels, or the ids of the actees."""
+        """Names of the choices: the labels, or the ids of the actees."""
         match self.space:
             case SelectEntityActionSpace():
                 return [str(actee) for actee in self.actees]
@@ -100,7 +99,7 @@ class Question:
         """The action with these values, one per actor, as in `VecActions`.
 
         Raises:
-            SchemaError: another number of values, or a choice that is not allowed.
+            SchemaError: wrong number of values, or a choice that is not allowed.
         """
         self._require_legal(chosen)
         if not is_array(self.allowed):
@@ -108,14 +107,13 @@ class Question:
         return next(actions_of(self.name, self.space, [(0, self.actors, self.actees)], chosen))
 
     def legal(self, actor: int) -> list[int]:
-        """Indices of the choices that an actor, by its position, is allowed."""
+        """Indices of the choices allowed to an actor, given its position."""
         row = self.allowed[actor]
         if is_array(row):
             return list(np.flatnonzero(row).tolist())
         return [i for i, is_allowed in enumerate(row) if is_allowed]
 
-    def _plain_action(self, chosen: Any) -> Action:  # noqa: ANN401 - as of `action`
-        """The action of a plain observation, whose values are a list."""
+    def _plain_action(self, chosen: Any) -> Action:  # noqa: ANN401 - as in `action`
         match self.space:
             case GlobalCategoricalActionSpace():
                 return GlobalCategoricalAction(chosen[0], self.space.index_to_label[chosen[0]])
@@ -130,7 +128,7 @@ class Question:
         """The values of an action, one per actor, as in `VecActions`.
 
         Raises:
-            SchemaError: no action, one of another kind, or a choice that is not allowed.
+            SchemaError: no action, another kind of action, or a choice that is not allowed.
         """
         values: list[Any]
         match self.space, action:
@@ -151,7 +149,7 @@ class Question:
         self._require_legal(values)
         return values
 
-    def _given(self, values: Any) -> list[Any]:  # noqa: ANN401 - an array, or what makes one
+    def _given(self, values: Any) -> list[Any]:  # noqa: ANN401 - array-like
         return list(np.atleast_1d(values).tolist() if is_array(self.allowed) else values)
 
     def _kind(self) -> str:
@@ -163,7 +161,7 @@ class Question:
         for actee in selected:
             try:
                 found.append(position_of[actee])
-            except (KeyError, TypeError):  # TypeError: it is not hashable
+            except (KeyError, TypeError):  # TypeError: not hashable
                 raise SchemaError(
                     f"action {self.name!r} selects {actee!r}, which is not among those that can be "
                     f"selected: {list(self.actees)[:20]}"
@@ -212,11 +210,11 @@ class Question:
 def questions(
     observation: Observation, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> list[Question]:
-    """The requested actions of an observation, in the order of the action space.
+    """The requested actions of an observation, in action space order.
 
     Raises:
-        SchemaError: an action that is not in the space, an actor that was not observed, a mask
-            that fits nothing, or an actor without a legal choice.
+        SchemaError: an action outside the space, an actor that was not observed, a mask of the
+            wrong shape, or an actor without a legal choice.
     """
     unknown = [name for name in observation.actions if name not in action_space]
     if unknown:
@@ -232,7 +230,7 @@ def questions(
 
 
 def random_action(question: Question, rng: np.random.Generator) -> Action:
-    """A legal action, uniform over all of them."""
+    """A legal action, drawn uniformly."""
     if isinstance(question.space, ContinuousActionSpace):
         shape = (len(question.actors), len(question.space))
         return question.action(rng.uniform(question.space.low, question.space.high, size=shape))
@@ -245,7 +243,7 @@ def actions_of(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Action]:
-    """The actions with these values, one for each row of `asked`."""
+    """The actions with these values, one per row of `asked`."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     match space:
@@ -267,7 +265,7 @@ def actions_of(
 def require_one_an_actor(
     name: ActionName, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
 ) -> None:
-    """Raises a SchemaError unless there is one value per actor."""
+    """Raises `SchemaError` unless there is one value per actor."""
     num_actors = sum([len(actors) for _, actors, _ in asked])
     if len(values) != num_actors:
         raise SchemaError(
@@ -276,7 +274,7 @@ def require_one_an_actor(
 
 
 def shares(actors: Sequence[Sequence[EntityID]], values: NDArray[Any]) -> Iterable[NDArray[Any]]:
-    """Splits values, one per actor, into views for each row."""
+    """Splits values, one per actor, into one view per row."""
     counts = list(map(len, actors))
     if len(set(counts)) == 1:
         return values.reshape(len(counts), counts[0], *values.shape[1:])
@@ -287,7 +285,7 @@ def shares(actors: Sequence[Sequence[EntityID]], values: NDArray[Any]) -> Iterab
 def selected(
     asked: Sequence[Asked], values: Sequence[int] | NDArray[Any]
 ) -> Iterator[list[EntityID]]:
-    """Ids of the selected actees, row by row, by their positions."""
+    """Ids of the selected actees for each row, given their positions."""
     chosen = map(int, values)
     for _, actors, actees in asked:
         if len(actors) == 1:
@@ -299,7 +297,7 @@ def selected(
 def require_in_bounds(
     name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
 ) -> None:
-    """Checks `(num_actors, num_labels)` real numbers."""
+    """Checks `(num_actors, num_labels)` real numbers against the bounds of the space."""
     if not len(values):
         return
     try:
@@ -310,7 +308,7 @@ def require_in_bounds(
         raise SchemaError(
             f"action {name!r} needs the shape (num_actors, {len(space)}), got {array.shape}"
         )
-    # A float32 that was clipped to a bound may lie beyond it by half a unit in the last place.
+    # A float32 clipped to a bound may exceed it by half a unit in the last place.
     low = np.minimum(space.low, np.asarray(space.low, dtype=np.float32))
     high = np.maximum(space.high, np.asarray(space.high, dtype=np.float32))
     inside = (array >= low) & (array <= high)
@@ -339,7 +337,7 @@ def _question(
     if not isinstance(mask, GlobalCategoricalActionMask):
         actors = observation.actor_ids(name, obs_space)
     elif observation.ids:
-        observation.entity_ids(obs_space)  # raises if their number is wrong
+        observation.entity_ids(obs_space)  # raises if the number of ids is wrong
     if isinstance(mask, SelectEntityActionMask):
         actees = observation.actee_ids(name, obs_space)
         num_choices = len(actees)
@@ -349,7 +347,7 @@ def _question(
                 "be selected: ask only when there is one"
             )
     else:
-        num_choices = len(space)  # type: ignore[arg-type]  # only selecting spaces have no length
+        num_choices = len(space)  # type: ignore[arg-type]  # only select spaces have no length
     given = getattr(mask, "mask", None)
     shape = (len(actors), num_choices)
     if isinstance(observation, PlainObservation):

@@ -1,4 +1,4 @@
-"""Environment: a game that is stepped from outside. Names are entity-gym's."""
+"""Environment: a game stepped from outside. Names are those of entity-gym."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Environment(ABC):
-    """A game that is stepped from outside: `reset`, then `act` until an observation is `done`.
+    """A game stepped from outside: `reset`, then `act` until an observation is `done`.
 
     An environment written for entity-gym works after changing its import line; `reset` gains an
     optional `seed`. Subclasses implement `obs_space`, `action_space`, `reset` and `act`.
@@ -24,28 +24,28 @@ class Environment(ABC):
 
     @abstractmethod
     def obs_space(self) -> ObsSpace:
-        """What can be observed; the same on every call."""
+        """Observation space; identical on every call."""
 
     @abstractmethod
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """What can be done, by name of the action; the same on every call."""
+        """Action space by action name; identical on every call."""
 
     @abstractmethod
     def reset(self, *, seed: int | None = None) -> Observation:
-        """Begins a new episode, whatever the state, and returns its first observation.
+        """Starts a new episode, whatever the current state, and returns its first observation.
 
         Args:
-            seed: makes the episode repeat itself; None goes on with the environment's own
-                randomness. An environment whose `reset` takes no seed still works everywhere, but
-                is not reproducible.
+            seed: makes the episode reproducible; None continues the environment's own random
+                stream. An environment whose `reset` has no seed works everywhere, but is not
+                reproducible.
         """
 
     @abstractmethod
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        """Performs the actions that the last observation asked for and returns the next one.
+        """Performs the actions requested by the last observation and returns the next one.
 
-        After an observation that was `done`, `reset` must be called first: an environment raises
-        `ProtocolError` then, or returns another observation that is `done`.
+        After an observation that was `done`, call `reset` first: otherwise an environment raises
+        `ProtocolError`, or returns another observation that is `done`.
         """
 
     def render(self) -> NDArray[np.uint8]:
@@ -60,18 +60,18 @@ class Environment(ABC):
         """Releases what the environment holds; may be called twice."""
 
     def reset_filter(self, obs_filter: ObsSpace) -> Observation:
-        """Like `reset`, but with only the entities and features that `obs_filter` names."""
+        """Like `reset`, but returns only the entities and features named in `obs_filter`."""
         return filter_observation(self.reset(), self.obs_space(), obs_filter)
 
     def act_filter(self, actions: Mapping[ActionName, Action], obs_filter: ObsSpace) -> Observation:
-        """Like `act`, but with only the entities and features that `obs_filter` names."""
+        """Like `act`, but returns only the entities and features named in `obs_filter`."""
         return filter_observation(self.act(actions), self.obs_space(), obs_filter)
 
 
 def filter_observation(
     observation: Observation, obs_space: ObsSpace, obs_filter: ObsSpace
 ) -> Observation:
-    """A copy of `observation` that holds only what `obs_filter` names, in its order."""
+    """A copy of `observation` with only what `obs_filter` names, in its order."""
     features: dict[EntityName, Features] = {}
     for name, wanted in obs_filter.entities.items():
         if name not in obs_space.entities:

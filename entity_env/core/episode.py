@@ -1,4 +1,4 @@
-"""`Episode`: the summary of one that has ended."""
+"""`Episode`: summary of a finished episode."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MAX_IDLE_EPISODES: Final = 1000
-"""After how many episodes in a row that ended before the first action an executor gives up."""
+"""Executors give up after this many consecutive episodes that ended before the first action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Statistics of one finished episode of one agent.
+    """Statistics of one agent's finished episode.
 
     Args:
         reward: sum of its rewards: final minus initial score.
         length: number of actions taken.
-        terminated: it ended by the game's rules.
-        truncated: it was cut off.
-        seed: of the episode; the game repeats the episode with it.
+        terminated: the episode ended by the game's rules.
+        truncated: the episode was truncated.
+        seed: reproduces the episode.
         number: index of the episode in its environment.
         env_id: index of the environment, 0 outside a `VecEnv`.
-        agent_id: index of the agent, 0 in a game for one.
-        metrics: of the last observation.
+        agent_id: index of the agent, 0 in single-agent games.
+        metrics: metrics of the last observation.
     """
 
     reward: float

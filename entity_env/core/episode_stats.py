@@ -1,4 +1,4 @@
-"""Episodes of many environments: statistics of those that run, arrays of those that ended."""
+"""Episodes of many environments: statistics of running episodes, arrays of finished ones."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ STATS_REWARD, STATS_LENGTH, STATS_NUMBER = range(3)
 
 
 class EpisodeStats:
-    """Return, length, seed and number of the current episode of every row, as arrays.
+    """Return, length, seed and number of each row's current episode, as arrays.
 
     Compare Gymnasium's `RecordEpisodeStatistics`.
 
     Args:
         num_rows: rows of the batch.
-        num_agents: rows of an environment.
-        seed_dtype: of `seed`; `object` where seeds may have more than 63 bits.
+        num_agents: rows per environment.
+        seed_dtype: dtype of `seed`; `object` if seeds may have more than 63 bits.
 
     Attributes:
         counts: `(3, num_rows)` float64: `reward`, `length` and `number`, one array for kernels.
         reward: `(num_rows,)` sum of rewards so far.
-        length: `(num_rows,)` number of actions so far, less `clock`.
-        number: `(num_rows,)` how many episodes came before; -1 before the first.
+        length: `(num_rows,)` number of actions so far, minus `clock`.
+        number: `(num_rows,)` number of previous episodes; -1 before the first.
         seed: `(num_rows,)`.
-        clock: steps that all rows have taken together. Callers either advance it or add to
-            `length`.
+        clock: steps taken by all rows together. Callers either advance it or add to `length`.
     """
 
     def __init__(
@@ -52,21 +51,20 @@ class EpisodeStats:
         self._num_agents = num_agents
 
     def begin(self, rows: NDArray[Any] | slice, *, is_late: bool = False) -> None:
-        """Begins the next episode of some rows."""
+        """Starts the next episode of some rows."""
         self.reset(rows, is_late=is_late)
         self.number[rows] += 1
 
     def reset(self, rows: NDArray[Any] | slice, *, is_late: bool = False) -> None:
-        """Sets reward and length of some rows to 0; as `begin`, but the number stays."""
+        """Sets reward and length of some rows to 0, without changing the number."""
         self.reward[rows] = 0
         self.length[rows] = -self.clock - is_late
 
     def length_of(self, row: int) -> int:
-        """Number of actions in the current episode of a row."""
         return self.clock + int(self.length[row])
 
     def place(self, row: int, num_steps: int = 0) -> str:
-        """Episode and step of a row, `num_steps` after what was counted, for error messages."""
+        """Episode and step of a row, `num_steps` after the counted steps, for error messages."""
         return f"episode {int(self.number[row])}, step {self.length_of(row) + num_steps}"
 
     def episode(
@@ -76,7 +74,7 @@ class EpisodeStats:
         truncated: bool,
         metrics: Mapping[str, float] | None = None,
     ) -> Episode:
-        """Summary of the current episode of a row, as it ends."""
+        """Summary of a row's current episode, when it ends."""
         env_id, agent_id = divmod(row, self._num_agents)
         return Episode(
             reward=float(self.reward[row]),
@@ -92,7 +90,7 @@ class EpisodeStats:
 
 
 class LazyEpisodes(Sequence[Episode]):
-    """List of `count` episodes, made on first access by a call of `make`."""
+    """List of `count` episodes, created by `make` on first access."""
 
     def __init__(self, count: int, make: Callable[[], list[Episode]]) -> None:
         self._count = count
@@ -115,7 +113,7 @@ class LazyEpisodes(Sequence[Episode]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and self._all() == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]  # like a list
 
     def __repr__(self) -> str:
         return repr(self._all())
@@ -130,9 +128,9 @@ class FinishedEpisodes:
     """Return, length, seed and flags of the episodes that ended in one step, as arrays.
 
     Args:
-        ints: `(NUM_INTS, num_episodes)` int64, in the order of rows and ends.
+        ints: `(NUM_INTS, num_episodes)` int64, ordered by row, then by end.
         floats: `(2, num_episodes)` float64: reward of the episode, and of its last action.
-        episodes: the same as objects.
+        episodes: the episodes as objects.
     """
 
     __slots__ = ("episodes", "floats", "ints")
@@ -156,7 +154,7 @@ class FinishedEpisodes:
         names: Sequence[str] = (),
         num_agents: int = 1,
     ) -> FinishedEpisodes:
-        """Makes the episodes from arrays, on first access."""
+        """Creates the episodes from arrays on first access."""
 
         def make() -> list[Episode]:
             pairs = iter([] if metrics is None else metrics.tolist())
@@ -170,7 +168,7 @@ class FinishedEpisodes:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """`(num_episodes,)` row of the batch of each."""
+        """`(num_episodes,)` batch row of each episode."""
         rows: NDArray[np.int64] = self.ints[ROW]
         return rows
 
@@ -188,13 +186,13 @@ class FinishedEpisodes:
 
     @property
     def last_reward(self) -> NDArray[np.float32]:
-        """`(num_episodes,)` reward of the last action of each, a copy."""
+        """`(num_episodes,)` reward of each episode's last action, a copy."""
         rewards: NDArray[np.float64] = self.floats[LAST_REWARD]
-        with np.errstate(over="ignore"):  # found where the row is named
+        with np.errstate(over="ignore"):  # detected later, with the name of the row
             return rewards.astype(np.float32)
 
     def shifted(self, offset: int) -> FinishedEpisodes:
-        """The same episodes in a batch whose first row is `offset` rows later."""
+        """These episodes in a batch whose first row is `offset` rows later."""
         if not offset or not len(self):
             return self
         ints = self.ints.copy()
@@ -223,7 +221,7 @@ NO_EPISODES: Final = FinishedEpisodes(
 
 
 class EpisodeCollector:
-    """Collects the episodes that end in a step, as numbers; row 0 is of `first_env`."""
+    """Collects the episodes that end in a step, as numbers; row 0 belongs to `first_env`."""
 
     def __init__(self, first_env: int = 0, num_agents: int = 1) -> None:
         self._first_env = first_env
@@ -239,18 +237,17 @@ class EpisodeCollector:
         rewards: tuple[float, float],
         metrics: Mapping[str, float],
     ) -> None:
-        """Adds an episode."""
         self._ints += (row, row % self._num_agents, *numbers, len(metrics))
         self._floats += rewards
         self._metrics.append(metrics)
 
     def add_episode(self, row: int, last_reward: float, one: Episode) -> None:
-        """Adds an episode that is an object already."""
+        """Adds an episode given as an object."""
         numbers = one.length, one.terminated, one.truncated, one.seed, one.number
         self.add(row, numbers, (one.reward, last_reward), one.metrics)
 
     def clear(self) -> None:
-        """Removes all episodes; those of `finished` stay."""
+        """Removes all episodes; earlier results of `finished` keep theirs."""
         self._ints.clear()
         self._floats.clear()
         self._metrics = []
@@ -263,7 +260,7 @@ class EpisodeCollector:
         return self._ints[index * NUM_INTS : (index + 1) * NUM_INTS]
 
     def finished(self) -> FinishedEpisodes:
-        """All episodes, in the order in which they were added."""
+        """All episodes, in the order they were added."""
         if not self._metrics:
             return NO_EPISODES
         ints = np.array(self._ints, dtype=np.int64).reshape(-1, NUM_INTS).T
@@ -282,7 +279,7 @@ def _episodes(
     num_agents: int,
     first_env: int = 0,
 ) -> list[Episode]:
-    """Makes episodes from arrays, field by field: a third of the time of a call for each."""
+    """Creates episodes from arrays, field by field: a third of the time of one call per episode."""
     lists = ints.tolist()
     columns: dict[str, Iterable[Any]] = {
         "reward": floats[REWARD].tolist(),
@@ -296,6 +293,6 @@ def _episodes(
         "metrics": metrics,
     }
     made = list(map(object.__new__, repeat(Episode, ints.shape[1])))
-    for name, values in columns.items():  # as the `__init__` of a frozen dataclass does
+    for name, values in columns.items():  # like the `__init__` of a frozen dataclass
         deque(map(getattr(Episode, name).__set__, made, values), maxlen=0)
     return made

@@ -1,4 +1,4 @@
-"""Bounded reading of untrusted files, whole writing, locks, descriptors that are always closed."""
+"""Bounded reads of untrusted files, atomic writes, locks, and descriptors that are always closed."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
-"""Spaces of a game with entities and actions of the shortest names take 14."""
+"""The spaces of a game with the shortest possible names take 14."""
 _LOCKED_BYTE: Final = 1 << 30
-"""Where Windows locks a file: others cannot read what is locked, so it is beyond the content."""
+"""Windows locks this byte. Locked bytes cannot be read by others, so it lies beyond the content."""
 
 
 class Descriptor:
-    """A file descriptor that is closed with its owner at the latest, also after an interrupt."""
+    """File descriptor closed with its owner at the latest, even after an interrupt."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._release = weakref.finalize(self, os.close, number)
 
     def close(self) -> None:
-        """Closes it; may be called twice."""
+        """Closes the descriptor; may be called twice."""
         self._release()
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """The content of a regular file, or of one that a symbolic link leads to."""
-    _size_of(os.stat(path), path)  # before opening, which has effects on some devices
+    """Content of a regular file, or of the target of a symbolic link."""
+    _size_of(os.stat(path), path)  # before opening, which has side effects on some devices
     with open(path, "rb", opener=_open_without_waiting) as file:
         size = _size_of(os.fstat(file.fileno()), path)
         if size > max_bytes:
@@ -54,7 +54,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, with its folder; ValueError for a name with a NUL."""
+    """Writes a file atomically and creates its folder; ValueError if the name contains NUL."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -65,7 +65,7 @@ def write_file(path: Path, content: bytes) -> None:
         os.chmod(name, 0o666 & ~umask)
         os.replace(name, path)
     finally:
-        with suppress(OSError):  # it has been renamed
+        with suppress(OSError):  # already renamed
             os.unlink(name)
 
 
@@ -95,7 +95,7 @@ def lock_file(descriptor: int) -> None:
 
 
 def parse_json(content: bytes) -> object:
-    """Parses JSON of bounded size: a list of empty lists takes twenty times its text in memory."""
+    """Parses JSON of bounded size: a list of empty lists takes 20 times its text in memory."""
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
         raise ValueError(f"{len(content)} bytes hold {num_brackets} brackets, which are too many")
@@ -106,10 +106,10 @@ def parse_json(content: bytes) -> object:
 
 
 def code_digest(path: Path) -> str:
-    """SHA-256 of a file; of a package its Python files, of another folder the files in it.
+    """SHA-256 of a file, of the Python files of a package, or of the files of another folder.
 
     Raises:
-        OSError: there are none, or they cannot be read.
+        OSError: there are no such files, or they are unreadable.
     """
     if path.is_file():
         return file_digest(path)
@@ -121,7 +121,7 @@ def code_digest(path: Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits, as `sha256sum` prints it."""
+    """SHA-256 of a file in hexadecimal digits, as printed by `sha256sum`."""
     with open(path, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -144,5 +144,5 @@ def _size_of(found: os.stat_result, path: Path) -> int:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    # The file may have been replaced since: opening a FIFO waits for a writer.
+    # The file may have been replaced since the check: opening a FIFO waits for a writer.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))

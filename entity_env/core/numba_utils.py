@@ -1,7 +1,7 @@
-"""Decorators around numba, its types and a few of its intrinsics.
+"""Decorators, types and intrinsics for numba.
 
-Imports numba: import this module where compiled code is first needed. Compiled code is cached next
-to the source, so that only the first process of an installation waits for the compiler.
+Imports numba: import this module only where compiled code is needed. Compiled code is cached next
+to the source, so only the first process of an installation waits for the compiler.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def array_of(dtype: str) -> types.Array:
-    """The compiler's type of an array of one dimension, without gaps."""
+    """Numba type of a contiguous one-dimensional array."""
     return types.Array(types.Integer(dtype) if "int" in dtype else types.Float(dtype), 1, "C")
 
 
 BYTES, LONGS, WORDS = array_of("uint8"), array_of("int64"), array_of("uint64")
 ADDRESS = types.intp
 
-# Everything that changes no result by more than rounding, except `reassoc`: that would fold the
-# range reduction of sine and cosine away. Without `arcp` and `afn` a division is exact, which costs
-# nothing here, and makes vectorized and scalar loops agree bit for bit.
+# Everything that changes results only by rounding, except `reassoc`, which would optimize away the
+# range reduction of sine and cosine. Without `arcp` and `afn` division is exact: this costs nothing
+# here, and vectorized and scalar loops agree bit for bit.
 FAST_MATH = frozenset({"contract", "nsz", "nnan", "ninf"})
 
 
 def compiled(
     fast_math: Collection[str] = (), *, inline: bool = False
 ) -> Callable[[Function], Function]:
-    """Decorator: compiles a function for the types of its calls, or of `loaded`.
+    """Decorator: compiles a function for the argument types of its calls, or of `loaded`.
 
-    A division by zero gives infinity, as in numpy: a loop that might raise cannot be vectorized.
-    `fast_math` has LLVM's flags; `inline` forces inlining into compiled callers.
+    Division by zero gives infinity, as in numpy: a loop that might raise cannot be vectorized.
+    `fast_math` takes LLVM flags; `inline` forces inlining into compiled callers.
     """
 
     def decorate(function: Function) -> Function:
@@ -59,11 +59,11 @@ def compiled(
         )
         try:
             made: Any = make(cache=True)(function)
-            # Private; numba only compares it for equality.
+            # Private attribute; numba only compares it for equality.
             file: Any = made._cache._cache_file
             file._source_stamp = file._source_stamp, _sources(_package(function))
         except (RuntimeError, AttributeError):
-            # A read-only installation and no home, so nowhere to keep it; or another numba.
+            # No writable cache folder (read-only installation, no home), or another numba version.
             made = make()(function)
         return cast(Function, made)
 
@@ -71,17 +71,17 @@ def compiled(
 
 
 def _package(function: Callable[..., object]) -> Path:
-    """The folder with all files that a function may depend on."""
+    """The folder with every file that a function may depend on."""
     folder = Path(inspect.getfile(function)).parent
     return folder.parent if folder.name == "kernels" else folder
 
 
 @cache
 def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of the files that its functions depend on: its own, this one, `seeding`.
+    """Path, mtime and size of the files that its functions depend on: its own, this one, `seeding`.
 
-    numba itself checks the file of a function alone. Code cached before a change in another file,
-    such as one that defines a memory layout, would write to wrong addresses.
+    numba itself checks only the file of the function. After a change in another file, such as one
+    that defines a memory layout, cached code would write to wrong addresses.
     """
     stats = [
         (str(source), source.stat())
@@ -91,23 +91,23 @@ def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def loaded(function: Function, *signature: object) -> Function:
-    """The machine code of a compiled function, for one list of types.
+    """Machine code of a compiled function for one list of argument types.
 
-    Calling it skips the look-up of types, which takes as long as 64 steps of CartPole. Only array
-    arguments and their item size are checked (TypeError): an array of another number of dimensions
-    overwrites memory.
+    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. Only array
+    arguments and their item size are checked (TypeError): an array with another number of
+    dimensions overwrites memory.
     """
     compiler: Any = function
     return cast(Function, compiler.compile(signature))
 
 
 def is_cached(function: Callable[..., object]) -> bool | None:
-    """Whether the cache on disk has machine code of a compiled function for this machine.
+    """Whether the disk cache holds machine code of a compiled function for this machine.
 
-    None: it keeps none, or cannot be read.
+    None if there is no cache or it is unreadable.
     """
     compiler: Any = function
-    try:  # private, all of it
+    try:  # all private attributes
         index = compiler._cache._cache_file._load_index()
         machine = compiler.targetctx.codegen().magic_tuple()
         return any(key[1] == machine for key in index)
@@ -116,8 +116,8 @@ def is_cached(function: Callable[..., object]) -> bool | None:
 
 
 @intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba's, untyped
-    """The pointer of an address, as the compiler makes it."""
+def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba is untyped
+    """Pointer to an address, as the compiler's intrinsic."""
 
     def convert(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -126,11 +126,11 @@ def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba'
 
 
 pointer: Any = _pointer
-"""The pointer of an address, for `carray`.
+"""Pointer to an address, for `carray`.
 
-As in C, nothing is checked, and the caller must keep the memory alive. In return an address is
-passed twice as fast as an array, and compiled code counts no references to the arrays that it makes
-of it, which took half of the step of one environment."""
+As in C, nothing is checked, and the caller must keep the memory alive. An address is passed twice
+as fast as an array, and compiled code counts no references to arrays made from it; counting took
+half of the step time of one environment."""
 
 carray: Any = numpy_support.carray
 """`carray(pointer, length, dtype)`: array at an address, in compiled code."""
@@ -148,7 +148,7 @@ splitmix64 = compiled(inline=True)(vec_env_base.splitmix64)
 
 @compiled()
 def count_bits(bits: np.uint64) -> np.int64:
-    """Number of set bits; LLVM compiles this form to one instruction."""
+    """Number of set bits; LLVM compiles this to one instruction."""
     bits -= (bits >> _U[1]) & _PAIRS
     bits = (bits & _FOURS) + ((bits >> _U[2]) & _FOURS)
     bits = (bits + (bits >> _U[4])) & _EIGHTS
@@ -157,7 +157,7 @@ def count_bits(bits: np.uint64) -> np.int64:
 
 @compiled(inline=True)
 def popcount(number: int) -> int:
-    """Number of set bits of a number, 0 or more."""
+    """Number of set bits of a nonnegative number."""
     return int(count_bits(np.uint64(number)))
 
 

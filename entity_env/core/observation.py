@@ -1,4 +1,4 @@
-"""One observation, its action masks, and one action. Names and keywords are entity-gym's."""
+"""One observation, its action masks, and one action. Names and keywords are those of entity-gym."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Features: TypeAlias = "NDArray[np.floating] | NDArray[np.integer] | Sequence[Seq
 BoolMask: TypeAlias = (
     "NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]"
 )
-"""True (or 1) = allowed. Any numpy dtype that holds only zeros and ones will do."""
+"""True (or 1) = allowed. Any numpy dtype is accepted if all values are 0 or 1."""
 
 
 @dataclass(frozen=True, init=False)
@@ -27,8 +27,8 @@ class CategoricalActionMask:
     """Actors of a categorical action, and their allowed labels.
 
     Args:
-        actor_ids: ids of the entities that act; exclusive with `actor_types`.
-        actor_types: types whose entities all act. Neither given: every entity acts.
+        actor_ids: ids of the acting entities; exclusive with `actor_types`.
+        actor_types: types whose entities all act. If neither is given, every entity acts.
         mask: `(num_actors, num_choices)` bool, True = allowed; None allows everything.
     """
 
@@ -63,12 +63,12 @@ class GlobalCategoricalActionMask:
 
 @dataclass(frozen=True)
 class SelectEntityActionMask:
-    """Actors of a select action, and the entities that each of them may select.
+    """Actors of a select action, and the entities that each actor may select.
 
     Args:
         actor_ids, actor_types: the actors, as in `CategoricalActionMask`.
-        actee_ids: ids of those that can be selected; exclusive with `actee_types`.
-        actee_types: types whose entities can all be selected. Neither given: every entity.
+        actee_ids: ids of the selectable entities; exclusive with `actee_types`.
+        actee_types: types whose entities can all be selected. If neither is given: every entity.
         mask: `(num_actors, num_actees)` bool, True = allowed; None allows everything.
     """
 
@@ -103,18 +103,18 @@ ActionMask: TypeAlias = (
     | SelectEntityActionMask
     | ContinuousActionMask
 )
-"""Who acts, and what is allowed, for any kind of action."""
+"""Actors and allowed choices, for any kind of action."""
 
 
 @dataclass(frozen=True, init=False)
 class CategoricalAction:
-    """One label for each actor.
+    """One label per actor.
 
     Args:
-        actors: ids of the entities that chose, in the order of the mask.
+        actors: ids of the acting entities, in mask order.
         indices: `(num_actors,)` int64, index of the chosen label.
         index_to_label: the labels of the action space.
-        probs: `(num_actors, num_choices)` float32 of the agent, if known.
+        probs: `(num_actors, num_choices)` float32, the agent's probabilities, if known.
     """
 
     actors: Sequence[EntityID]
@@ -152,12 +152,12 @@ class GlobalCategoricalAction:
 
 @dataclass(frozen=True)
 class SelectEntityAction:
-    """One selected entity for each actor.
+    """One selected entity per actor.
 
     Args:
-        actors: ids of the entities that selected, in the order of the mask.
-        actees: id of the entity that each of them selected.
-        probs: `(num_actors, num_actees)` float32 of the agent, if known.
+        actors: ids of the selecting entities, in mask order.
+        actees: id of the entity selected by each actor.
+        probs: `(num_actors, num_actees)` float32, the agent's probabilities, if known.
     """
 
     actors: Sequence[EntityID]
@@ -167,7 +167,7 @@ class SelectEntityAction:
 
 @dataclass(frozen=True)
 class ContinuousAction:
-    """Real numbers for each actor; `values` is `(num_actors, num_labels)` float32."""
+    """Real numbers per actor; `values` is `(num_actors, num_labels)` float32."""
 
     actors: Sequence[EntityID]
     values: NDArray[np.float32]
@@ -183,22 +183,22 @@ Action: TypeAlias = (
 class Observation:
     """Features, action masks, reward and flags of one step.
 
+    Arrays are kept, not copied.
+
     Args:
         terminated: the episode ended by its rules.
-        truncated: the episode was cut off (a time limit), so that the state still has a value.
-        done: entity-gym's flag; the same as `terminated`, exclusive with it.
+        truncated: the episode was truncated (a time limit), so the state still has a value.
+        done: entity-gym's flag; synonym of `terminated`, exclusive with it.
         reward: earned since the previous observation; 0 for the first of an episode.
         global_features: one number per global feature.
         features: per entity type `(num_entities, num_features)`. An absent type has no entities.
-        ids: per entity type one hashable id per entity, different over all types; by default
+        ids: per entity type one hashable id per entity, unique across all types; default
             `(type, position)`.
         entities: entity-gym's short form, `{type: features}` or `{type: (features, ids)}`.
-        actions: masks of the requested actions; an absent action has no actor.
+        actions: masks of the requested actions; an absent action has no actors.
         visible: per entity type `(num_entities,)` bool; False hides an entity from the policy but
             not from the value function.
         metrics: named numbers to log.
-
-    Arrays are kept, not copied.
     """
 
     global_features: NDArray[np.floating] | NDArray[np.integer] | Sequence[float]
@@ -256,8 +256,10 @@ class Observation:
         return len(self.features[entity]) if entity in self.features else 0
 
     def entity_ids(self, obs_space: ObsSpace) -> list[EntityID]:
-        """The id of every entity, in the order of the observation space: an index into this list
-        is an entity's index everywhere else."""
+        """Ids of all entities, in the order of the observation space.
+
+        An index into this list is the entity's index everywhere else.
+        """
         ids: list[EntityID] = []
         for name in obs_space.entities:
             if name in self.features or name in self.ids:  # a file may declare thousands of types
@@ -265,10 +267,10 @@ class Observation:
         return ids
 
     def index_of_ids(self, obs_space: ObsSpace) -> dict[EntityID, int]:
-        """The index of every entity by its id, in their order.
+        """Index of each entity by id, in entity order.
 
         Raises:
-            SchemaError: an id that is not hashable, or belongs to more than one entity.
+            SchemaError: an id is not hashable, or belongs to several entities.
         """
         ids = self.entity_ids(obs_space)
         try:
@@ -284,21 +286,21 @@ class Observation:
         return index_of
 
     def actor_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
-        """Index of every entity that performs `action`, in the order of its mask.
+        """Index of every entity that performs `action`, in mask order.
 
-        The actor of a global action has the index that follows the last entity's. An action that
-        is absent has no actor.
+        The actor of a global action has the index after the last entity's. An absent action has no
+        actors.
 
         Raises:
-            SchemaError: an id or type that this observation does not have.
+            SchemaError: an id or type that is not in this observation.
         """
         return _as_array(self.actor_positions(action, obs_space))
 
     def actee_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
-        """Index of every entity that `action` can select, in the order of its mask.
+        """Index of every entity that `action` can select, in mask order.
 
         Raises:
-            SchemaError: the action does not select, or an id or type that is not there.
+            SchemaError: not a select action, or an id or type that is not in this observation.
         """
         return _as_array(self.actee_positions(action, obs_space))
 
@@ -321,11 +323,12 @@ class Observation:
         return self._positions(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
 
     def actor_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
-        """Id of every entity that performs `action`, an action of this observation that is not
-        global; otherwise as `actor_indices`.
+        """Id of every entity that performs `action`, in mask order.
+
+        The action must be requested by this observation, and must not be global.
 
         Raises:
-            SchemaError: as there, or another number of ids than entities.
+            SchemaError: as `actor_indices`, or the numbers of ids and entities differ.
         """
         mask = self.actions[action]
         if isinstance(mask, GlobalCategoricalActionMask):
@@ -333,10 +336,10 @@ class Observation:
         return self._chosen_ids(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
 
     def actee_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
-        """Id of every entity that `action`, one of this observation, can select.
+        """Id of every entity that `action`, an action of this observation, can select.
 
         Raises:
-            SchemaError: as `actee_indices`, or another number of ids than entities.
+            SchemaError: as `actee_indices`, or the numbers of ids and entities differ.
         """
         mask = self.actions[action]
         if not isinstance(mask, SelectEntityActionMask):
@@ -366,7 +369,7 @@ class Observation:
             index = self._positions(action, role, ids, types, obs_space)
             known = self.entity_ids(obs_space)
             return [known[i] for i in index]
-        # Without making the ids of all others.
+        # Skips creating the ids of all other types.
         _require_types(action, role, types, obs_space)
         return [entity_id for name in types for entity_id in self._ids_of_type(name)]
 
@@ -400,13 +403,13 @@ class Observation:
 class PlainObservation(Observation):
     """An observation whose numbers and masks are lists; it needs no numpy.
 
-    Of agents that look at the objects of a game, such as a `ScriptedAgent`, where nothing that
-    watches reads arrays. Rows of features hold numbers of single precision, masks bools.
+    For agents that read the objects of a game, such as a `ScriptedAgent`, if no observer reads
+    arrays. Rows of features hold single-precision numbers, masks hold bools.
     """
 
 
 def _as_array(positions: Sequence[int]) -> NDArray[np.int64]:
-    if isinstance(positions, range):  # many times as fast
+    if isinstance(positions, range):  # many times faster
         return np.arange(positions.start, positions.stop, dtype=np.int64)
     return np.array(positions, dtype=np.int64)
 
@@ -422,7 +425,7 @@ def _require_types(
 def unknown_type(
     action: ActionName, role: str, name: EntityName, known: Collection[EntityName]
 ) -> SchemaError:
-    """The error for an "actor" or "actee" of an undeclared type."""
+    """Error for an "actor" or "actee" of an undeclared type."""
     return SchemaError(
         f"action {action!r}: {role} type {name!r} is not in the observation space, "
         f"which has {', '.join(known)}"
@@ -432,7 +435,7 @@ def unknown_type(
 def unknown_id(
     action: ActionName, role: str, entity_id: EntityID, known: Collection[EntityID]
 ) -> SchemaError:
-    """The error for an "actor" or "actee" that is not among the entities."""
+    """Error for an "actor" or "actee" that is not among the entities."""
     return SchemaError(
         f"action {action!r}: {role} {entity_id!r} is not among the entities observed; "
         f"their ids are {list(known)[:20]}"

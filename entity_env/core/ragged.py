@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
-"""Set where not 0; kernels take other dtypes of one byte as well."""
+"""Set if not 0; kernels also accept other one-byte dtypes."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 _MAX_INT64: Final = np.iinfo(np.int64).max
 _MAX_ROWS: Final = _MAX_INT64 // 8
-"""Rows of one array of int64, such as `row_index`."""
+"""Maximum number of rows of one int64 array, such as `row_index`."""
 
 
 class RaggedTensor(NamedTuple):
-    """A `RaggedArray` as tensors of torch, which own their memory.
+    """A `RaggedArray` as torch tensors, which own their memory.
 
-    `torch.zeros(len(lengths), width).index_add(0, row_index, embedded)` is the sum over the rows of
-    each sequence, of `(len(values), width)` embeddings.
+    `torch.zeros(len(lengths), width).index_add(0, row_index, embedded)` sums
+    `(len(values), width)` embeddings over the rows of each sequence.
 
     Args:
-        values: as of the array, with its dtype.
+        values: the array's values, with its dtype.
         lengths: `(num_sequences,) int64`.
-        row_index: `(num_rows,) int64`, for each row of `values` the index of its sequence.
+        row_index: `(num_rows,) int64`, index of the sequence of each row of `values`.
     """
 
     values: torch.Tensor
@@ -51,10 +51,10 @@ class RaggedArray(Generic[Scalar]):
 
     Args:
         values: `(sum(lengths),)` or `(sum(lengths), width)`, any dtype; kept, not copied.
-        lengths: `(num_sequences,)` integers, none negative; kept when int64, else converted.
+        lengths: `(num_sequences,)` integers, 0 or more; kept if int64, else converted.
 
     Raises:
-        SchemaError: the lengths are negative or do not add up to the number of rows.
+        SchemaError: a length is negative, or the sum is not the number of rows.
     """
 
     __slots__ = ("__dict__", "lengths", "values")
@@ -79,7 +79,7 @@ class RaggedArray(Generic[Scalar]):
 
     @classmethod
     def unchecked(cls, values: NDArray[Scalar], lengths: NDArray[np.int64]) -> RaggedArray[Scalar]:
-        """A `RaggedArray` of int64 lengths that are known to fit: skips 5 µs of checks."""
+        """A `RaggedArray` of int64 lengths that are known to be valid: skips 5 µs of checks."""
         ragged = cls.__new__(cls)
         ragged.values = values
         ragged.lengths = lengths
@@ -87,7 +87,7 @@ class RaggedArray(Generic[Scalar]):
 
     @classmethod
     def from_rows(cls, rows: Sequence[ArrayLike], dtype: type[Scalar]) -> RaggedArray[Scalar]:
-        """Joins one array of rows per sequence into a new `RaggedArray`; at least one is needed."""
+        """Joins one or more arrays of rows, one per sequence, into a new `RaggedArray`."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         if not arrays:
             raise SchemaError("cannot tell the width of no rows: pass at least one sequence")
@@ -96,7 +96,7 @@ class RaggedArray(Generic[Scalar]):
         widths = {array.shape[1:] for array in arrays if len(array)}
         if len(widths) > 1:
             raise SchemaError(f"rows of one RaggedArray need one width, got {sorted(widths)}")
-        # An empty list does not tell its width: an empty array of rows does, if there is one.
+        # An empty list has no known width; an empty array of rows does.
         shape = widths.pop() if widths else max((a.shape[1:] for a in arrays), key=len)
         values = np.concatenate([array.reshape(len(array), *shape) for array in arrays])
         return cls(values, [len(array) for array in arrays])
@@ -106,8 +106,8 @@ class RaggedArray(Generic[Scalar]):
         """The sequences of several arrays, one array after another, as copies.
 
         Raises:
-            SchemaError: there are no arrays, they differ in width or dtype, or they have more rows
-                together than an array can have.
+            SchemaError: there are no arrays, their widths or dtypes differ, or their total number
+                of rows is too large for one array.
         """
         kinds = sorted({f"{part.values.shape[1:]} {part.values.dtype}" for part in parts})
         if len(kinds) != 1:
@@ -119,14 +119,14 @@ class RaggedArray(Generic[Scalar]):
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """`(num_sequences + 1,)` int64: where each sequence begins in `values`, and the total."""
+        """`(num_sequences + 1,)` int64: start index of each sequence in `values`; total last."""
         offsets = np.zeros(len(self.lengths) + 1, dtype=np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
         return offsets
 
     @cached_property
     def row_index(self) -> NDArray[np.int64]:
-        """`(num_rows,) int64`: for each row of `values` the index of its sequence."""
+        """`(num_rows,) int64`: index of the sequence of each row of `values`."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def copy(self) -> RaggedArray[Scalar]:
@@ -137,14 +137,14 @@ class RaggedArray(Generic[Scalar]):
         """Dense values and a mask, as new arrays.
 
         Args:
-            max_rows: rows of every sequence in the result; None = as many as the longest has.
+            max_rows: rows per sequence in the result; None = the length of the longest sequence.
 
         Returns:
             `(num_sequences, max_rows, ...)` values, zero or False where a sequence has no row; and
-            `(num_sequences, max_rows) bool`, True = it has one.
+            `(num_sequences, max_rows) bool`, True = a row exists.
 
         Raises:
-            UsageError: a sequence is longer than `max_rows`; nothing is cut off.
+            UsageError: a sequence is longer than `max_rows`.
         """
         longest = int(self.lengths.max(initial=0))
         size = longest if max_rows is None else checked_count("max_rows", max_rows, 0)
@@ -163,7 +163,7 @@ class RaggedArray(Generic[Scalar]):
         return dense, present
 
     def to_torch(self, device: str | torch.device | None = None) -> RaggedTensor:
-        """Values, lengths and row indices as tensors, which are copies.
+        """Values, lengths and row indices as tensors (copies).
 
         Raises:
             MissingExtraError: torch is not installed.
@@ -193,10 +193,10 @@ class RaggedArray(Generic[Scalar]):
         self,
         index: int | np.integer | slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_],
     ) -> NDArray[Scalar] | RaggedArray[Scalar]:
-        """Rows of one sequence (an int), or a `RaggedArray` of several (indices, mask, slice).
+        """Rows of one sequence (int), or a `RaggedArray` of several (indices, mask, slice).
 
         Raises:
-            SchemaError: the chosen sequences have more rows together than an array can have.
+            SchemaError: the total number of rows is too large for one array.
         """
         if isinstance(index, int | np.integer):
             i = range(len(self))[index]
@@ -224,7 +224,7 @@ class RaggedArray(Generic[Scalar]):
 
 
 def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
-    """`(num_chosen,)`: the indices of some of `num_rows` rows; see `VecObs.select`."""
+    """`(num_chosen,)`: indices of the chosen rows out of `num_rows`; see `VecObs.select`."""
     try:
         index: NDArray[np.int64] = np.arange(num_rows)[rows]  # type: ignore[call-overload]  # of any type
         problem = "" if index.ndim == 1 else f"got {shown(rows)}"
@@ -239,10 +239,10 @@ def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
 
 
 def total_rows(lengths: NDArray[np.int64], longest: int) -> int:
-    """The number of rows of sequences that are put into a new array, each of 0 to `longest` rows.
+    """Total rows of sequences of 0 to `longest` rows each, for a new array.
 
     Raises:
-        SchemaError: an array cannot have so many.
+        SchemaError: the total is too large for one array.
     """
     total = _total(lengths, longest)
     if total > _MAX_ROWS:
@@ -254,10 +254,10 @@ def total_rows(lengths: NDArray[np.int64], longest: int) -> int:
 
 
 def _total(lengths: NDArray[np.integer], longest: int) -> int:
-    """The exact sum of lengths from 0 to `longest`.
+    """Exact sum of lengths from 0 to `longest`.
 
-    `lengths.sum()` wraps modulo 2**64, and so does the size that `np.repeat` allocates before it
-    writes all rows.
+    `lengths.sum()` wraps modulo 2**64. So does the size that `np.repeat` allocates before it
+    writes every row.
     """
     if longest * len(lengths) <= _MAX_INT64:
         return int(np.add.reduce(lengths))

@@ -1,4 +1,4 @@
-"""What can be observed and what can be done. Names and keywords are entity-gym's."""
+"""Observation and action spaces. Names and keywords are those of entity-gym."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Final, TypeAlias
 from entity_env.errors import SchemaError, shown
 
 EntityName: TypeAlias = str
-"""Name of an entity type: that of its class."""
+"""Name of an entity type: the name of its class."""
 ActionName: TypeAlias = str
-"""Name of an action: that of its class of choices, unless it was given another."""
+"""Name of an action: by default the name of its class of choices."""
 
 GLOBAL_ENTITY = "__global__"
-"""Name under which a batch holds the global features, one row an observation."""
+"""Name of the entity that holds the global features in a batch, one row per observation."""
 _NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
-"""Characters that names of members of files cannot have."""
+"""Characters that are not allowed in the member names of files."""
 
 
 @dataclass(frozen=True)
 class Entity:
-    """Lists the features of one type of entity, in the order of their columns.
+    """The features of one entity type, in column order.
+
+    `is_single`, `shape` and `is_binary` are ignored when comparing.
 
     Args:
-        features: their names.
-        is_single: every observation has exactly one, so that a network can read it as a vector; no
-            part of a comparison.
-        shape: height, width and channels, if the features are the pixels of a picture, row after
-            row and each with its channels; None = they are not. No part of a comparison.
-        is_binary: all features are 0 or 1, as the one-hot vector of a choice; no part of a
-            comparison.
+        features: feature names.
+        is_single: every observation has exactly one, so a network can read it as a vector.
+        shape: height, width and channels, if the features are the pixels of a picture in row-major
+            order, channels last; None = not a picture.
+        is_binary: all features are 0 or 1, such as the one-hot vector of a choice.
 
     Raises:
-        SchemaError: a feature twice or without a valid name, or a shape of another number of
-            features.
+        SchemaError: a duplicate or invalid feature name, or a shape that does not match the number
+            of features.
     """
 
     features: Sequence[str]
@@ -50,7 +50,7 @@ class Entity:
         shape = self.shape
         if shape is None:
             return
-        sizes: object = shape  # of any type, from a file
+        sizes: object = shape  # any type, if read from a file
         is_shape = isinstance(sizes, tuple) and [type(size) for size in sizes] == [int] * 3
         if not is_shape or min(shape) < 1 or prod(shape) != len(self.features):
             raise SchemaError(
@@ -61,7 +61,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class ObsSpace:
-    """Defines what can be observed: global features and types of entities, both in order."""
+    """Observation space: global features and entity types, both ordered."""
 
     global_features: Sequence[str] = ()
     entities: Mapping[EntityName, Entity] = field(default_factory=dict)
@@ -76,8 +76,6 @@ class ObsSpace:
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A choice among labels."""
-
     index_to_label: Sequence[str]
 
     def __post_init__(self) -> None:
@@ -90,26 +88,26 @@ class _Labelled:
 
 
 class CategoricalActionSpace(_Labelled):
-    """Lets each of several entities choose one of the labels."""
+    """Each actor chooses one label."""
 
 
 class GlobalCategoricalActionSpace(_Labelled):
-    """Lets the agent choose one of the labels, once for the whole observation."""
+    """The agent chooses one label for the whole observation."""
 
 
 @dataclass(frozen=True)
 class SelectEntityActionSpace:
-    """Lets each of several entities select one other entity."""
+    """Each actor selects one other entity."""
 
 
 @dataclass(frozen=True)
 class ContinuousActionSpace:
-    """Lets each of several entities choose one real number per label.
+    """Each actor chooses one real number per label.
 
     Args:
         low: smallest allowed value per label, finite.
         high: largest allowed value per label, finite, above `low`.
-        labels: a name per number; `("0", "1", ...)` when left out.
+        labels: a name per number; default `("0", "1", ...)`.
     """
 
     low: Sequence[float]
@@ -152,9 +150,9 @@ ActionSpace: TypeAlias = (
 
 
 def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """Tells whether a batch carries a `GLOBAL_ENTITY` row for every observation.
+    """Whether a batch has a `GLOBAL_ENTITY` row for every observation.
 
-    It does when there are global features, or a global action, whose actor that row is.
+    True if there are global features, or a global action, which has that row as its actor.
     """
     return bool(obs_space.global_features) or any(
         isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()
@@ -164,7 +162,7 @@ def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, Act
 def entity_widths(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[EntityName, int]:
-    """Number of features of every entity type of a batch, in order, `GLOBAL_ENTITY` last if any."""
+    """Number of features per entity type of a batch, in order; `GLOBAL_ENTITY` last if present."""
     widths = {name: len(entity.features) for name, entity in obs_space.entities.items()}
     if has_global_entity(obs_space, action_space):
         widths[GLOBAL_ENTITY] = len(obs_space.global_features)
@@ -175,7 +173,7 @@ def require_names(names: Iterable[object], kind: str) -> None:
     """Checks that names can be written to files.
 
     Raises:
-        SchemaError: one has a NUL or half of a surrogate pair.
+        SchemaError: a name contains NUL or an unpaired surrogate.
     """
     for name in names:
         if isinstance(name, str) and _NO_NAME.search(name):
@@ -196,7 +194,7 @@ def _require_unique(names: Sequence[str], kind: str) -> None:
 # ------------------------------------------------------------------ as JSON
 
 Spaces: TypeAlias = tuple[ObsSpace, Mapping[ActionName, ActionSpace]]
-"""What can be observed and what can be done."""
+"""Observation space and action space."""
 
 _KINDS: dict[type[ActionSpace], str] = {
     CategoricalActionSpace: "categorical",
@@ -209,7 +207,7 @@ _KINDS: dict[type[ActionSpace], str] = {
 def spaces_to_json(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, object]:
-    """Turns both spaces into lists, dicts, strings and numbers; order is kept by lists."""
+    """Converts both spaces to lists, dicts, strings and numbers; lists preserve the order."""
     require_names(action_space, "actions")
     return {
         "global_features": list(obs_space.global_features),
@@ -230,7 +228,7 @@ def spaces_to_json(
 
 
 def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpace]]:
-    """The spaces that `spaces_to_json` wrote."""
+    """Inverse of `spaces_to_json`."""
     spaces = _as_dict(data, "spaces")
     entities = [_as_dict(item, "an entity") for item in _items(spaces, "entities")]
     actions = [_as_dict(item, "an action") for item in _items(spaces, "actions")]
@@ -261,7 +259,7 @@ def differences(
     expected_name: str = "the checkpoint",
     got_name: str = "the game",
 ) -> list[str]:
-    """Every difference between two pairs of spaces, a sentence each; empty when they agree."""
+    """One sentence per difference between two pairs of spaces; empty if they match."""
     names = (expected_name, got_name)
     (expected_obs, expected_actions), (got_obs, got_actions) = expected, got
     return [
@@ -389,7 +387,7 @@ def _strings(data: Mapping[str, object], key: str) -> tuple[str, ...]:
 
 
 def _floats(values: Sequence[float]) -> list[float]:
-    """As numbers of Python, which JSON knows."""
+    """Converts to Python floats, which JSON can encode."""
     return [float(value) for value in values]
 
 
@@ -397,7 +395,7 @@ def _numbers(data: Mapping[str, object], key: str) -> tuple[float, ...]:
     items = _items(data, key)
     try:
         if all(isinstance(x, int | float) and not isinstance(x, bool) for x in items):
-            return tuple(float(x) for x in items)  # type: ignore[arg-type]  # as was asked
+            return tuple(float(x) for x in items)  # type: ignore[arg-type]  # checked above
     except OverflowError:
-        pass  # a whole number beyond all floats
+        pass  # an integer larger than any float
     raise SchemaError(f"spaces in JSON need numbers under {key!r}, got {shown(items)}")

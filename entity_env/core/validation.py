@@ -1,4 +1,4 @@
-"""Checks of arguments and of settings, and whether numba is installed."""
+"""Checks of arguments and settings, and whether numba is installed."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MISFIT: Final = -1
-"""Returned by a kernel that cannot read its arguments and has changed nothing."""
+"""Returned by a kernel that cannot use its arguments and has changed nothing."""
 
 
 def of_selectors(
     mask: object, num_actors: int, num_actees: int, action: ActionName
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Splits the `(num_actors, num_actees)` mask of a select action, None = everything is allowed.
+    """Splits the `(num_actors, num_actees)` mask of a select action; None = everything is allowed.
 
-    Returns `(num_actors,) bool`, the actors with a target, None when all have one; and the rows of
-    these, None when they allow everything. A `SchemaError` as of `as_mask`.
+    Returns `(num_actors,) bool`, True = the actor has a target, None if all have one; and the mask
+    rows of those actors, None if they allow everything. Raises `SchemaError` as `as_mask` does.
     """
     if mask is None:
         return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
@@ -61,11 +61,11 @@ def as_mask(
     may_block: bool = False,
     is_global: bool = False,
 ) -> NDArray[np.bool_]:
-    """An action mask as `shape` = `(num_actors, num_choices)` bools, any dtype of zeros and ones.
+    """An action mask as bools of shape `(num_actors, num_choices)`, from any dtype of 0s and 1s.
 
-    A `SchemaError` names the action, for another shape, other values, or, unless it `may_block`, a
-    row that allows nothing. For one actor the shape may be `(num_choices,)`; that of a global
-    action has no actors in its errors.
+    Raises a `SchemaError` that names the action if the shape or a value is wrong or, unless
+    `may_block`, a row allows nothing. For one actor the shape may be `(num_choices,)`. Errors of a
+    global action do not mention actors.
     """
     needed = (
         f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"
@@ -143,27 +143,27 @@ def _is_row(row: object, num_choices: int) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether `float` can convert a value that is neither a text nor an array."""
-    if isinstance(value, int | float):  # the rest takes longer, and is rare
+    """Whether `float` can convert a value; False for text, complex numbers and arrays."""
+    if isinstance(value, int | float):  # other types are rare and take longer to check
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
     if isinstance(value, str | bytes | bytearray | complex):
         return False
     if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
         return False
     try:
-        float(value)  # type: ignore[arg-type]  # that is the question
+        float(value)  # type: ignore[arg-type]  # the check itself
     except (TypeError, ValueError, OverflowError):
         return False
     return True
 
 
 def must_be_number(what: str, value: object) -> str:
-    """Text of the error for a value that is no number."""
+    """Error text for a value that is not a number."""
     return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
 
 
 def metric_problem(name: object, value: object) -> str:
-    """Why a metric is invalid; empty if it is valid."""
+    """Why a metric is invalid; empty if valid."""
     if not isinstance(name, str):
         return f"the name of a metric must be a text, got {name!r} ({type(name).__name__})"
     try:
@@ -188,7 +188,7 @@ def is_index(value: object, size: int) -> TypeGuard[int]:
 
 
 def checked_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """An integer from `least` to `most`, or without an upper limit; else a `UsageError`."""
+    """Returns an integer from `least` to `most` (None = no limit), else raises `UsageError`."""
     if not is_integer(value) or value < least or (most is not None and value > most):
         allowed = f", {least} or more" if most is None else f" from {least} to {most}"
         raise UsageError(f"{name} must be an integer{allowed}: got {value!r}")
@@ -196,14 +196,14 @@ def checked_count(name: str, value: object, least: int = 1, most: int | None = N
 
 
 def checked_index(name: str, value: object, size: int) -> int:
-    """An integer from 0 to `size - 1`; else a `UsageError`."""
+    """Returns an integer from 0 to `size - 1`, else raises `UsageError`."""
     if not is_integer(value) or not 0 <= value < size:
         raise UsageError(f"{name} must be an integer from 0 to {size - 1}: got {value!r}")
     return int(value)
 
 
 def checked_seed(seed: object, *, bits: int | None = None) -> int:
-    """A seed: an integer, 0 or more, below `2**bits` if that is given; else a `UsageError`."""
+    """Returns a seed, 0 or more and below `2**bits` if given, else raises `UsageError`."""
     if not is_integer(seed) or seed < 0 or (bits is not None and int(seed) >> bits):
         allowed = ", 0 or more" if bits is None else f" from 0 to 2**{bits} - 1"
         raise UsageError(f"a seed must be an integer{allowed}: got {seed!r}")
@@ -211,7 +211,7 @@ def checked_seed(seed: object, *, bits: int | None = None) -> int:
 
 
 def checked_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
-    """A reset mask as an array, `(num_envs,) bool`, True = reset; else a `SchemaError`."""
+    """Returns a reset mask as `(num_envs,) bool`, True = reset, else raises `SchemaError`."""
     try:
         array = np.asarray(mask)
     except ValueError as error:  # rows of different lengths
@@ -224,7 +224,7 @@ def checked_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raises a `UsageError` if a setting is not one of a few texts."""
+    """Raises `UsageError` if a setting is not one of the given texts."""
     if value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
@@ -233,12 +233,12 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 class Range(NamedTuple):
-    """Which numbers a setting may be, in `Annotated[float, Range(0, 1)]`.
+    """Allowed numbers of a setting, in `Annotated[float, Range(0, 1)]`.
 
     Args:
-        least, most: the bounds. Finite ones belong to it.
-        is_above, is_below: that bound does not.
-        is_endless: infinity belongs to it.
+        least, most: the bounds; finite bounds are included.
+        is_above, is_below: excludes the lower or upper bound.
+        is_endless: includes infinity.
     """
 
     least: float = -math.inf
@@ -248,7 +248,7 @@ class Range(NamedTuple):
     is_endless: bool = False
 
     def has(self, number: float) -> bool:
-        """Whether a number belongs to it, which may be an integer larger than any float."""
+        """Whether a number is in the range; it may be an integer larger than any float."""
         is_size = abs(number) <= sys.float_info.max or (self.is_endless and number == math.inf)
         is_least = number > self.least if self.is_above else number >= self.least
         return (
@@ -256,7 +256,7 @@ class Range(NamedTuple):
         )
 
     def words(self, noun: str) -> str:
-        """What belongs to it, such as "a number from 0 to 1"."""
+        """The range in words, such as "a number from 0 to 1"."""
         least, most = _in_words(self.least), _in_words(self.most)
         if math.isinf(self.least):
             return noun if noun.endswith("s") else f"{noun.split()[0]} finite {noun.split()[1]}"
@@ -267,7 +267,7 @@ class Range(NamedTuple):
 
 
 class OneOf(tuple[str, ...]):
-    """Which texts a setting may be, in `Annotated[str, OneOf(("a", "b"))]`."""
+    """Allowed texts of a setting, in `Annotated[str, OneOf(("a", "b"))]`."""
 
     __slots__ = ()
 
@@ -281,13 +281,13 @@ def _in_words(bound: float) -> str:
 
 
 class Setting(NamedTuple):
-    """What a field of settings may be, as its type says.
+    """Allowed values of a settings field, according to its type.
 
     Args:
         kinds: the types of its union.
-        range: of its numbers.
-        choices: of its texts; none = any text.
-        item: what the items of a sequence may be.
+        range: allowed numbers.
+        choices: allowed texts; empty = any text.
+        item: allowed items of a sequence.
     """
 
     kinds: tuple[type, ...]
@@ -297,7 +297,7 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, hint: object) -> Setting:
-        """That of a type."""
+        """The setting for a type."""
         if get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
             found = cls.of(hint)
@@ -321,7 +321,7 @@ class Setting(NamedTuple):
         return cls((hint,))  # type: ignore[arg-type]  # all other hints here are classes
 
     def allows(self, value: object) -> bool:
-        """Whether it may be a value."""
+        """Whether a value is allowed."""
         if isinstance(value, bool) or value is None:
             return type(value) in self.kinds
         if isinstance(value, int | float):
@@ -334,7 +334,7 @@ class Setting(NamedTuple):
         return isinstance(value, self.kinds) and all(map(self.range.has, _numbers(value)))
 
     def read(self, value: object) -> object:
-        """A value as it is kept: a sequence is a tuple, and JSON what its class makes of it."""
+        """A value as stored: sequences as tuples, JSON converted by the field's class."""
         if isinstance(value, list | tuple) and self.item is not None:
             return tuple(map(self.item.read, value))
         classes = [kind for kind in self.kinds if kind not in _PLAIN]
@@ -345,13 +345,13 @@ class Setting(NamedTuple):
             if isinstance(value, Mapping):
                 try:
                     return classes[0](**value)
-                except TypeError as error:  # a setting that is missing or unknown
+                except TypeError as error:  # a missing or unknown setting
                     raise UsageError(str(error)) from error
         return value
 
     @property
     def words(self) -> str:
-        """What it may be, in words."""
+        """The allowed values in words."""
         if self.item is not None:
             inner, layers = self.item, ""
             while inner.item is not None:
@@ -377,22 +377,22 @@ _PLAIN: Final = (bool, int, float, str, tuple, NoneType)
 
 
 def _numbers(value: object) -> Sequence[float]:
-    """The numbers that a setting takes in turn, such as those of a schedule."""
+    """The successive numbers of a setting such as a schedule."""
     return getattr(value, "numbers", ())
 
 
 @cache
 def settings_of(cls: type) -> Mapping[str, Setting]:
-    """What the fields of a dataclass may be, by their names."""
+    """Allowed values of each field of a dataclass, by name."""
     hints = get_type_hints(cls, include_extras=True)
     return {each.name: Setting.of(hints[each.name]) for each in fields(cls)}
 
 
-def check_settings(settings: Any) -> None:  # noqa: ANN401 - of any dataclass
-    """Checks the fields of a frozen dataclass by their types, and replaces lists and JSON.
+def check_settings(settings: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Checks the fields of a frozen dataclass against their types, and converts lists and JSON.
 
     Raises:
-        UsageError: a field that its type does not allow.
+        UsageError: a value that its field's type does not allow.
     """
     cls: type = type(settings)
     for name, setting in settings_of(cls).items():
@@ -412,22 +412,22 @@ def check_settings(settings: Any) -> None:  # noqa: ANN401 - of any dataclass
 
 
 def num_cores() -> int:
-    """Cores that this process may use, at least 1."""
+    """Number of cores that this process may use, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
 
 
 @cache
 def has_numba() -> bool:
-    """Whether numba is installed, and may compile; does not import it."""
+    """Whether numba is installed and may compile; does not import it."""
     may_compile = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
     return may_compile and find_spec("numba") is not None
 
 
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
-    """Whether a backend of `owner` is compiled: "numba" is, "auto" is where numba is installed.
+    """Whether `owner` compiles its backend: always for "numba", for "auto" if numba is installed.
 
-    A `UsageError` for another text than the choices, a `MissingExtraError` without numba.
+    Raises `UsageError` for a backend not in `choices`, `MissingExtraError` if numba is missing.
     """
     require_choice(f"{owner}: backend", backend, choices)
     if backend == "numba" and not has_numba():

@@ -1,4 +1,4 @@
-"""Checks of the actions of a whole batch, before any of them is performed."""
+"""Checks of the actions of a whole batch before any is performed."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def checked_vec_actions(
     action_space: Mapping[ActionName, ActionSpace],
     where: Callable[[int], str],
 ) -> dict[ActionName, NDArray[Any]]:
-    """The values of every action, one per actor, in the order of its mask.
+    """The values of every action, one per actor, in mask order.
 
-    A `SchemaError` names the row, by `where`, of actions that are unknown, of another number or
-    dtype, out of range, or forbidden by the masks of the batch that they answer.
+    A `SchemaError` names the row (using `where`) if an action is unknown, has the wrong number of
+    values or dtype, is out of range, or is forbidden by the masks of the batch.
     """
     if not isinstance(actions, Mapping):
         raise SchemaError(
@@ -78,7 +78,7 @@ def _checked(
         return values
     _require_choices(name, values, num_actors)
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is None and num_actors:
-        num_choices = len(space)  # type: ignore[arg-type]  # a categorical one
+        num_choices = len(space)  # type: ignore[arg-type]  # categorical
         if _are_below(num_choices, values):
             return values
     if isinstance(mask, VecSelectEntityActionMask):
@@ -94,8 +94,7 @@ def _checked(
 
 
 def _are_below(limit: int, values: NDArray[Any]) -> bool:
-    """Whether all integers are from 0 to `limit - 1`."""
-    if values.dtype == _INT64:  # a negative number is a large one without a sign
+    if values.dtype == _INT64:  # a negative number is a large unsigned number
         return bool(np.maximum.reduce(values.view(np.uint64)) < limit)
     return bool(np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < limit)
 
@@ -132,7 +131,7 @@ def _flat(
 def _as_array(name: ActionName, given: object) -> NDArray[Any]:
     try:
         return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors elsewhere
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors on a device
         raise SchemaError(f"action {name!r} needs an array of values: {error}") from error
 
 
@@ -172,7 +171,7 @@ def _require_in_bounds_at(
 
 
 def _allowed(values: NDArray[np.int64], mask: VecActionMask) -> NDArray[np.bool_] | None:
-    """`(num_actors,) bool`: the mask allows the choice; None without a mask."""
+    """`(num_actors,) bool`, True = the mask allows the choice; None without a mask."""
     if isinstance(mask, VecCategoricalActionMask) and mask.mask is not None:
         allowed: NDArray[np.bool_] = mask.mask.values[np.arange(len(values)), values]
         return allowed

@@ -1,4 +1,4 @@
-"""VecEnvBase: rows, lifecycle and seeds of a `VecEnv`; checks and messages that others share."""
+"""VecEnvBase: rows, lifecycle and seeds of a `VecEnv`; shared checks and messages."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageErro
 
 Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
-"""What happens to an environment whose episode has ended.
+"""Handling of an environment whose episode has ended.
 
 `same_step`: the row shows the first observation of the next episode, and `VecObs.final` the last
-one of the old; reward and flags belong to the old. `next_step`: the row shows the last observation,
-and the next `act` ignores the action and shows the first one of the next episode. `disabled`: the
-row shows the last observation until `reset_envs` is called for that environment.
+observation of the old one; reward and flags belong to the old episode. `next_step`: the row shows
+the last observation; the next `act` ignores the action and shows the first observation of the next
+episode. `disabled`: the row shows the last observation until `reset_envs` is called for that
+environment.
 
-In a game for several agents an environment has ended when the episodes of all of them have. Until
-then the rows of those that are over are empty, after the step that showed their last observation;
-only with `same_step`, and in a `Game(respawns=True)`, can such an agent begin its next episode
-while the others still play."""
+In a multi-agent game, an environment has ended when the episodes of all agents have. Until then,
+the row of an agent whose episode has ended is empty, after the step that showed its last
+observation. Only with `same_step`, in a `Game(respawns=True)`, can such an agent start its next
+episode while the others still play."""
 
 
 class VecEnvBase(ABC):
     """Rows and lifecycle of a `VecEnv`.
 
-    Row `env_id * num_agents + agent_id` of a batch belongs to an agent of an environment.
+    Row `env_id * num_agents + agent_id` of a batch belongs to one agent of one environment.
 
     Args:
-        num_envs: how many environments.
-        num_agents: rows of each.
-        autoreset: what happens to ended episodes.
+        num_envs: number of environments.
+        num_agents: rows per environment.
+        autoreset: handling of ended episodes.
     """
 
     def __init__(self, num_envs: int, num_agents: int, autoreset: Autoreset) -> None:
@@ -45,13 +46,13 @@ class VecEnvBase(ABC):
         self.num_rows = num_envs * num_agents
         self.autoreset: Autoreset = autoreset
         self.can_reset_envs = True
-        """Whether `reset_envs` can reset some environments while others play on."""
+        """Whether `reset_envs` can reset some environments while others continue."""
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), num_agents)
         self._is_closed = False
 
     @abstractmethod
     def close(self) -> None:
-        """Ends all environments; may be called twice."""
+        """Closes all environments; may be called twice."""
 
     def __len__(self) -> int:
         return self.num_rows
@@ -63,7 +64,7 @@ class VecEnvBase(ABC):
         self.close()
 
     def _require_open(self, error: Exception | None = None) -> None:
-        """Raises a `ClosedError` after `close`; `error` is its cause, if a call has failed."""
+        """Raises `ClosedError` after `close`, caused by `error` if a call has failed."""
         if self._is_closed:
             raise ClosedError(f"this {type(self).__name__} is closed: make a new one") from error
 
@@ -77,14 +78,14 @@ VEC_ENV_MAKERS: Final = (
     "(entity_env.interop.gymnasium), of PettingZoo's by VecEnv(from_pettingzoo(...), 64) "
     "(entity_env.interop.pettingzoo)"
 )
-"""End of a message about an object of another kind."""
+"""End of a message about an object of the wrong kind."""
 
 
 def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) -> None:
-    """Checks that an object is a vector environment; with this `autoreset`, if one is given.
+    """Checks that an object is a vector environment, with this `autoreset` if given.
 
     Raises:
-        SchemaError: it is none; says how to make one.
+        SchemaError: it is not a vector environment; the message says how to make one.
         UsageError: it has another `autoreset`.
     """
     names = ("num_rows", "obs_space", "action_space", "reset", "act", "send", "recv")
@@ -98,22 +99,22 @@ def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) 
 
 
 def partial_reset(vec: object) -> Callable[..., VecObs] | None:
-    """`vec.reset_envs`, if it can reset some environments while others play on; None = it cannot.
+    """`vec.reset_envs` if it can reset some environments while others continue, else None.
 
-    A `VecEnvironment` says so by a `can_reset_envs` that is True.
+    A `VecEnvironment` declares this by `can_reset_envs = True`.
     """
     return getattr(vec, "reset_envs", None) if getattr(vec, "can_reset_envs", False) else None
 
 
 def row_name(row: int, num_agents: int, first_env: int = 0) -> str:
-    """Names the environment and agent of a row, for error messages."""
+    """Name of a row's environment and agent, for error messages."""
     env_id, agent_id = divmod(row, num_agents)
     name = f"env {first_env + env_id}"
     return name if num_agents == 1 else f"{name}, agent {agent_id}"
 
 
 def require_running(ended: Sequence[int]) -> None:
-    """Raises a `ProtocolError` if there are environments that must be reset first."""
+    """Raises `ProtocolError` if any environments must be reset first."""
     if ended:
         raise ProtocolError(
             f"the episodes of environments {ended[:20]} have ended: call reset_envs for them "
@@ -124,12 +125,12 @@ def require_running(ended: Sequence[int]) -> None:
 def reset_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """The new runs of environments that are reset; none where they go on with the present one."""
+    """New runs of the environments to reset; empty if they continue their current run."""
     if seed is None:
         if starts is not None:
             raise UsageError("starts are those of a seed: give it as well")
         return {}
-    seeds = EpisodeSeeds(seed)  # refuses a bad one, also when no environment is reset
+    seeds = EpisodeSeeds(seed)  # rejects an invalid seed, even if no environment is reset
     if starts is None:
         return {env_id: (EpisodeSeeds(seed, env_id), 0) for env_id in env_ids}
     try:
@@ -151,21 +152,21 @@ _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def splitmix64(state: Words) -> Words:
-    """Output function of SplitMix64, for arrays of uint64 and for scalars in compiled code."""
+    """SplitMix64 output function, for uint64 arrays and for scalars in compiled code."""
     state = (state ^ (state >> _SHIFT_1)) * _MULTIPLY_1
     state = (state ^ (state >> _SHIFT_2)) * _MULTIPLY_2
     return state ^ (state >> _SHIFT_3)
 
 
 def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """`(len(env_ids),) uint64`: seed of the sequence of episodes of each environment of a batch.
+    """`(len(env_ids),) uint64`: seed of each environment's sequence of episodes.
 
-    That of environment 0 is the seed itself, so that a batch of one repeats any environment of any
-    batch. That of environment i, from 1, is a hash of the seed plus i, below 2**63: batches whose
-    seeds are neighbours share no sequence, and the seeds within a batch follow each other.
+    Environment 0 uses the seed itself, so a batch of one environment can repeat any environment of
+    any batch. Environment i, from 1, uses a hash of the seed plus i, below 2**63: batches with
+    adjacent seeds share no sequence, and the seeds within a batch are consecutive.
 
     Args:
-        seed: of the batch, below 2**64.
+        seed: seed of the batch, below 2**64.
         env_ids: from 0 to 2**62 - 1.
     """
     seeds = env_ids.astype(np.uint64)

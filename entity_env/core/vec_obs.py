@@ -1,4 +1,4 @@
-"""A batch of observations, and the interface of whatever steps many environments at once."""
+"""`VecObs`, a batch of observations, and `VecEnvironment`, the interface of vector environments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VecCategoricalActionMask:
-    """Who chooses a label in each observation; serves categorical and global actions.
+    """Actors of each observation and their allowed labels, for categorical and global actions.
 
     Args:
-        actors: per observation the index of every acting entity among all entities of that
-            observation, in the order of the observation space. A global action has one actor,
-            the `GLOBAL_ENTITY` row, whose index follows the last entity's; or none.
-        mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = everything.
+        actors: per observation, the index of each acting entity among all entities of that
+            observation, in the order of the observation space. A global action has at most one
+            actor: the `GLOBAL_ENTITY` row, whose index follows the last entity's.
+        mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
     """
 
     actors: RaggedArray[np.int64]
@@ -39,11 +39,11 @@ class VecSelectEntityActionMask:
     """Actors and actees of a select action in each observation.
 
     Args:
-        actors: per observation the index of every selecting entity.
-        actees: per observation the index of every entity that can be selected. An action is a
-            position in this list, not an index of an entity.
+        actors: per observation, the index of each selecting entity.
+        actees: per observation, the index of each selectable entity. An action is a position in
+            this list, not an entity index.
         mask: per observation `num_actors * num_actees` bool in row-major order, True = allowed;
-            None = everything.
+            None = all allowed.
     """
 
     actors: RaggedArray[np.int64]
@@ -53,7 +53,7 @@ class VecSelectEntityActionMask:
 
 @dataclass(frozen=True, slots=True)
 class VecContinuousActionMask:
-    """Which entities choose real numbers in each observation."""
+    """Actors of a continuous action in each observation."""
 
     actors: RaggedArray[np.int64]
 
@@ -66,15 +66,15 @@ VecActions: TypeAlias = Mapping[
     ActionName,
     RaggedArray[np.int64] | RaggedArray[np.float32] | NDArray[np.int64] | NDArray[np.float32],
 ]
-"""Per action one value an actor, in the order of `VecObs.action_masks[name].actors.values`:
+"""Per action one value per actor, in the order of `VecObs.action_masks[name].actors.values`:
 `(num_actors,)` integers for categorical (index of the label) and select actions (position in the
-actee list), `(num_actors, num_labels)` floats for continuous ones. An action without any actor may
-be left out."""
+actee list), `(num_actors, num_labels)` floats for continuous actions. An action without actors may
+be omitted."""
 
 
 @dataclass(slots=True)
 class Metric:
-    """Running count, sum, smallest and largest of one named number."""
+    """Running count, sum, minimum and maximum of a named number."""
 
     count: int = 0
     sum: float = 0.0
@@ -90,12 +90,12 @@ class Metric:
 
     @property
     def mean(self) -> float:
-        """Mean of the values so far, 0 when there are none."""
+        """Mean of the values so far, 0 if there are none."""
         return self.sum / self.count if self.count else 0.0
 
 
 def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
-    """Adds metrics to others."""
+    """Adds the metrics `more` to `into`."""
     for name, metric in more.items():
         sums = into.setdefault(name, Metric())
         sums.count += metric.count
@@ -105,7 +105,7 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
 
 
 class MaskTensors(NamedTuple):
-    """An action mask as tensors; `actees` and `mask` are None where the action mask has none."""
+    """An action mask as tensors; `actees` and `mask` are None if the action mask has none."""
 
     actors: RaggedTensor
     actees: RaggedTensor | None
@@ -129,7 +129,7 @@ class EntityBatch:
     action_masks: Mapping[ActionName, VecActionMask]
 
     def map_arrays(self, change: Callable[[RaggedArray[Any]], RaggedArray[Any]]) -> EntityBatch:
-        """The batch with every ragged array changed in the same way."""
+        """A new batch with `change` applied to every ragged array."""
         return EntityBatch(
             {name: change(each) for name, each in self.features.items()},
             {name: change(each) for name, each in self.visible.items()},
@@ -141,19 +141,19 @@ class EntityBatch:
     ) -> dict[EntityName, tuple[NDArray[np.float32], NDArray[np.bool_]]]:
         """Dense features and a mask per entity type: see `RaggedArray.pad`.
 
-        Entities that are hidden from the policy are included: `visible[name].pad(max_rows)[0]` is
-        True for the others.
+        Entities hidden from the policy are included: `visible[name].pad(max_rows)[0]` is True for
+        the visible ones.
 
         Args:
-            max_rows: entities of each row in the result, for all types or by name; None, and for a
-                type that is not named, as many as the row with the most has.
+            max_rows: entities per row in the result, for all types or by name; the default, for
+                None or a type not named, is the largest number in any row.
 
         Returns:
             `(num_rows, max_rows, num_features) float32`, 0 where there is no entity; and
-            `(num_rows, max_rows) bool`, True = there is one.
+            `(num_rows, max_rows) bool`, True = an entity exists.
 
         Raises:
-            UsageError: a row has more entities, none of which is left out; or an unknown name.
+            UsageError: a row has more than `max_rows` entities, or a name is unknown.
         """
         limits = (
             max_rows if isinstance(max_rows, Mapping) else dict.fromkeys(self.features, max_rows)
@@ -172,7 +172,7 @@ class EntityBatch:
         return padded
 
     def to_torch(self, device: str | torch.device | None = None) -> ObsTensors:
-        """Features, visibility and action masks as tensors, for a network of one's own.
+        """Features, visibility and action masks as tensors, for custom networks.
 
         Raises:
             MissingExtraError: torch is not installed.
@@ -191,7 +191,7 @@ class EntityBatch:
 def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
     """The rows of several batches, one batch after another, as copies.
 
-    Flags and masks that only some of the batches have are True for the others' rows.
+    Flags and masks that only some batches have are True for the rows of the other batches.
 
     Raises:
         SchemaError: there are no batches, or their entities or actions differ.
@@ -218,7 +218,7 @@ def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
 
 
 def require_same_spaces(first: EntityBatch, other: EntityBatch, what: str) -> None:
-    """Raises a `SchemaError` if two batches differ in entities, features or actions."""
+    """Raises `SchemaError` if two batches differ in entities, features or actions."""
     for got, expected in zip(_space_names(other), _space_names(first), strict=True):
         if got != expected:
             raise SchemaError(
@@ -228,7 +228,7 @@ def require_same_spaces(first: EntityBatch, other: EntityBatch, what: str) -> No
 
 
 def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
-    """Every entity type with its number of features, every action with its kind."""
+    """Every entity type with its number of features, and every action with its kind."""
     entities = {
         f"entity {name} with {each.values.shape[1]} features"
         for name, each in batch.features.items()
@@ -238,7 +238,7 @@ def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
 
 
 def _parts(mask: VecActionMask) -> list[tuple[str, RaggedArray[Any]]]:
-    """Name and array of every part of a mask that is not None."""
+    """Name and array of each part of a mask that is not None."""
     parts = [(each.name, getattr(mask, each.name)) for each in fields(mask)]
     return [(name, part) for name, part in parts if part is not None]
 
@@ -275,7 +275,7 @@ def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
 
 
 def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
-    """`(num_rows,)`: rows of the mask that each observation has."""
+    """`(num_rows,)`: number of mask rows of each observation."""
     if isinstance(mask, VecSelectEntityActionMask):
         return mask.actors.lengths * mask.actees.lengths
     return mask.actors.lengths
@@ -283,31 +283,31 @@ def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
 
 @dataclass(slots=True)
 class VecObs(EntityBatch):
-    """A batch of observations, one row each agent of each environment.
+    """A batch of observations, one row per agent of each environment.
 
-    Row `r` is agent `agent_id[r]` of environment `env_id[r]`. The row of an agent without a
-    pending action has no entities and no actors. Arrays are views that stay valid until the next
-    `act`, `recv`, `reset` or `reset_envs`; `copy()` what you keep. What `copy`, `select`, `concat`,
-    `pad` and `to_torch` return owns its memory.
+    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. The row of an agent without a
+    pending action has no entities and no actors. Arrays are views, valid until the next `act`,
+    `recv`, `reset` or `reset_envs`; use `copy()` to keep them. The results of `copy`, `select`,
+    `concat`, `pad` and `to_torch` own their memory.
 
     Args:
-        features: per entity type `(num_entities, num_features)` float32 and a length a row, in
-            the order of the observation space; `GLOBAL_ENTITY` last, one entity a row, when there
+        features: per entity type `(num_entities, num_features)` float32 and one length per row, in
+            the order of the observation space; `GLOBAL_ENTITY` last, one entity per row, if there
             are global features or a global action.
-        visible: per entity type, only for types that a game hides some of, `(num_entities,)`
-            bool: False = hidden from the policy, not from the value function.
-        action_masks: per action, always all of them.
-        reward: `(num_rows,)` float32, earned since that row's previous observation.
+        visible: per entity type `(num_entities,)` bool, only for types with hidden entities: False
+            = hidden from the policy, not from the value function.
+        action_masks: one mask per action, for all actions.
+        reward: `(num_rows,)` float32, earned since the row's previous observation.
         terminated: `(num_rows,)` bool, the episode ended by its rules.
-        truncated: `(num_rows,)` bool, the episode was cut.
+        truncated: `(num_rows,)` bool, the episode was truncated.
         env_id: `(num_rows,)` int64.
-        agent_id: `(num_rows,)` int64, all 0 in games for one agent.
+        agent_id: `(num_rows,)` int64, all 0 in single-agent games.
         final: the last observations of the episodes that ended in this step, one row each, with
-            their `env_id` and `agent_id`; None if no episode ended, or after a reset. Those of
-            truncated episodes have the actors and masks that the environment showed with them, so
-            that the values of their legal actions can be computed; those of terminated and of
-            failed episodes have no actors. With autoreset "next_step" and "disabled" the row
-            itself shows the same entities, without actors.
+            their `env_id` and `agent_id`; None if no episode ended, or after a reset. Rows of
+            truncated episodes keep the actors and masks of that observation, for computing the
+            values of its legal actions; rows of terminated and failed episodes have no actors. With
+            autoreset "next_step" and "disabled" the row itself shows the same entities, without
+            actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
     """
@@ -326,19 +326,19 @@ class VecObs(EntityBatch):
 
     @property
     def done(self) -> NDArray[np.bool_]:
-        """`(num_rows,)` bool: the episode ended, by its rules or by a cut."""
+        """`(num_rows,)` bool: the episode was terminated or truncated."""
         return self.terminated | self.truncated
 
     @property
     def is_ready(self) -> NDArray[np.bool_]:
-        """`(num_rows,)` bool: at least one entity of the row is asked for an action."""
+        """`(num_rows,)` bool: the row has at least one actor."""
         ready = np.zeros(len(self.reward), dtype=np.bool_)
         for mask in self.action_masks.values():
             ready |= mask.actors.lengths > 0
         return ready
 
     def copy(self) -> VecObs:
-        """A copy that owns its memory, `final` included; it stays valid."""
+        """A copy, including `final`, that owns its memory."""
         return self._rebuilt(
             RaggedArray.copy,
             np.ndarray.copy,
@@ -350,15 +350,14 @@ class VecObs(EntityBatch):
     def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> VecObs:
         """Copies of some rows, in the given order.
 
-        `final` and `episodes` are those of the selected rows; `metrics`, which are of the batch as
-        a whole, are empty.
+        `final` and `episodes` include only the selected rows; `metrics` is empty, since it
+        describes the whole batch.
 
         Args:
-            rows: index of each row, -1 for the last, repeated or in any order; or `(num_rows,)`
-                bool.
+            rows: row indices, repeated or in any order, -1 for the last row; or `(num_rows,)` bool.
 
         Raises:
-            UsageError: a row that does not exist, or a mask of another length.
+            UsageError: a row does not exist, or the mask has the wrong length.
         """
         index = chosen_rows(rows, len(self), "rows")
         final = None
@@ -376,10 +375,10 @@ class VecObs(EntityBatch):
 
     @staticmethod
     def concat(batches: Sequence[VecObs]) -> VecObs:
-        """The rows of several batches of the same spaces, one batch after another, as copies.
+        """The rows of several batches with equal spaces, one batch after another, as copies.
 
-        Flags and masks that only some of the batches have are True for the others' rows. The result
-        has `final` if one of them has; metrics are merged.
+        Flags and masks that only some batches have are True for the rows of the other batches. The
+        result has `final` if any batch has it; metrics are merged.
 
         Raises:
             SchemaError: there are no batches, or their entities or actions differ.
@@ -404,10 +403,10 @@ class VecObs(EntityBatch):
         )
 
     def with_final(self) -> VecObs:
-        """What the step led to: this batch, or a new one if `final` is not None.
+        """The outcome of the step: this batch, or a new one if `final` is not None.
 
-        A row whose episode ended shows its last observation from `final`, with its actors and masks
-        if it was truncated, in place of the first observation of the next episode. `final` of the
+        A row whose episode ended shows its last observation from `final` instead of the first
+        observation of the next episode, with actors and masks if it was truncated. `final` of the
         result is None.
         """
         if self.final is None:
@@ -424,16 +423,16 @@ class VecObs(EntityBatch):
         )
 
     def final_rows(self) -> NDArray[np.int64]:
-        """`(len(final),)`: row of the episode that each observation in `final` is the last of.
+        """`(len(final),)`: for each observation in `final`, the row of its episode.
 
         Raises:
-            ProtocolError: `final` is None, or is not of the rows that are done.
+            ProtocolError: `final` is None, or does not match the rows that are done.
         """
         done, final = np.flatnonzero(self.done), self.final
         if final is None:
             raise ProtocolError("the batch has no final observations: `final` is None")
         if len(final) == len(done):
-            # Stable: rows of one agent at several steps, as after `concat`, stay in order.
+            # Stable sort: after `concat`, rows of one agent at several steps stay in order.
             mine = done[np.lexsort((self.agent_id[done], self.env_id[done]))]
             theirs = np.lexsort((final.agent_id, final.env_id))
             keys = (self.env_id[mine], self.agent_id[mine])
@@ -447,7 +446,7 @@ class VecObs(EntityBatch):
         )
 
     def find_rows(self, part: VecObs) -> NDArray[np.int64]:
-        """`(len(part),)`: the row of the same agent of the same environment, or -1."""
+        """`(len(part),)`: row with the same environment and agent as each row of `part`, or -1."""
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id
@@ -484,7 +483,7 @@ class VecObs(EntityBatch):
 def find_not_finite(
     features: Mapping[EntityName, RaggedArray[np.float32]],
 ) -> tuple[EntityName, int, int, float] | None:
-    """The first number that is not finite: entity type, row, feature, value; None if all are."""
+    """Entity type, row, feature and value of the first non-finite number; None if there is none."""
     for name, entities in features.items():
         if not np.isfinite(entities.values).all():
             index, feature = np.argwhere(~np.isfinite(entities.values))[0].tolist()
@@ -494,10 +493,10 @@ def find_not_finite(
 
 
 class VecEnvironment(Protocol):
-    """Steps many environments at once; see `entity_env.vec.VecEnv` for one.
+    """Steps many environments at once; `entity_env.vec.VecEnv` is an implementation.
 
-    One that can reset some environments while others play on has `can_reset_envs = True` and a
-    method `reset_envs(mask, seed=None)`, as `VecEnv.reset_envs`; training uses it for
+    An implementation that can reset some environments while others continue has `can_reset_envs =
+    True` and a method `reset_envs(mask, seed=None)`, like `VecEnv.reset_envs`; training uses it for
     `PPOConfig.staggered_steps`.
     """
 
@@ -509,7 +508,7 @@ class VecEnvironment(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Length of every batch: environments times agents in each."""
+        """Length of every batch: number of environments times agents per environment."""
 
     def reset(self, seed: int | None = None) -> VecObs:
         """Resets all environments."""

@@ -1,4 +1,4 @@
 """The stepped contract: `EpisodeEnv`, `Step` and `Record`, for one environment or many.
 
-For callers that choose every reset; training uses `vec`.
+For callers that control every reset; training uses `vec`.
 """

@@ -1,4 +1,4 @@
-"""`EpisodeEnv`: environments, one or many, that never reset by themselves; `Step`, a transition."""
+"""`EpisodeEnv`: one or many environments that never reset automatically; `Step`, a transition."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ FlagT = TypeVar("FlagT", bool, NDArray[np.bool_])
 class Step(Generic[ObsT, ActT, RewardT, FlagT]):
     """One transition.
 
+    Arrays belong to the step.
+
     Args:
         act: the action.
-        obs: the observation after it, the final one where an episode has ended.
+        obs: the observation after it; the final observation if an episode has ended.
         reward: a float; `(num_envs,) float32` for many environments.
         is_terminated: the episode ended by its rules; a bool, or `(num_envs,) bool`.
-        is_truncated: the episode was cut off, so that `obs` still has a value; likewise.
-        info: further values. `episodes` is a tuple of the `Episode`s that ended, if any did.
-        init_obs: first observation of the next episode, after `step_with_reset` and an end.
-
-    Arrays belong to the step.
+        is_truncated: the episode was truncated, so `obs` still has a value; shape as above.
+        info: further values. `episodes` is a tuple of the `Episode`s that ended, if any.
+        init_obs: first observation of the next episode, if `step_with_reset` ended an episode.
     """
 
     act: ActT
@@ -65,20 +65,20 @@ class Step(Generic[ObsT, ActT, RewardT, FlagT]):
     init_obs: ObsT | None = None
 
     def is_done(self) -> FlagT:
-        """The episode has ended, by its rules or by a cut."""
+        """Whether the episode was terminated or truncated."""
         return self.is_terminated | self.is_truncated
 
     @property
     def next_obs(self) -> ObsT:
-        """Observation for the next action: `init_obs`, or `obs` when nothing was reset."""
+        """Observation for the next action: `init_obs`, or `obs` if nothing was reset."""
         return self.obs if self.init_obs is None else self.init_obs
 
 
 class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
-    """Base class of environments that are reset only by the caller.
+    """Base class of environments that only the caller resets.
 
-    The seed fixes an endless list of episode starts: `reset` takes the next one,
-    `reset_with_index` the one of an index. Subclasses implement `build`, `reset`, `step` and
+    The seed determines an endless list of episode starts: `reset` uses the next one,
+    `reset_with_index` the one with a given index. Subclasses implement `build`, `reset`, `step` and
     `reset_with_index`; `EpisodeEnv.of` wraps anything that this package can run.
 
     Type arguments: observation, action, reward and flag; the last two are `float` and `bool` for
@@ -88,15 +88,15 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
 
     @classmethod
     @abstractmethod
-    def build(cls, config: Any, seed: int) -> Self:  # noqa: ANN401 - every class has its own
-        """A new environment; `EpisodeEnv` itself builds as by `of(config, seed=seed)`.
+    def build(cls, config: Any, seed: int) -> Self:  # noqa: ANN401 - each class has its own type
+        """Makes an environment; on `EpisodeEnv` itself, same as `of(config, seed=seed)`.
 
         Args:
-            config: of a type that each class defines.
-            seed: of the starts, 0 or more.
+            config: of a type defined by each class.
+            seed: seed of the starts, 0 or more.
 
         Raises:
-            UsageError: a seed that is no integer, or negative.
+            UsageError: a seed that is negative or not an integer.
         """
         if cls is not EpisodeEnv:
             raise NotImplementedError(f"{cls.__name__} has no build()")
@@ -104,29 +104,29 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         return cast(Self, built)
 
     def obs_space(self) -> ObsSpace:
-        """Observation space; the same on every call.
+        """Observation space; identical on every call.
 
         Raises:
-            NotImplementedError: a class that declares none.
+            NotImplementedError: the class does not declare one.
         """
         raise NotImplementedError(f"{type(self).__name__} has no obs_space()")
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Action space, by name; the same on every call. Raises as `obs_space`."""
+        """Action space by name; identical on every call. Raises as `obs_space`."""
         raise NotImplementedError(f"{type(self).__name__} has no action_space()")
 
     @abstractmethod
     def reset(self, is_done: FlagT | None = None) -> ObsT:
-        """Begins the next episode, and returns its first observation.
+        """Starts the next episode and returns its first observation.
 
         Args:
-            is_done: environments to reset; the others go on and repeat their last observation.
-                None = all, also in the middle of an episode.
+            is_done: environments to reset; the others continue and repeat their last observation.
+                None = all, even in the middle of an episode.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: `is_done` was given before the first reset.
-            SchemaError: flags of another kind, shape or dtype.
+            SchemaError: flags of the wrong type, shape or dtype.
         """
 
     @abstractmethod
@@ -134,39 +134,39 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Performs an action.
 
         Returns:
-            The transition, and values to log: `metrics/NAME` for each metric of a game, and of
-            the episodes that have ended `episode/reward` and `episode/length` (means) and
+            The transition, and values to log: `metrics/NAME` for each metric of a game, and for the
+            episodes that have ended `episode/reward` and `episode/length` (means) and
             `episode/count`.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after the end of an episode.
-            SchemaError: an action that does not fit; nothing has changed then.
+            SchemaError: an invalid action; the environment is unchanged.
             WorkerError: the game called `sys.exit()`, or raised another exception that is not an
-                `Exception`; `reset` and `reset_with_index` raise it, too.
+                `Exception`; `reset` and `reset_with_index` also raise it.
         """
 
     @abstractmethod
     def reset_with_index(self, ix: int) -> ObsT:
-        """Begins the episode with the start of an index, in all environments.
+        """Starts the episode with a given index, in all environments.
 
-        That start depends on the source, the seed and `ix` alone, so that several agents can be
-        compared on the same starts. The next `reset` takes `ix + 1`.
+        The start depends only on the source, the seed and `ix`, so agents can be compared on the
+        same starts. The next `reset` uses `ix + 1`.
 
         Args:
             ix: 0 or more.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: the source takes no seed, so that its starts cannot be chosen.
-            UsageError: an index that is no integer, or negative.
+            ProtocolError: the source has no seed, so its starts cannot be chosen.
+            UsageError: an index that is negative or not an integer.
         """
 
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT, RewardT, FlagT], Record]:
         """`step`, then `reset` of the environments whose episode has ended.
 
-        After an end `obs` is the final observation and `init_obs` the first one of the next
-        episode; with many environments, `init_obs` holds all of them. Act on `step.next_obs`.
+        After an episode ends, `obs` is the final observation and `init_obs` the first of the next
+        episode; with many environments, `init_obs` covers all of them. Act on `step.next_obs`.
 
         Raises:
             ClosedError, ProtocolError, SchemaError: as `step`.
@@ -182,7 +182,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Closes the environment; may be called twice."""
 
     def _kept(self, obs: ObsT) -> ObsT:
-        """A copy of an observation that a reset does not overwrite; itself where it is no view."""
+        """An observation that a reset does not overwrite: a copy, or itself if it is not a view."""
         return obs
 
     def __enter__(self) -> Self:
@@ -220,17 +220,18 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """An `EpisodeEnv` of a game, an environment, or many of them.
 
         Args:
-            source: a game for one agent, an `Environment` or a function that returns one; or a
+            source: a single-agent game, an `Environment` or a function that returns one; or a
                 `VecEnvironment` with autoreset "disabled". The result owns and closes it.
-            num_envs: copies to step at once; None = one, with scalar rewards and flags.
-            num_workers: processes for them; 0 = in this process.
-            seed: of the starts. Start `ix` of one game or environment has the seed
-                `EpisodeSeeds(seed)[ix]`, as episode `ix` of `Game.run(seed=seed)`; of many it is
+            num_envs: number of copies to step at once; None = one environment, with scalar rewards
+                and flags.
+            num_workers: number of worker processes; 0 = in this process.
+            seed: seed of the starts. Start `ix` of one game or environment has the seed
+                `EpisodeSeeds(seed)[ix]`, like episode `ix` of `Game.run(seed=seed)`; of many it is
                 `VecEnv.reset(seed=EpisodeSeeds(seed)[ix])`.
 
         Raises:
-            SchemaError: a `source` of another kind.
-            UsageError: a bad seed or number, a game for several agents, one object with
+            SchemaError: an unsupported `source`.
+            UsageError: an invalid seed or number, a multi-agent game, an object combined with
                 `num_envs`, or a `VecEnv` with autoreset.
         """
         if num_envs is None and num_workers:
@@ -268,8 +269,8 @@ def _is_vec(source: object) -> bool:
 class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
     """`EpisodeEnv` of one `Environment`; the seed of episode `n` is `EpisodeSeeds(seed)[n]`.
 
-    Observations are those of the environment, not copies. `reset` returns one that is `done` if
-    the episode was over before its first action: reset again then.
+    Observations are the environment's own, not copies. If an episode ends before its first action,
+    `reset` returns an observation that is `done`: reset again.
     """
 
     def __init__(self, env: Environment, seed: int = 0) -> None:
@@ -277,7 +278,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._env = env
         self._takes_seed = "seed" in inspect.signature(env.reset).parameters
         self._number = -1
-        """Index of the start of the current episode."""
+        """Index of the current episode's start."""
         self._reward = 0.0
         self._length = 0
         self._shown: Observation | None = None
@@ -287,7 +288,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
     @classmethod
     def build(cls, config: Callable[[], Environment], seed: int) -> Self:
         """`EpisodeEnv.build`; `config` is a function that returns an `Environment`."""
-        checked_seed(seed)  # before anything is made
+        checked_seed(seed)  # before creating anything
         env: object = config()
         if not isinstance(env, Environment):
             raise SchemaError(
@@ -330,7 +331,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         try:
             obs = self._env.act(act)
         except SchemaError:
-            raise  # nothing has changed
+            raise  # the environment is unchanged
         except BaseException as error:
             self._shown = None
             self._refuse_exit(error)
@@ -346,7 +347,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._env.close()
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
-        """Resets the environment; `has_jumped` if the episode is not the next one."""
+        """Resets the environment; `has_jumped` if the episode does not follow the last one."""
         return self._env.reset(seed=self._seeds[number]) if self._takes_seed else self._env.reset()
 
     def _start(self, number: int, *, has_jumped: bool) -> Observation:
@@ -389,7 +390,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
 def _summary(
     metrics: Mapping[str, float], episodes: Sequence[Episode]
 ) -> tuple[dict[str, object], Record]:
-    """`Step.info` and the record of a step with these metrics and finished episodes."""
+    """`Step.info` and record of a step with these metrics and finished episodes."""
     record = Record({f"metrics/{name}": value for name, value in metrics.items()})
     if not episodes:
         return {}, record
@@ -401,10 +402,10 @@ def _summary(
 
 
 class EpisodeOfGame(EpisodeOfEnvironment):
-    """`EpisodeEnv` of a game for one agent; episode `n` has the seed of episode `n` of `Game.run`.
+    """`EpisodeEnv` of a single-agent game; episode `n` has the seed of episode `n` of `Game.run`.
 
     A `play` that loops over episodes is not restarted between them, except after a reset in the
-    middle of one and after `reset_with_index`.
+    middle of an episode and after `reset_with_index`.
     """
 
     def __init__(self, game: Game, seed: int = 0, *, transport: Transport | None = None) -> None:
@@ -429,10 +430,10 @@ class EpisodeOfGame(EpisodeOfEnvironment):
 
 
 class _GameEnv(TrainAgentEnv):
-    """A `TrainAgentEnv` that can begin a run with any episode."""
+    """A `TrainAgentEnv` that can start a run at any episode."""
 
     def begin(self, seed: int, number: int) -> Observation:
-        """Begins episode `number` of the run of a seed; unwinds a game in the middle of one."""
+        """Starts episode `number` of the run with this seed; unwinds a game in mid-episode."""
         self._seeds = None
         self._ends.ended.clear()
         self._observations = []
@@ -441,7 +442,7 @@ class _GameEnv(TrainAgentEnv):
 
 
 class Vec(VecEnvironment, Protocol):
-    """`VecEnvironment` that names its number of environments and its mode of resets."""
+    """`VecEnvironment` with its number of environments and autoreset mode."""
 
     @property
     def num_envs(self) -> int:
@@ -449,14 +450,14 @@ class Vec(VecEnvironment, Protocol):
 
     @property
     def autoreset(self) -> Autoreset:
-        """Mode of resets, as for `VecEnv`."""
+        """Autoreset mode, as for `VecEnv`."""
 
 
 class ResettableVec(Vec, Protocol):
-    """`VecEnvironment` with `reset_envs`, as `VecEnv` with autoreset "disabled"."""
+    """`VecEnvironment` with `reset_envs`, such as a `VecEnv` with autoreset "disabled"."""
 
     def reset_envs(self, mask: NDArray[np.bool_], seed: int | None = None) -> VecObs:
-        """Begins a new episode where the mask is True."""
+        """Starts a new episode where the mask is True."""
 
 
 @dataclass(frozen=True)
@@ -471,9 +472,9 @@ class Copies:
 class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.bool_]]):
     """`EpisodeEnv` of many environments; one whose episode has ended waits for its reset.
 
-    Observations are views, valid until the next call, except a `Step.obs` with an `init_obs`,
-    which is a copy. Rewards, flags and records are copies. Start `ix` is
-    `vec.reset(seed=EpisodeSeeds(seed)[ix])`; an environment that is reset alone takes the next
+    Observations are views, valid until the next call, but the `Step.obs` of a step with `init_obs`
+    is a copy. Rewards, flags and records are copies. Start `ix` is
+    `vec.reset(seed=EpisodeSeeds(seed)[ix])`; an environment that is reset alone starts the next
     episode of its own run.
     """
 
@@ -493,12 +494,11 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
             )
         self._vec = vec
         self._index = -1
-        """Of the last start."""
 
     @classmethod
     def build(cls, config: Copies, seed: int) -> Self:
-        """`EpisodeEnv.build`; raises as `VecEnv`, and UsageError for a game for several agents."""
-        from entity_env.vec.vec_env import VecEnv  # here: one environment needs no `vec`
+        """`EpisodeEnv.build`; raises as `VecEnv`, and UsageError for a multi-agent game."""
+        from entity_env.vec.vec_env import VecEnv  # here: a single environment does not need `vec`
 
         vec = VecEnv(
             config.source, config.num_envs, config.num_workers, seed=seed, autoreset="disabled"
@@ -543,8 +543,7 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
         return copied
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - of the same type
-    """A deep copy of arrays in dicts, dataclasses and ragged arrays."""
+def _copied(value: Any) -> Any:  # noqa: ANN401 - same type
     if isinstance(value, np.ndarray | RaggedArray):
         return value.copy()
     if isinstance(value, dict):

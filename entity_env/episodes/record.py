@@ -16,16 +16,16 @@ RecordValue: TypeAlias = float | str | NDArray[np.float64]
 
 
 class Record:
-    """Values by name, in the order of insertion.
+    """Values by name, in insertion order.
 
     Numbers, bools and 0-d arrays become floats, arrays read-only float64 copies; NaN and infinities
-    are allowed. A name is any text that is not empty; `losses/value` separates parts by slashes.
+    are allowed. A name is any nonempty text; slashes separate its parts, as in `losses/value`.
 
     Args:
         values: initial names and values.
 
     Raises:
-        UsageError: a name that is no text or empty, or a value of another kind.
+        UsageError: a name that is empty or not text, or a value of an unsupported type.
     """
 
     __slots__ = ("_values",)
@@ -36,31 +36,31 @@ class Record:
             self.insert(name, value)
 
     def insert(self, name: str, value: str | ArrayLike) -> None:
-        """Sets or replaces the value of a name; raises as the constructor."""
+        """Sets or replaces a value; raises like the constructor."""
         self._values[_checked_name(name)] = _checked(name, value)
 
     def get(self, name: str) -> RecordValue | None:
-        """The value of that name, of any kind; None when there is none."""
+        """The value of a name, of any type; None if missing."""
         return self._values.get(name)
 
     def get_scalar(self, name: str) -> float:
-        """The number of that name.
+        """The number with this name.
 
         Raises:
-            UsageError: there is none, or it is no number.
+            UsageError: it is missing or not a number.
         """
         value = self[name]
         return value if isinstance(value, float) else self._refuse(name, "a number")
 
     def get_array(self, name: str, ndim: int | None = None) -> NDArray[np.float64]:
-        """The array of that name, of `ndim` dimensions unless that is None; raises likewise."""
+        """The array with this name, with `ndim` dimensions (None = any); raises likewise."""
         value = self[name]
         if isinstance(value, np.ndarray) and ndim in (None, value.ndim):
             return value
         self._refuse(name, "an array" if ndim is None else f"an array of {ndim} dimensions")
 
     def get_string(self, name: str) -> str:
-        """The text of that name; raises likewise."""
+        """The text with this name; raises likewise."""
         value = self[name]
         return value if isinstance(value, str) else self._refuse(name, "a text")
 
@@ -69,7 +69,7 @@ class Record:
         return list(self._values)
 
     def items(self) -> list[tuple[str, RecordValue]]:
-        """All names with their values, in order."""
+        """All names and values, in order."""
         return list(self._values.items())
 
     def is_empty(self) -> bool:
@@ -77,13 +77,13 @@ class Record:
         return not self._values
 
     def merge(self, other: Record) -> Record:
-        """A new record with the values of both; of a name in both, the other's."""
+        """A new record with the values of both; `other` wins for names in both."""
         merged = Record()
         merged._values = self._values | other._values
         return merged
 
     def prefixed(self, prefix: str) -> Record:
-        """A new record with a text before every name: `record.prefixed("train/")`."""
+        """A new record with a prefix added to every name: `record.prefixed("train/")`."""
         renamed = Record()
         renamed._values = {f"{prefix}{name}": value for name, value in self._values.items()}
         return renamed
@@ -103,14 +103,14 @@ class Record:
         return len(self._values)
 
     def __eq__(self, other: object) -> bool:
-        """Has the same names and values, in any order; NaN equals NaN."""
+        """Whether names and values are equal, in any order; NaN equals NaN."""
         if not isinstance(other, Record):
             return NotImplemented
         return self._values.keys() == other._values.keys() and all(
             _is_same(value, other._values[name]) for name, value in self._values.items()
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it can change
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         return f"Record({self._values!r})"

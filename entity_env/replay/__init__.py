@@ -1,7 +1,6 @@
-"""An episode as a file that plays it again: seed, settings, actions, and a checksum per decision.
+"""Replays: an episode as a file with seed, settings, actions, and one checksum per decision.
 
-Not here: what draws an episode (`views`), and the arrays that off-policy learning samples from
-(`vec.ReplayBuffer`).
+Drawing an episode belongs in `views`; arrays sampled by off-policy learning in `vec.ReplayBuffer`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ActionLog`: the actions of the episodes that run in a `VecEnv`, from which replays are made."""
+"""`ActionLog`: actions of the episodes running in a `VecEnv`, from which replays are made."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from entity_env.replay.writer import STEP_TIMEOUT_S, header_of, played_again
 _logger = logging.getLogger(__name__)
 
 EpisodeWatch: TypeAlias = Callable[[Sequence[Episode], Callable[[], Replay]], None]
-"""Called when the episodes of all agents of a game have ended, with them and a function that makes
-their replay, of actions alone; it can be called until this returns."""
+"""Called when the episodes of all agents of a game have ended, with the episodes and a function
+that makes their replay (actions only). The function is valid until this call returns."""
 
 _MAX_BYTES: Final = 1 << 28
-"""Of actions in memory; the longest episodes are given up beyond."""
+"""Maximum memory for actions; beyond it, the longest episodes are dropped."""
 _ENTRY_BYTES: Final = 500
-"""Of the objects around the arrays of a step, about."""
+"""Approximate size of the objects around the arrays of a step."""
 _RAISED: Final = "the game raised "
 _OF_WORKER: Final = "worker "
-"""How reasons of errors begin."""
+"""Prefixes of error reasons."""
 
 _Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
-"""Values of one action by row: an array where every row has one actor."""
+"""Values of one action by row: an array if every row has one actor."""
 
 
 class _Sent(NamedTuple):
-    """Actions that were sent together, of all rows of some environments."""
+    """Actions that were sent together, for all rows of some environments."""
 
     envs: Sequence[range]
     columns: Sequence[_Column]
 
     @property
     def num_bytes(self) -> int:
-        """Memory that they take, about; `offsets` of ragged ones as well."""
+        """Approximate memory use, including the cached `offsets` of ragged arrays."""
         sizes = (
             each.nbytes
             if isinstance(each, np.ndarray)
@@ -69,7 +69,7 @@ class _Sent(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """From which to before which `_Sent` the decisions of an agent's episode are."""
+    """Range of `_Sent` indices with the decisions of one agent's episode; `last` is exclusive."""
 
     first: int
     last: int
@@ -77,16 +77,16 @@ class _Span(NamedTuple):
 
 
 class ActionLog:
-    """Keeps the actions of running episodes; makes replays of those that end or fail.
+    """Keeps the actions of running episodes; makes replays of episodes that end or fail.
 
     Args:
-        game: that runs.
+        game: the running game.
         num_envs: number of its copies.
-        step_timeout_s: of the game, when an episode that raised is played again.
-        failures: folder for replays of episodes that failed; None = they are not written.
+        step_timeout_s: the game's timeout when a failed episode is played again.
+        failures: folder for replays of failed episodes; None = they are not written.
 
     Raises:
-        ReplayError: a setting of the game that a replay cannot keep.
+        ReplayError: a setting of the game that a replay cannot store.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ActionLog:
     ) -> None:
         self.watches: list[EpisodeWatch] = []
         self.has_crashed = False
-        """A game has hung in a worker, or taken it down."""
+        """Whether a game has hung in a worker or crashed it."""
         self._failures = None if failures is None else FailureFolder(failures)
         self._game = game
         self._step_timeout_s = step_timeout_s or STEP_TIMEOUT_S
@@ -103,19 +103,19 @@ class ActionLog:
         self._spaces = game.action_space()
         self._sent: deque[_Sent] = deque()
         self._num_removed = 0
-        """Of `_sent`, from the left; what follows is numbered from there."""
+        """Entries removed from the left of `_sent`; indices of the others continue from there."""
         self._num_bytes = 0
         self._begin: NDArray[np.int64] = np.zeros((num_envs, game.num_agents), np.int64)
-        """Of every environment and agent, the first `_sent` of its running episode."""
+        """Per environment and agent, index of the first `_sent` of the running episode."""
         self._over: dict[int, dict[int, dict[int, _Span]]] = {}
-        """By environment and number, episodes of agents that have ended before others."""
+        """By environment and number: episodes of agents that ended before those of others."""
         self._given_up: set[int] = set()
-        """Environments of whose running episodes not all actions were kept."""
+        """Environments whose running episodes lack some of their actions."""
 
     # ------------------------------------------------------------------ what a VecEnv tells
 
     def begin(self, env_ids: Sequence[int]) -> None:
-        """Environments begin new episodes."""
+        """Records that environments start new episodes."""
         self._begin[env_ids] = self._end
         for env_id in env_ids if self._over or self._given_up else ():
             self._over.pop(env_id, None)
@@ -123,7 +123,7 @@ class ActionLog:
         self._remove()
 
     def give_up_all(self) -> None:
-        """Makes no replays of the episodes that run."""
+        """Makes no replays of the running episodes."""
         self._given_up.update(range(len(self._begin)))
 
     def add(
@@ -132,12 +132,12 @@ class ActionLog:
         masks: Mapping[ActionName, VecActionMask],
         values: Mapping[ActionName, NDArray[Any]],
     ) -> None:
-        """Copies the actions of a batch that are about to be performed.
+        """Copies the actions of a batch before they are performed.
 
         Args:
             envs: the environments of the batch, in order, with one row per agent.
-            masks: of the batch.
-            values: per action one value per actor.
+            masks: masks of the batch.
+            values: per action, one value per actor.
         """
         columns: list[_Column] = []
         for name, space in self._spaces.items():
@@ -161,7 +161,7 @@ class ActionLog:
     def end(
         self, ended: Sequence[Episode], lost: Sequence[Episode], reasons: dict[int, str]
     ) -> None:
-        """Episodes have ended, or were lost for these reasons, which are cleared."""
+        """Handles episodes that ended, or were lost for these reasons; clears `reasons`."""
         if reasons:
             self.has_crashed |= any(each.startswith(_OF_WORKER) for each in reasons.values())
         if ended or lost:
@@ -174,14 +174,14 @@ class ActionLog:
         reasons.clear()
 
     def fail(self, error: BaseException) -> None:
-        """Writes the replay of an episode that failed, and names it in its error."""
+        """Writes the replay of a failed episode, and adds its path to the error."""
         if not isinstance(error, WorkerError):
             return
         self.has_crashed |= error.reason.startswith(_OF_WORKER)
         if error.env_id is None or error.seed is None:
             return
         number_of = error.episode or 0
-        # With step 0 it failed at its start: what was sent belongs to the episode before.
+        # With step 0 it failed at its start: the actions sent belong to the previous episode.
         spans = self._spans(error.env_id, number_of) if error.step else {}
         path, note = self._save_failure(error.env_id, number_of, error.seed, spans, error.reason)
         if path is not None:
@@ -197,7 +197,7 @@ class ActionLog:
         return self._num_removed + len(self._sent)
 
     def _end_episode(self, episode: Episode) -> None:
-        """An agent's episode has ended; calls the watcher if it was the last one of its game."""
+        """Ends an agent's episode; calls the watchers if it was the last of its game."""
         env_id = episode.env_id
         begin = self._begin[env_id]
         span = _Span(int(begin[episode.agent_id]), self._end, episode)
@@ -206,7 +206,7 @@ class ActionLog:
         spans = by_number.setdefault(episode.number, {})
         spans[episode.agent_id] = span
         for earlier in [each for each in by_number if each < episode.number]:
-            # An agent took no part in it: it will never be whole.
+            # An agent skipped the earlier episode: it will never be complete.
             for agent_id in set(range(self._num_agents)) - set(by_number.pop(earlier)):
                 first = min(each.first for each in spans.values())
                 begin[agent_id] = max(begin[agent_id], first)
@@ -224,7 +224,7 @@ class ActionLog:
                 watch([one for one in of_agents if one is not None], make)
 
     def _lose(self, lost: Episode, reason: str | None) -> None:
-        """The episodes of an environment, one of them given, were lost; "" = by another's fault."""
+        """Handles lost episodes of an environment, given one of them; "" = another was at fault."""
         env_id, number_of = lost.env_id, lost.number
         spans = self._spans(env_id, number_of)
         if reason != "" and any(span.first < span.last for span in spans.values()):
@@ -237,7 +237,7 @@ class ActionLog:
         self.begin([env_id])
 
     def _spans(self, env_id: int, number_of: int) -> dict[int, _Span]:
-        """Those of all agents, of an episode that some of them may have ended."""
+        """Spans of all agents for an episode, which some agents may have ended."""
         begin = self._begin[env_id].tolist()
         running = {agent_id: _Span(first, self._end) for agent_id, first in enumerate(begin)}
         return running | self._over.get(env_id, {}).get(number_of, {})
@@ -245,7 +245,7 @@ class ActionLog:
     # ------------------------------------------------------------------ replays
 
     def _replay(self, env_id: int, number_of: int, seed: int, spans: Mapping[int, _Span]) -> Replay:
-        """A replay of actions alone."""
+        """A replay with actions only."""
         run = {"episode": number_of, "env": env_id}
         header = replace(self._header, episode_seed=seed, run=run)
         steps = {agent_id: count() for agent_id in spans}
@@ -263,7 +263,7 @@ class ActionLog:
     def _decisions(
         self, env_id: int, spans: Mapping[int, _Span]
     ) -> Iterator[tuple[int, dict[ActionName, Any]]]:
-        """Agents and their actions, in the order in which they were sent."""
+        """Agents and their actions, in the order they were sent."""
         if not spans:
             return
         first = min(span.first for span in spans.values())
@@ -278,8 +278,10 @@ class ActionLog:
                         yield agent_id, actions
 
     def _actions_of(self, sent: _Sent, row: int) -> dict[ActionName, Any]:
-        """The actions of a row as JSON; those without actors, which may not be asked, are left
-        out."""
+        """The actions of a row as JSON.
+
+        Omits actions without actors, which may not have been requested.
+        """
         actions: dict[ActionName, Any] = {}
         for (name, space), column in zip(self._spaces.items(), sent.columns, strict=True):
             mine = column[row : row + 1] if isinstance(column, np.ndarray) else column[row]
@@ -301,7 +303,7 @@ class ActionLog:
         spans: Mapping[int, _Span],
         reason: str | None,
     ) -> tuple[Path | None, str]:
-        """Writes the replay of a failure; returns its file and a note, if there is one."""
+        """Writes the replay of a failure; returns its file and a note, if any."""
         if self._failures is None:
             return None, ""
         if env_id in self._given_up:
@@ -311,7 +313,7 @@ class ActionLog:
             error = WorkerError(_RAISED.rstrip() if reason is None else reason)
             replay = self._replay(env_id, number_of, seed, spans)
             replay.failure = failure_of(error)
-            # One that hung or died would do so here: it must not be played again.
+            # An episode that hung or crashed would do so here: it must not be played again.
             is_raised = reason is None or reason.startswith(_RAISED)
             if not is_raised or _RAISED + "MemoryError" in (reason or ""):
                 return replay, ""
@@ -320,7 +322,7 @@ class ActionLog:
         return self._failures.save(make)
 
     def _fail_again(self, replay: Replay, *, is_known: bool) -> tuple[Replay, str]:
-        """With what was seen, if it fails again; and a note if it does not."""
+        """The replay with observations, if it fails again; and a note if it does not."""
         seen, found = played_again(replay, self._game, self._step_timeout_s)
         if not is_known and seen.failure and seen.num_decisions >= replay.num_decisions:
             return seen, ""
@@ -331,7 +333,7 @@ class ActionLog:
     # ------------------------------------------------------------------ memory
 
     def _remove(self) -> None:
-        """Frees what no episode needs any more."""
+        """Frees what no episode needs anymore."""
         first = int(self._begin.min())
         for by_number in self._over.values():
             first = min([first, *(s.first for spans in by_number.values() for s in spans.values())])
@@ -340,7 +342,7 @@ class ActionLog:
             self._num_removed += 1
 
     def _give_up(self) -> None:
-        """Frees the longest episodes, whose replays would fill the memory."""
+        """Drops the longest episodes, whose replays would fill the memory."""
         while self._sent and self._num_bytes > _MAX_BYTES // 2:
             longest = int(self._begin.argmin()) // self._num_agents
             if not self._given_up:
@@ -352,7 +354,7 @@ class ActionLog:
 
 
 def _place_of(env_id: int, envs: Sequence[range]) -> int | None:
-    """Position of an environment among those of a batch; None if it is not there."""
+    """Position of an environment among those of a batch; None if it is missing."""
     before = 0
     for part in envs:
         if env_id in part:

@@ -1,4 +1,4 @@
-"""`dataset_of`: the decisions of replays, to learn from."""
+"""`dataset_of`: the decisions in replays, as training data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_
 from entity_env.replay.replay import Replay
 
 _AT_ONCE: Final = 32
-"""Replays that are held in memory, and played again in one process."""
+"""Number of replays held in memory, and played again in one process."""
 
 
 def replay_files(paths: Iterable[str | Path]) -> list[Path]:
-    """The replays of these files and folders, and of folders in these, in order of their names.
+    """Replay files among these paths, and in these folders and their subfolders, sorted by name.
 
     Raises:
-        UsageError: a folder without any, or no such file.
+        UsageError: a folder without replays, or a missing file.
     """
     found: list[Path] = []
     for path in map(Path, paths):
@@ -56,24 +56,24 @@ def dataset_of(
 ) -> Dataset:
     """The decisions of agents in replays.
 
-    Replays that hold actions alone are played again, which takes the game.
+    Replays that hold only actions are played again, which needs the game.
 
     Args:
-        replays: loaded ones, or paths of files and folders.
-        game: whose spaces all must have, and which plays those again that hold actions alone; a
-            function returns it for a replay that has to be played again. None = the one that the
-            replay names, if this package has it.
-        agents: only these, by index or by their name in the replay; empty = all.
-        winners, min_reward: as of `Dataset.filter`. An episode that has not ended counts with what
-            it earned so far.
-        on_replay: called after each.
-        limits: of what each replay shows, and of replays that have to be played again, for
-            `_AT_ONCE` of them together in a new process; None = no limits, and they are played in
-            this process.
+        replays: loaded replays, or paths of files and folders.
+        game: the game whose spaces all replays must have, used to play replays that hold only
+            actions; or a function that returns the game for such a replay. None = the game named in
+            the replay, if this package has it.
+        agents: only these agents, by index or by name in the replay; empty = all.
+        winners, min_reward: as in `Dataset.filter`. An unfinished episode counts with its reward so
+            far.
+        on_replay: called after each replay.
+        limits: limits on what each replay shows, and on replays that must be played again, for up
+            to `_AT_ONCE` of them together in a new process; None = no limits, and they are played
+            in this process.
 
     Raises:
-        UsageError: replays of other spaces, none of these agents, or no decisions.
-        ReplayError: a replay that cannot be read, or not be played again.
+        UsageError: replays with other spaces, none of these agents, or no decisions.
+        ReplayError: a replay that is unreadable or cannot be played again.
     """
     recorder = DatasetRecorder()
     choice = _Choice(agents)
@@ -97,7 +97,7 @@ def dataset_of(
 
 
 def _recording_of(replay: Replay) -> dict[str, object]:
-    """What a replay says of its game and agents, as an entry of `Dataset.recordings`."""
+    """A replay's game and agents, as an entry of `Dataset.recordings`."""
     header = replay.header
     identity = {"source": header.source, "version": header.game_version}
     return {
@@ -123,7 +123,7 @@ def _played(
     game: Game | Callable[[Replay], Game] | None,
     limits: PlayLimits | None,
 ) -> Iterator[tuple[Replay, Spaces, list[Turn]]]:
-    """Replays with their spaces and turns; those of one game are played together."""
+    """Replays with their spaces and turns; replays of one game are played together."""
     while some := list(islice(replays, _AT_ONCE)):
         spaces = [_spaces_of(replay, game) for replay in some]
         played: dict[int, list[Turn]] = {}
@@ -146,8 +146,10 @@ def _played(
 
 
 def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Spaces:
-    """The spaces of a given game, which also say of which entities there is exactly one, else those
-    of a replay."""
+    """The spaces of a given game, else those of the replay.
+
+    Only a game's spaces know which entities occur exactly once.
+    """
     if not isinstance(game, Game):
         return replay.spaces
     spaces = game.obs_space(), game.action_space()
@@ -157,20 +159,20 @@ def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> 
 
 
 def _game_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Game | None:
-    """The game that plays a replay again; None if it need not be played, or names its game."""
+    """The game to play a replay again; None if that is not needed, or the replay names its game."""
     if game is None or isinstance(game, Game):
         return game
     return None if replay.has_observations else game(replay)
 
 
 class _Choice:
-    """Which decisions are of the wanted agents."""
+    """Selects the decisions of the wanted agents."""
 
     def __init__(self, agents: Sequence[int | str]) -> None:
         self._agents = agents
         self._names: set[str] = set()
         self._chosen: list[tuple[list[int], int]] = []
-        """Per replay the wanted agents, and the number of its decisions."""
+        """Per replay, the wanted agents and the number of decisions."""
 
     def add(self, replay: Replay, num_decisions: int) -> None:
         header = replay.header

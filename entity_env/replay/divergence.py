@@ -1,4 +1,4 @@
-"""`Divergence`: the first difference between a replay and its game, in words."""
+"""`Divergence`: first difference between a replay and its game, in words."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ _ENDS: Final = ("reward", "length", "terminated", "truncated", "metrics")
 class Divergence:
     """The first difference between a replay and its game.
 
-    What nobody observes may have differed before.
+    Unobserved state may have differed earlier.
 
     Args:
         kind: "schema": the spaces differ; "agent": another agent is next; "action": other actions
-            are requested, or a recorded one is no longer allowed; "observation"; "end": the episode
-            ends earlier, later or otherwise; "raises": the game raises, or no longer does.
+            are requested, or a recorded action is no longer allowed; "observation"; "end": the
+            episode ends earlier, later or differently; "raises": the game raises, or no longer
+            does.
         text: the difference in words, without the place.
-        agent_id, step: where; None if it is nowhere in the episode.
-        entity: type and position of the entity, such as "Food 0"; "" if it is none's.
+        agent_id, step: the place; None if it is not inside the episode.
+        entity: type and position of the entity, such as "Food 0"; "" if no entity differs.
         feature: its name, or what else differs.
-        was, now: recorded, and now; None where that is unknown.
+        was, now: recorded and current value; None if unknown.
     """
 
     kind: Kind
@@ -54,18 +55,18 @@ class Divergence:
 
 
 def at_line(line: Decision, kind: Kind, text: str, **more: Any) -> Divergence:  # noqa: ANN401 - fields of Divergence
-    """A difference at a line of a replay."""
+    """A difference at one line of a replay."""
     return Divergence(kind, text, line.agent_id, line.step, **more)
 
 
 def schema_divergence(spaces: Spaces, game: Spaces) -> Divergence | None:
-    """How the spaces of a game differ from those of a replay, a sentence for each difference."""
+    """Difference between the spaces of a replay and a game, one sentence each; None if equal."""
     found = differences(spaces, game, expected_name="the replay", got_name="the game")
     return Divergence("schema", "; ".join(found)) if found else None
 
 
 def end_divergence(line: Decision, end: End, episode: Episode) -> Divergence | None:
-    """How an episode ended otherwise."""
+    """Difference in how an episode ended; None if equal."""
     is_now = End.of(episode)
     for name in _ENDS:
         was, now = getattr(end, name), getattr(is_now, name)
@@ -82,10 +83,10 @@ def observation_divergence(
     last_score: float | None,
     now: int,
 ) -> Divergence:
-    """How an observation differs whose checksum is `now`.
+    """Difference in an observation whose checksum is `now`.
 
-    Names the entity and the feature if the replay has what was seen; `last_score` is the agent's
-    score at its last line.
+    Names the entity and the feature if the replay stores observations; `last_score` is the agent's
+    score at its previous line.
     """
     if line.end is None and set(line.actions) != set(observation.actions):
         was, asked = ", ".join(line.actions), ", ".join(observation.actions)
@@ -111,7 +112,7 @@ def observation_divergence(
 def _entities(
     line: Decision, was: Observation, now: Observation, spaces: Spaces
 ) -> Divergence | None:
-    """The first feature that differs, or the first type of another number of entities."""
+    """The first feature, or the first type's number of entities, that differs."""
     obs_space = spaces[0]
     old, new = (np.atleast_2d(each.global_features) for each in (was, now))
     if found := _features(line, "", obs_space.global_features, old, new):
@@ -165,7 +166,6 @@ def _reward(line: Decision, observation: Observation, score: float | None) -> Di
 def _masks(
     line: Decision, was: Observation, observation: Observation, spaces: Spaces
 ) -> Divergence | None:
-    """The first action with other actors, or with another mask."""
     for name in set(observation.actions) & set(was.actions):
         actors = [each.actor_indices(name, spaces[0]).tolist() for each in (was, observation)]
         if actors[0] != actors[1]:
@@ -187,7 +187,7 @@ def _count(count: int, name: str) -> str:
 
 
 def _changed(was: object, now: object) -> str:
-    """ "was 2, is 7 now", with as many digits as the difference needs; "were" of several."""
+    """ "was 2, is 7 now", with as many digits as the difference needs; "were" for mappings."""
     texts = [_shown(was), _shown(now)]
     if texts[0] == texts[1]:
         texts = [repr(was), repr(now)]
@@ -212,12 +212,14 @@ _REASONS: Final = tuple(
         r"worker \d+, which runs [^,]*, (died \([^)]*\)).*",
     )
 )
-"""Of a `WorkerError`."""
 
 
 def failure_of(error: BaseException) -> str:
-    """How an episode failed: "ValueError: boom", "called sys.exit(1)", "hangs: no answer for 30 s",
-    "died (signal 9)"."""
+    """How an episode failed.
+
+    Examples: "ValueError: boom", "called sys.exit(1)", "hangs: no answer for 30 s",
+    "died (signal 9)".
+    """
     if not is_a(error, WorkerError):
         return summary_of(error)
     for pattern in _REASONS:

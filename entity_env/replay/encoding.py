@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Json: TypeAlias = Any
-"""What JSON can hold: texts, numbers, booleans, None, lists and dicts by text."""
+"""Any JSON value: text, number, boolean, None, list, or dict with text keys."""
 
 _FLAGS: Final = {True: b"\x01", False: b"\x00"}
 _SINGLE: Final = Struct("<f")
 _DOUBLE: Final = Struct("<d")
 _NORMAL: Final = 2.0**-126
-"""The smallest number of single precision with all of its digits."""
+"""The smallest normal number in single precision."""
 _EXACT: Final = 2**53
 """Integers up to this are exact as floats."""
 
@@ -56,13 +56,13 @@ _EXACT: Final = 2**53
 
 
 def json_number(value: float) -> int | float:
-    """A number as JSON, as short as it can be without being another one."""
+    """A number as JSON, in its shortest form without a change of value."""
     value = float(value)
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
 def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
-    """Numbers of single precision as JSON: the shortest that become the same when read."""
+    """Single-precision numbers as JSON, in the shortest form that reads back as equal values."""
     if is_array(values):
         single = np.asarray(values, dtype=np.float32)
         numbers, shortest = single.tolist(), map(float, map(str, single))
@@ -75,20 +75,20 @@ def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
 
 
 def _shortest(value: float) -> float:
-    """The number with the fewest digits that becomes `value` in single precision."""
-    # Six digits are never too many for a normal number, and nine are always enough.
+    """The number with the fewest digits that rounds to `value` in single precision."""
+    # For a normal number six digits are never too many, and nine are always enough.
     for digits in range(6 if abs(value) >= _NORMAL else 1, 9):
-        # Above a power of two the next number is twice as far as below it.
+        # Above a power of two, the gap to the next number is twice the gap below it.
         for each in (value, value * (1 + 2**-25)) if abs(math.frexp(value)[0]) == 0.5 else (value,):
             found = float(f"{each:.{digits}g}")
-            with suppress(OverflowError):  # rounded beyond the largest
+            with suppress(OverflowError):  # rounded beyond the largest float
                 if _SINGLE.unpack(_SINGLE.pack(found))[0] == value:
                     return found
     return float(f"{value:.9g}")
 
 
 def json_rows(values: object) -> list[list[int | float]]:
-    """Rows of numbers of single precision as JSON."""
+    """Rows of single-precision numbers as JSON."""
     table: Any = np.asarray(values, dtype=np.float32) if is_array(values) else values
     if is_array(table) and table.size and not np.any(table % 1) and np.all(abs(table) < _EXACT):
         rows: list[list[int | float]] = table.astype(np.int64).tolist()
@@ -100,11 +100,11 @@ def json_rows(values: object) -> list[list[int | float]]:
 
 
 def checksum(observation: Observation, obs_space: ObsSpace) -> int:
-    """CRC-32 of all that an observation shows, in the order of the observation space.
+    """CRC-32 of everything in an observation, in the order of the observation space.
 
-    Of the reward, the flags, the global features, per type the number of entities and their
-    features, and of what hides them; except in the last observation of an episode, per action its
-    name, its actors and actees, and its mask. 0 and -0 are the same number.
+    Covers the reward, the flags, the global features, and per type the number of entities, their
+    features and visibility. Except in an episode's last observation, it also covers per action the
+    name, actors, actees and mask. 0 and -0 are equal.
     """
     parts = [
         _DOUBLE.pack(observation.reward + 0.0),
@@ -132,8 +132,8 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
     return crc32(b"".join(parts))
 
 
-def _bytes_of(values: Any) -> bytes:  # noqa: ANN401 - an array, numbers or rows of them
-    """Numbers as float32, row by row; -0 as 0."""
+def _bytes_of(values: Any) -> bytes:  # noqa: ANN401 - an array, numbers or rows of numbers
+    """Numbers as float32, row by row; -0 becomes 0."""
     if is_array(values):
         return (np.asarray(values, dtype=np.float32) + np.float32(0)).tobytes()
     rows = values if len(values) and isinstance(values[0], Sequence) else [values]
@@ -144,8 +144,8 @@ def _index_bytes(indices: Sequence[int]) -> bytes:
     return array("q", indices).tobytes()
 
 
-def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of them
-    """Bools as bits, the first one highest, filled up with zeros to whole bytes."""
+def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of bools
+    """Bools as bits, first bool in the highest bit, padded with zeros to whole bytes."""
     if is_array(mask):
         return np.packbits(np.asarray(mask, dtype=np.bool_)).tobytes()
     bits = "".join(map(_digits, _rows_of(mask)))
@@ -154,18 +154,16 @@ def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of t
 
 
 def _digits(row: Sequence[Any]) -> str:
-    """A row of bools as 0 and 1."""
     return "".join("1" if each else "0" for each in row)
 
 
 def _rows_of(mask: Any) -> Sequence[Any]:  # noqa: ANN401 - as above
-    """The rows of a mask, which may be the only one."""
+    """The rows of a mask; a flat mask is one row."""
     is_flat = len(mask) and not isinstance(mask[0], Sequence) and not is_array(mask[0])
     return [mask] if is_flat else mask
 
 
 def _hidden(seen: BoolMask) -> list[int]:
-    """Indices of the entities that a policy does not see."""
     return [i for i, is_seen in enumerate(seen) if not is_seen]
 
 
@@ -175,7 +173,7 @@ def _hidden(seen: BoolMask) -> list[int]:
 def actions_to_json(
     actions: Mapping[str, Action], observation: Observation, obs_space: ObsSpace
 ) -> dict[str, Json]:
-    """Indices of labels, indices of selected entities in the order of the space, or numbers."""
+    """Actions as label indices, entity indices in the order of the space, or numbers."""
     return {name: _to_json(action, observation, obs_space) for name, action in actions.items()}
 
 
@@ -198,9 +196,9 @@ def actions_from_json(
     spaces: Spaces,
     known: Sequence[Question] | None = None,
 ) -> dict[str, Action]:
-    """The actions that `actions_to_json` wrote, for the same observation.
+    """Inverse of `actions_to_json`, for the same observation.
 
-    An action without any actor may be left out. `known` are the questions of the observation.
+    An action without actors may be omitted. `known` are the questions of the observation.
 
     Raises:
         SchemaError: the observation requests other actions, or does not allow these.
@@ -232,7 +230,7 @@ def _positions(values: list[Any], ids: list[EntityID], actees: Sequence[EntityID
 
 
 def action_problem(value: Json, space: ActionSpace) -> str:
-    """What is wrong with an action in JSON, or ""."""
+    """The expected form of an invalid action in JSON; "" if the action is valid."""
     if isinstance(space, GlobalCategoricalActionSpace):
         return "" if _is_index(value, len(space)) else f"an index below {len(space)}"
     if not isinstance(value, list):
@@ -251,7 +249,7 @@ def _is_index(value: Json, count: int) -> bool:
 
 
 def is_row(value: Json, width: int) -> bool:
-    """Whether JSON holds as many finite numbers, of single precision."""
+    """Whether a JSON value is a list of `width` finite single-precision numbers."""
     return (
         isinstance(value, list)
         and len(value) == width
@@ -260,7 +258,7 @@ def is_row(value: Json, width: int) -> bool:
 
 
 def is_json_number(value: Json) -> bool:
-    """Whether JSON holds one finite number."""
+    """Whether a JSON value is a finite number."""
     if type(value) is int:
         return abs(value) < _EXACT
     return type(value) is float and math.isfinite(value)
@@ -270,7 +268,7 @@ def is_json_number(value: Json) -> bool:
 
 
 def observation_to_json(observation: Observation, obs_space: ObsSpace) -> dict[str, Json]:
-    """What was observed, besides reward and flags: `o`, `q`, `h` and `m` of a line."""
+    """An observation without reward and flags: `o`, `q`, `h` and `m` of a line."""
     data: dict[str, Json] = {
         "o": {
             name: json_rows(observation.features[name])
@@ -301,7 +299,7 @@ def _mask_to_json(
         data["actees"] = list(observation.actee_positions(name, obs_space))
     allowed = getattr(mask, "mask", None)
     if allowed is not None:
-        # A text of 0 and 1 per actor takes half the space of a list.
+        # One text of 0 and 1 per actor takes half the space of a list.
         rows = allowed.tolist() if is_array(allowed) else allowed
         data["mask"] = list(map(_digits, _rows_of(rows)))
     return data
@@ -316,10 +314,10 @@ def observation_from_json(
     truncated: bool = False,
     metrics: Mapping[str, float] | None = None,
 ) -> Observation:
-    """The observation that `observation_to_json` wrote; ids are indices in the order of the space.
+    """Inverse of `observation_to_json`; ids are indices in the order of the space.
 
     Raises:
-        SchemaError: what the file holds does not fit the spaces.
+        SchemaError: the data does not match the spaces.
     """
     obs_space, action_space = spaces
     features: dict[str, NDArray[np.float32]] = {}
@@ -368,7 +366,7 @@ def _mask_from_json(data: Json, space: ActionSpace, count: int, name: str) -> Ac
     if "mask" in given:
         shape = (
             1 if is_global else len(actors),
-            len(actees) if is_selecting else len(space),  # type: ignore[arg-type]  # not selecting
+            len(actees) if is_selecting else len(space),  # type: ignore[arg-type]  # not a select action
         )
         rows = given["mask"]
         is_text = isinstance(rows, list) and all(isinstance(row, str) for row in rows)
@@ -386,7 +384,7 @@ def _mask_from_json(data: Json, space: ActionSpace, count: int, name: str) -> Ac
 
 
 def _dict(data: Json, names: Mapping[str, Any] | Sequence[str], what: str) -> dict[str, Json]:
-    """A dict of known names; others are of a later version, and left out."""
+    """The known names of a dict; others come from a later version and are dropped."""
     if not isinstance(data, dict):
         raise SchemaError(f"{what} must be an object, got {shown(data)}")
     return {name: value for name, value in data.items() if name in names}

@@ -1,4 +1,4 @@
-"""Replays of episodes that failed: `FailureFolder`, and `FailureWriter` for `Game.run`."""
+"""Replays of failed episodes: `FailureFolder`, and `FailureWriter` for `Game.run`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
 
 _MAX_FAILURES: Final = 100
-"""Replays in one folder: a game may fail again and again."""
+"""Maximum number of replays in a folder: a game may fail repeatedly."""
 
 
 class FailureFolder:
     """Writes replays of failures to a folder, `GAME-env12-episode3.replay`, 100 at most.
 
     Args:
-        path: of the folder, which is made when it is needed.
+        path: path of the folder, created when needed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,13 +31,13 @@ class FailureFolder:
         self._is_full = False
 
     def save(self, make: Callable[[], tuple[Replay, str]]) -> tuple[Path | None, str]:
-        """Writes a replay to a new file. Raises nothing: the error of the game comes first.
+        """Writes a replay to a new file. Raises nothing: the game's error has priority.
 
         Args:
-            make: returns the replay and a note, "" for none; called if there is room for it.
+            make: returns the replay and a note, "" for none; called only if there is room.
 
         Returns:
-            The file, None if it was not written; and the note, or why it was not written.
+            The file, or None if it was not written; and the note, or why it was not written.
         """
         if self._num_written >= _MAX_FAILURES:
             is_first, self._is_full = not self._is_full, True
@@ -52,7 +52,6 @@ class FailureFolder:
 
 
 def _save_as_new(replay: Replay, folder: Path) -> Path:
-    """Writes a replay to a new file of a folder; returns its path."""
     run = replay.header.run
     name = re.sub(r"[^\w.-]", "_", replay.header.game)
     name += "".join(f"-{key}{run[key]}" for key in ("env", "episode") if key in run)
@@ -74,7 +73,7 @@ def _save_as_new(replay: Replay, folder: Path) -> Path:
 
 
 def _is_new(path: Path) -> bool:
-    """Makes an empty file, which no other process takes then; False if there is one."""
+    """Creates an empty file, which reserves the name; False if it exists."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:
@@ -83,11 +82,11 @@ def _is_new(path: Path) -> bool:
 
 
 class FailureWriter(ReplayWriter):
-    """Watches `Game.run`, and writes a replay of the episode that fails to a folder.
+    """Watches `Game.run`, and writes a replay of a failing episode to a folder.
 
     Args:
         folder: see `FailureFolder`.
-        watch: is called, too.
+        watch: another watcher to call.
     """
 
     def __init__(self, folder: Path, watch: Watch) -> None:
@@ -95,12 +94,12 @@ class FailureWriter(ReplayWriter):
         self._folder = FailureFolder(folder)
 
     def __call__(self, turn: Turn) -> None:
-        """Adds a line; forgets episodes that have ended."""
+        """Adds a line; drops finished episodes."""
         super().__call__(turn)
         self.replays.clear()
 
     def end_run(self, error: BaseException | None) -> None:
-        """See `RunWatcher`; the error gets a note with the file, or why there is none."""
+        """See `RunWatcher`; adds a note to the error with the file, or why there is none."""
         super().end_run(error)
         for replay in self.replays:
             if error is not None and replay.failure:

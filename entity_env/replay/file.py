@@ -1,4 +1,4 @@
-"""The file of a replay, `NAME.replay`: gzipped JSON lines, a header and one line per decision."""
+"""Replay files, `NAME.replay`: gzipped JSON lines, a header and one line per decision."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ VERSION: Final = 1
 _MAGIC: Final = b"\x1f\x8b"
 _MAX_FILE_BYTES: Final = 1 << 28
 _MAX_BYTES: Final = 1 << 30
-"""Of the lines, which gzip can make a thousand times as short."""
+"""Maximum size of the lines, which gzip can shrink a thousandfold."""
 _MAX_LISTS: Final = 1 << 25
-"""Of all lines; an empty one takes twenty times its text in memory."""
+"""Maximum number of lists in all lines; an empty list takes 20 times its text in memory."""
 _MAX_AGENTS: Final = 10**6
 _SAMPLE_BYTES: Final = 512
-"""Of a file, in which a replay has its format."""
+"""Size of the start of a file in which a replay names its format."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,20 @@ class ReplayHeader:
     """The first line of a replay.
 
     Args:
-        game: its name.
-        source: where it is defined, `module:name` or `file.py:name`; "" if that is not known.
-        settings: of the game, those that differ from the defaults.
-        episode_seed: of this episode, enough to play it again.
-        num_agents: of the game.
-        spaces: as of `spaces_to_json`, which make the file readable without the game.
+        game: name of the game.
+        source: where it is defined, `module:name` or `file.py:name`; "" if unknown.
+        settings: the game's settings that differ from the defaults.
+        episode_seed: seed of this episode, enough to play it again.
+        num_agents: number of agents of the game.
+        spaces: result of `spaces_to_json`, which makes the file readable without the game.
         schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
-        run: the seed of the run, and the index of the episode and its environment in it, if known.
+        run: seed of the run, and index of the episode and of its environment, if known.
         made_with: versions of the packages and of Python.
-        agents: `name` of each, and `sha` of its network or bot, if it has one: the first 16 digits
-            of the SHA-256; empty if they are not known.
-        parent: of a branch: `sha` of the other replay, and `at`, how many decisions are from it.
-        game_version: version of the game, as its author gave it; None if there is none.
+        agents: `name` of each agent, and `sha` of its network or bot, if any: the first 16 digits
+            of the SHA-256; empty if unknown.
+        parent: for a branch: `sha` of the original replay, and `at`, the number of decisions taken
+            from it.
+        game_version: version of the game, as given by its author; None if there is none.
     """
 
     game: str
@@ -69,11 +70,11 @@ class ReplayHeader:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the episode of an agent ended.
+    """How an agent's episode ended.
 
     Args:
-        reward, length, terminated, truncated, metrics: as of `Episode`; metrics without those
-            that are not finite.
+        reward, length, terminated, truncated, metrics: as in `Episode`, but without non-finite
+            metrics.
     """
 
     reward: float
@@ -99,15 +100,15 @@ class Decision:
     """One line of a replay: a decision of an agent, or the end of its episode.
 
     Args:
-        agent_id: of the agent.
-        step: number of its decisions before.
-        actions: as of `actions_to_json`; empty at the end.
-        checksum: of the observation; None if only the actions were kept.
-        score: running score; None if what was seen was not kept.
-        seen: `o`, `q`, `h` and `m`, as of `observation_to_json`; empty if it was not kept.
-        probabilities: per action, per actor, of the choices.
-        value: that the agent predicted.
-        end: for the end of the episode only.
+        agent_id: index of the agent.
+        step: number of its previous decisions.
+        actions: as from `actions_to_json`; empty at the end.
+        checksum: checksum of the observation; None if only the actions were stored.
+        score: running score; None if observations were not stored.
+        seen: `o`, `q`, `h` and `m`, as from `observation_to_json`; empty if not stored.
+        probabilities: probabilities of the choices, per action and actor.
+        value: value predicted by the agent.
+        end: set only for the end of the episode.
     """
 
     agent_id: int
@@ -157,20 +158,20 @@ def decision_line(decision: Decision) -> str:
 
 
 def failure_line(failure: str) -> str:
-    """The line that says how an episode failed."""
+    """The line that describes how an episode failed."""
     return _dumps({"failure": failure})
 
 
 def zipped(lines: Sequence[str]) -> bytes:
-    """Lines as gzip; the same bytes for the same lines."""
+    """Lines as gzip; deterministic."""
     return gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0)
 
 
 def replay_path(path: str | Path) -> Path:
-    """The path of a file that is about to be written.
+    """Checks the path of a file to write.
 
     Raises:
-        UsageError: it is not called `NAME.replay`.
+        UsageError: the name is not `NAME.replay`.
     """
     path = Path(path)
     if path.suffix != SUFFIX:
@@ -179,15 +180,15 @@ def replay_path(path: str | Path) -> Path:
 
 
 def require_replaceable(path: Path) -> None:
-    """Checks that nothing but a replay would be replaced.
+    """Checks that an existing file is a replay, before it is replaced.
 
     Raises:
-        ReplayError: there is another file of that name.
+        ReplayError: another kind of file has that name.
     """
     try:
         with open(path, "rb") as file:
             begin = file.read(_SAMPLE_BYTES)
-    except (OSError, ValueError):  # none, or none that can be written either
+    except (OSError, ValueError):  # there is none, or writing it will fail too
         return
     with suppress(zlib.error):
         if begin.startswith(_MAGIC):
@@ -197,10 +198,10 @@ def require_replaceable(path: Path) -> None:
 
 
 def write_replay(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, and only if it can be read again.
+    """Writes a file atomically, and only if it can be read again.
 
     Raises:
-        ReplayError: it cannot be written or could not be read, or there is another file of that
+        ReplayError: it cannot be written or would be unreadable, or another kind of file has that
             name.
     """
     require_replaceable(path)
@@ -227,10 +228,10 @@ def _dumps(data: Json) -> str:
 
 
 def read_lines(path: Path) -> tuple[list[str], bool]:
-    """The whole lines of a file, and whether it was cut.
+    """The complete lines of a file, and whether it was cut off.
 
     Raises:
-        ReplayError: it cannot be read.
+        ReplayError: it is unreadable.
     """
     try:
         content = read_file(path, _MAX_FILE_BYTES)
@@ -241,7 +242,7 @@ def read_lines(path: Path) -> tuple[list[str], bool]:
 
 
 def split_lines(content: bytes, name: str) -> tuple[list[str], bool]:
-    """The whole lines of zipped or plain content, and whether it was cut.
+    """The complete lines of gzipped or plain content, and whether it was cut off.
 
     Raises:
         ReplayError: it is neither, or too large.
@@ -273,7 +274,7 @@ def _unzipped(content: bytes, name: str) -> tuple[bytes, bool]:
 
 
 def _up_to_error(content: bytes) -> bytes:
-    """What can be unzipped of damaged content."""
+    """The part of damaged content that can be decompressed."""
     reader = zlib.decompressobj(wbits=31)
     parts = []
     with suppress(zlib.error):
@@ -283,10 +284,10 @@ def _up_to_error(content: bytes) -> bytes:
 
 
 def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
-    """The first line of a file.
+    """Parses the first line of a file.
 
     Raises:
-        ReplayError: it is no header of this version.
+        ReplayError: it is not a header of a supported version.
     """
     data = _object(line, f"{name}, line 1")
     if data.get("format") != FORMAT:
@@ -340,10 +341,10 @@ def parse_decisions(
     action_space: Mapping[ActionName, ActionSpace],
     name: str,
 ) -> Iterator[Decision | str]:
-    """The decisions of the lines after the header; a text says how the episode failed.
+    """Parses the lines after the header; a text describes how the episode failed.
 
     Raises:
-        ReplayError: a line that is none, or out of order.
+        ReplayError: a line is invalid or out of order.
     """
     steps = dict.fromkeys(range(header.num_agents), 0)
     ended = set()
@@ -375,7 +376,6 @@ def _decision(
     action_space: Mapping[ActionName, ActionSpace],
     where: str,
 ) -> Decision:
-    """A line as a decision."""
 
     def require(key: str, fits: bool, expected: str) -> None:
         if not fits:

@@ -1,4 +1,4 @@
-"""Play replays again in a new process, which has limits and another order of sets."""
+"""Plays replays again in a new process, with limits and another order of sets."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
     "from entity_env.replay.new_process import main; sys.path[:] = paths; main()"
 )
-"""The modules of Python come first until all are loaded: a game may be called `random.py`."""
+"""Python's own modules come first until all are loaded: a game may be named `random.py`."""
 
 
 class PlayLimits(NamedTuple):
-    """What playing a replay again, and reading what it shows, may take.
+    """Limits for playing a replay again and reading what it shows.
 
-    A file of 200 bytes can ask for a board of any size.
+    A file of 200 bytes can request a board of any size.
 
     Args:
         timeout_s: seconds for all replays of a call together; None = no limit.
         step_timeout_s: as for `Game.run`.
-        max_memory: bytes of private memory of the process, where the system has such a limit
+        max_memory: bytes of private memory of the process, if the system supports such a limit
             (Linux); None = no limit.
-        max_shown: of each replay, as for `Replay.turns`.
+        max_shown: limit for each replay, as for `Replay.turns`.
     """
 
     timeout_s: float | None = 600.0
@@ -50,7 +50,7 @@ class PlayLimits(NamedTuple):
 
 
 PLAY_LIMITS: Final = PlayLimits()
-"""Limits that files of anybody get by default."""
+"""Default limits for untrusted files."""
 
 
 def verify_in_new_process(
@@ -64,9 +64,9 @@ def verify_in_new_process(
     """`Replay.verify` of several replays of a game, in a new process with another hash seed.
 
     Args:
-        game: is imported there by its name, or pickled, as where it is defined in `__main__`.
-        replays: of that game.
-        timeout_s, step_timeout_s, max_memory: as of `PlayLimits`.
+        game: imported there by name, or pickled if it is defined in `__main__`, for example.
+        replays: replays of that game.
+        timeout_s, step_timeout_s, max_memory: as in `PlayLimits`.
 
     Raises:
         ReplayError: the game cannot be pickled, the process died or took too long, or a replay
@@ -82,10 +82,10 @@ def verify_in_new_process(
 def turns_in_new_process(
     replays: Sequence[Replay], game: Game, limits: PlayLimits = PLAY_LIMITS
 ) -> list[list[Turn]]:
-    """`Replay.turns` of several replays of a game, which is played in a new process with limits.
+    """`Replay.turns` of several replays of a game, played in a new process with limits.
 
     Raises:
-        ReplayError: as of `Replay.turns` and `verify_in_new_process`.
+        ReplayError: as `Replay.turns` and `verify_in_new_process`.
     """
     options = {"step_timeout_s": limits.step_timeout_s, "max_shown": limits.max_shown}
     found: list[list[Turn]] = _in_new_process(game, Replay.turns, replays, limits, options)
@@ -99,12 +99,12 @@ def _in_new_process(
     limits: PlayLimits,
     options: Mapping[str, float | None],
 ) -> list[Any]:
-    """What a method of `Replay` returns for each of some replays of a game, with these options."""
+    """Results of a `Replay` method for each of several replays of a game, with these options."""
     try:
-        # By its name where it can be imported: classes made by `make_dataclass` cannot be pickled.
+        # By name if it can be imported: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
         contents = [(replay.to_bytes(), replay.name) for replay in replays]
-        # Apart: the settings may be of classes of the module, which is loaded first.
+        # Separate: the settings may have classes of the module, which must be loaded first.
         rest = to_pickle((None if place else game, game.settings, contents))
         job = pickle.dumps((place, rest, method.__name__, limits.max_memory, options))
     except Exception as error:
@@ -113,7 +113,7 @@ def _in_new_process(
         ) from error
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
-    # Not from the current folder either: -P.
+    # -P: do not import from the current folder either.
     command = [sys.executable, "-P", "-c", _MAIN]
     given = pickle.dumps(sys.path) + job
     limit_s = limits.timeout_s
@@ -130,7 +130,7 @@ def _in_new_process(
         if done.returncode < 0:
             reason = f"it died (signal {-done.returncode})"
         raise ReplayError(f"{game.name} cannot be played in another process: {reason}")
-    found: list[Any] | str = pickle.loads(  # noqa: S301 - of our own process
+    found: list[Any] | str = pickle.loads(  # noqa: S301 - from our own process
         done.stdout[marker + len(_MARK) :]
     )
     if isinstance(found, str):
@@ -139,10 +139,10 @@ def _in_new_process(
 
 
 def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
-    """Module and name of a game, and the file of a module that stands alone; None for a script, and
-    for a module that no process can import.
+    """Module and name of a game, and the file of a standalone module.
 
-    A module that stands alone is loaded from its file: its name may be another one's there.
+    None for a script, and for a module that no process can import. A standalone module is loaded
+    from its file: its name may belong to another module in the new process.
     """
     import cloudpickle  # takes 10 ms
 
@@ -156,22 +156,22 @@ def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
 
 
 _MARK: Final = b"\0entity-env\0"
-"""Before the answer, after what the game prints."""
+"""Precedes the result, after the game's own output."""
 
 
 def main() -> None:
-    """The new process: reads the job from standard input, and writes what it found."""
-    place, rest, method, max_memory, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    """Main function of the new process: reads the job from standard input, writes the results."""
+    place, rest, method, max_memory, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     if max_memory is not None:
         _limit_memory(max_memory)
     module = None
     if place is not None:
         name, attribute, file = place
         module = import_module(name) if file is None else execute_file(name, Path(file))
-    game, settings, contents = pickle.loads(rest)  # noqa: S301 - of our own process
+    game, settings, contents = pickle.loads(rest)  # noqa: S301 - from our own process
     if module is not None:
         game = getattr(module, attribute)
-    game.settings = settings  # also those that a replay cannot keep
+    game.settings = settings  # including those that a replay cannot store
     found: list[Any] | str = []
     try:
         replays = [Replay.from_bytes(content, name) for content, name in contents]

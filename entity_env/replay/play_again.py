@@ -34,7 +34,7 @@ from entity_env.replay.file import Decision, ReplayHeader
 
 
 class RecordedEpisode(Protocol):
-    """What a `Replay` holds."""
+    """The contents of a `Replay`."""
 
     header: ReplayHeader
     lines: Sequence[Decision]
@@ -43,23 +43,23 @@ class RecordedEpisode(Protocol):
 
     @property
     def spaces(self) -> Spaces:
-        """The observation space, and the action space."""
+        """Observation space and action space."""
 
     @property
     def num_decisions(self) -> int:
-        """Number of decisions of all agents together."""
+        """Total number of decisions of all agents."""
 
 
 _HANGS: Final = "hangs"
 _TIMEOUT: Final = re.compile(r"hangs: no answer for (\d{1,5}(?:\.\d{1,9})?) s")
-"""A failure with its step timeout."""
+"""A failure that names its step timeout."""
 
 
 class Script:
-    """The decisions of a replay, handed to the agents that repeat them.
+    """The decisions of a replay, distributed to the agents that repeat them.
 
     Args:
-        replay: with the decisions.
+        replay: the replay with the decisions.
         until: number of decisions to repeat; None = all.
         is_compared: stop at the first difference.
     """
@@ -69,20 +69,20 @@ class Script:
     ) -> None:
         self.divergence: Divergence | None = None
         self.num_played = 0
-        """Decisions that were repeated."""
+        """Number of repeated decisions."""
         self.until = replay.num_decisions if until is None else until
         self._spaces = replay.spaces
         self._is_compared = is_compared
         self._lines = replay.lines
         self._has_checksums = any(line.checksum is not None for line in replay.lines)
         self._left: list[list[int]] = [[] for _ in range(replay.header.num_agents)]
-        """Per agent the indices of its lines that are left, the last first."""
+        """Per agent, the indices of its remaining lines, last line first."""
         for i in reversed(range(len(self._lines))):
             self._left[self._lines[i].agent_id].append(i)
         self._order = [line.agent_id for line in self._lines if line.end is None]
         self._last_score: dict[int, float] = {}
         self.has_left = False
-        """An agent was asked for more than the replay has, and left the game."""
+        """Whether an agent was asked for more than the replay has, and left the game."""
 
     @property
     def num_decisions(self) -> int:
@@ -91,13 +91,13 @@ class Script:
 
     @property
     def is_over(self) -> bool:
-        """As many decisions as wanted were repeated."""
+        """Whether all wanted decisions have been repeated."""
         return self.num_played >= self.until
 
     def decide(
         self, agent_id: int, observation: Observation, asked: Sequence[Question]
     ) -> Mapping[ActionName, Action] | None:
-        """The recorded actions for an observation, which asks these questions.
+        """The recorded actions for an observation with these questions.
 
         None = the replay ends here, or diverges.
         """
@@ -137,7 +137,7 @@ class Script:
         )
 
     def returned(self) -> None:
-        """The game is over, though nobody left it: compares what was recorded after that."""
+        """Compares the remaining lines after the game returned without an agent having left."""
         line = self._first_left()
         if self.divergence is not None or not self._is_compared or self.has_left or line is None:
             return
@@ -163,7 +163,7 @@ class Script:
             self.divergence = at_line(line, "raises", text, now=now)
 
     def _is_left_out(self, line: Decision | None, observation: Observation) -> bool:
-        """Whether this is a decision without any actor, which a log of actions does not know."""
+        """Whether a decision has no actors and is therefore missing from a log of actions."""
         if self._has_checksums or observation.done or not observation.actions:
             return False
         if line is not None and line.end is None and all(v == [] for v in line.actions.values()):
@@ -172,7 +172,7 @@ class Script:
         return not any(map(len, actors))
 
     def _first_left(self) -> Decision | None:
-        """The first line of all agents that is left."""
+        """The first remaining line of all agents."""
         left = [lines[-1] for lines in self._left if lines]
         return self._lines[min(left)] if left else None
 
@@ -190,7 +190,7 @@ class Script:
         return self._compare(line, observation)
 
     def _compare(self, line: Decision, observation: Observation) -> Divergence | None:
-        """The first difference of an observation; replays of actions alone have none."""
+        """The first difference in an observation; None if the replay holds only actions."""
         if line.checksum is None:
             return None
         last_score = self._last_score.get(line.agent_id)
@@ -209,12 +209,12 @@ def _fails_with(failure: str) -> str:
 
 
 class ReplayAgent(PolicyAgent):
-    """Repeats the decisions of a replay, then leaves, or lets another agent decide.
+    """Repeats the decisions of a replay, then leaves or lets another agent decide.
 
     Args:
         script: shared by all agents of the game.
-        agent_id: of this one.
-        then: decides after the last decision of the script; None = the game is left.
+        agent_id: index of this agent.
+        then: decides after the last decision of the script; None = leave the game.
         debug: stop in the game, in `pdb`, after the last decision of the script.
     """
 
@@ -232,7 +232,7 @@ class ReplayAgent(PolicyAgent):
         if self._then is not None:
             self._then = self._then.take_seat(run)
 
-    def act(self, obs: Any, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+    def act(self, obs: Any, /, *actions: Any) -> Any:  # noqa: ANN401 - see the overloads of Agent
         self._script.has_left |= self._run.is_stopped
         if self._script.is_over and self._then is not None:
             return self._then.act(obs, *actions)
@@ -246,8 +246,8 @@ class ReplayAgent(PolicyAgent):
                 frame = frame.f_back
             debugger = pdb.Pdb()
             debugger.set_trace(frame)
-            # Stop at the next line of the game, not in what `act_async` calls before. Tracing would
-            # stop in `set_next` itself.
+            # Stop at the next line of the game, not in the functions that `act_async` calls first.
+            # With tracing on, it would stop inside `set_next`.
             sys.settrace(None)
             debugger.set_next(frame)
             sys.settrace(debugger.trace_dispatch)
@@ -260,11 +260,11 @@ class ReplayAgent(PolicyAgent):
 
 
 class _StopsHere(BaseException):
-    """Ends the game; no `except Exception` of it stops this."""
+    """Ends the game; `except Exception` in it does not catch this."""
 
 
 class _Observer:
-    """Compares ends, and passes everything on to another watcher."""
+    """Compares ends, and forwards all calls to another watcher."""
 
     def __init__(
         self, script: Script, watch: Watch | None, *, is_taken_over: bool, stops: bool
@@ -308,15 +308,15 @@ def play_again(
     """Plays a replay in its game, from its seed.
 
     Args:
-        replay: to play.
-        game: with its default settings; those of the replay are set.
+        replay: the replay to play.
+        game: the game with its default settings; the settings of the replay are applied.
         until: number of decisions to repeat; None = all.
-        then: one agent for each of the game's, which decide after that; None = the game is left.
+        then: one agent per agent of the game, to decide after that; None = leave the game.
         watch: as for `Game.run`.
         is_compared: stop at the first difference.
-        step_timeout_s: as for `Game.run`; None = that of the failure, of a replay that hangs.
-        stops: end the game at the last of these decisions, before it sees them: what would hang
-            there, or end the process, does not.
+        step_timeout_s: as for `Game.run`; None = the timeout in the failure, if the replay hangs.
+        stops: end the game at the last of these decisions, before it receives them: a hang or crash
+            there does not occur.
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
@@ -357,7 +357,7 @@ def play_again(
 
 @contextmanager
 def same_random_states() -> Iterator[None]:
-    """Restores the random states that games may share."""
+    """Context that restores the global random states that games may share."""
     state = random.getstate()
     of_numpy = np.random.get_state() if "numpy" in sys.modules else None
     try:
@@ -369,7 +369,7 @@ def same_random_states() -> Iterator[None]:
 
 
 def _timeout_of(replay: RecordedEpisode) -> float | None:
-    """The timeout that a replay of a game that hangs names; None if there is none."""
+    """The timeout named in the failure of a game that hung; None if there is none."""
     hangs = _TIMEOUT.fullmatch(replay.failure)
     return float(hangs[1]) or None if hangs else None
 
@@ -383,8 +383,8 @@ def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
     """The game with the settings of a replay.
 
     Raises:
-        ReplayError: it has no such settings, or another number of agents; or the settings could
-            name a file, and the given game has other ones: see `Game.open_settings`.
+        ReplayError: the game lacks such a setting, or has another number of agents; or a setting
+            could name a file and differs from the given game's: see `Game.open_settings`.
     """
     defaults = {name: parameter.default for name, parameter in game.parameters.items()}
     current = {**defaults, **game.settings}
@@ -398,7 +398,7 @@ def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
             )
     try:
         game = game.with_settings(**replay.header.settings)
-    except (UsageError, TypeError) as error:  # TypeError: a setting that is called "self"
+    except (UsageError, TypeError) as error:  # TypeError: a setting named "self"
         raise ReplayError(f"{replay.name} cannot be played: {error}") from error
     if game.num_agents != replay.header.num_agents:
         raise ReplayError(

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from entity_env.views.look import Look
 
 _A_TURN: Final = 20
-"""Entities that cost as much as a turn that shows nothing."""
+"""Number of entities that cost as much as a turn without entities."""
 _CELLS_OF_A_MASK: Final = 64
-"""Cells of a mask that cost as much as an entity."""
+"""Number of mask cells that cost as much as an entity."""
 _GAMES: Final = f"{__name__.partition('.')[0]}.games."
 
 
@@ -53,11 +53,11 @@ class Replay:
     """An episode: its game's name and settings, its seed, and the decisions of its agents.
 
     Args:
-        header: of the file.
-        lines: decisions in the order in which they were made, and the ends of the agents' episodes.
+        header: header of the file.
+        lines: decisions in the order they were made, and the ends of the agents' episodes.
         failure: how the episode failed; "" if it did not.
-        name: for messages.
-        is_cut: the file ended in the middle.
+        name: name for messages.
+        is_cut: whether the file was incomplete.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Replay:
 
     @classmethod
     def load(cls, path: str | Path) -> Replay:
-        """Reads a file; of one that was cut, as far as it goes.
+        """Reads a file; an incomplete file is read as far as possible.
 
         Raises:
-            ReplayError: it cannot be read, or is no replay; names the line.
+            ReplayError: it is unreadable or not a replay; names the line.
         """
         path = Path(path)
         lines, is_cut = read_lines(path)
@@ -106,16 +106,16 @@ class Replay:
         return cls(header, found, failure=failure, name=name, is_cut=is_cut)
 
     def save(self, path: str | Path) -> None:
-        """Writes a file `NAME.replay`, whole or not at all; a replay of that name is replaced.
+        """Writes a file `NAME.replay` atomically; replaces an existing replay.
 
         Raises:
             UsageError: another name.
-            ReplayError: it cannot be written, or there is a file that is no replay.
+            ReplayError: it cannot be written, or an existing file is not a replay.
         """
         write_replay(replay_path(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """The content of the file; the same for the same episode."""
+        """The content of the file; deterministic."""
         return zipped([*self._texts(), *([failure_line(self.failure)] if self.failure else [])])
 
     @property
@@ -124,42 +124,41 @@ class Replay:
         return hashlib.sha256("\n".join(self._texts()).encode()).hexdigest()[:16]
 
     def _texts(self) -> list[str]:
-        """The header and the decisions as lines of the file."""
         return [header_line(self.header), *map(decision_line, self.lines)]
 
     @property
     def num_decisions(self) -> int:
-        """Number of decisions of all agents together."""
+        """Total number of decisions of all agents."""
         return sum(line.end is None for line in self.lines)
 
     @property
     def is_whole(self) -> bool:
-        """The episodes of all agents have ended."""
+        """Whether the episodes of all agents have ended."""
         return sum(line.end is not None for line in self.lines) == self.header.num_agents
 
     @property
     def rewards(self) -> list[float | None]:
-        """Reward of the episode of each agent; None if it has not ended."""
+        """Each agent's episode reward; None if the episode has not ended."""
         found = {line.agent_id: line.end.reward for line in self.lines if line.end is not None}
         return [found.get(agent_id) for agent_id in range(self.header.num_agents)]
 
     @cached_property
     def spaces(self) -> Spaces:
-        """The observation space, and the action space."""
+        """Observation space and action space."""
         return spaces_from_json(self.header.spaces)
 
     @cached_property
     def has_observations(self) -> bool:
-        """Every line has what was seen."""
+        """Whether every line has an observation."""
         return all(line.score is not None for line in self.lines)
 
     def find_game(self) -> Game:
-        """The game that the header names, if this package has it or its module was imported.
+        """The game named in the header, if this package has it or its module has been imported.
 
         Nothing else is imported: a file could name anything.
 
         Raises:
-            ReplayError: it is not there; pass it then.
+            ReplayError: it is not available; pass the game instead.
         """
         module, _, name = self.header.source.partition(":")
         if module.startswith(_GAMES):
@@ -183,14 +182,14 @@ class Replay:
     ) -> Divergence | None:
         """Plays the episode again and returns the first difference, None if there is none.
 
-        In this process: `verify_in_new_process` also finds what depends on the order of sets.
+        Runs in this process; `verify_in_new_process` also detects dependence on the order of sets.
 
         Args:
             game: None = `find_game`.
             step_timeout_s: as for `Game.run`.
 
         Raises:
-            ReplayError: the game is not there, or has other settings.
+            ReplayError: the game is not available, or has other settings.
         """
         return play_again(self, game or self.find_game(), step_timeout_s=step_timeout_s)[0]
 
@@ -213,20 +212,20 @@ class Replay:
         step_timeout_s: float | None = 30.0,
         max_shown: int | None = None,
     ) -> list[Turn]:
-        """Every decision with what was seen, and the ends, in order.
+        """Every decision with its observation, and the ends, in order.
 
-        From the file, or, if it has actions alone, by playing them again in this process;
+        Read from the file; if it holds only actions, they are played again in this process.
         `turns_in_new_process` also limits time and memory.
 
         Args:
-            game: None = `find_game`; not needed if the file has what was seen.
+            game: None = `find_game`; not needed if the file has observations.
             step_timeout_s: as for `Game.run`.
-            max_shown: entities and features that may be shown, in all turns together; types and
-                actions count, too. None = any number.
+            max_shown: maximum number of entities and features in all turns together; types and
+                actions count too. None = no limit.
 
         Raises:
-            ReplayError: the file does not fit its own spaces, or shows too much; the game is not
-                there or differs.
+            ReplayError: the file does not match its own spaces, or shows too much; the game is not
+                available or differs.
         """
         shown = _Shown(self.name, self.spaces[0], max_shown)
         if self.has_observations:
@@ -309,14 +308,14 @@ class Replay:
         """The episode as a page, a video or stills; see `turns`.
 
         Args:
-            game: whose look is used; None = `find_game`, if it can be found.
-            look: None = the game's.
-            thinker: whose probabilities, value and attention are shown at every decision, whoever
-                decided; None = those that were kept, without attention.
-            turns: what `turns` returned before; None = call it.
+            game: its look is used; None = `find_game`, if available.
+            look: None = the game's look.
+            thinker: agent whose probabilities, value and attention are shown at every decision,
+                even if another agent decided; None = the stored values, without attention.
+            turns: an earlier result of `turns`; None = call it.
 
         Raises:
-            ReplayError: it has no decisions, or as of `turns`.
+            ReplayError: there are no decisions, or as `turns`.
             UsageError: an agent that computes no thoughts.
         """
         from entity_env.views import Animation, find_look  # few programs draw
@@ -351,7 +350,7 @@ class Replay:
         """The game with the settings of this replay.
 
         Raises:
-            ReplayError: it has no such settings, or another number of agents.
+            ReplayError: the game lacks such a setting, or has another number of agents.
         """
         return game_with_settings(self, game)
 
@@ -365,7 +364,7 @@ class Replay:
 
 
 class _Shown:
-    """Counts what a replay shows, nearly as its drawing costs time."""
+    """Counts what a replay shows, roughly in proportion to the cost of drawing it."""
 
     def __init__(self, name: str, obs_space: ObsSpace, most: int | None) -> None:
         self._name = name
@@ -374,7 +373,7 @@ class _Shown:
         self._total = 0
 
     def count(self, observation: Observation) -> None:
-        """Raises `ReplayError` if it is too much with an observation."""
+        """Adds an observation; raises `ReplayError` if the total is too large."""
         if self._most is None:
             return
         counts = {name: len(rows) for name, rows in observation.features.items()}

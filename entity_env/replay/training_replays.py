@@ -1,4 +1,4 @@
-"""`TrainingReplays`: the best and worst episodes of a training run, and its moments."""
+"""`TrainingReplays`: best and worst episodes of a training run, and evaluation episodes."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _logger = logging.getLogger(__name__)
 _SIGNS: Final = {"best": 1, "worst": -1}
 KINDS: Final = tuple(_SIGNS)
 _TIME_SHARE: Final = 0.01
-"""Of the run, for playing again; what is left waits, until the end at most."""
+"""Maximum share of the run's time for playing again; the rest waits, at most until the end."""
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
-"""Of an evaluation episode, which is cut there: it may never end."""
+"""Maximum length of an evaluation episode, truncated there: it may never end."""
 
 
 class WatchedEnvs(Protocol):
-    """Environments whose episodes can be watched: a `VecEnv`."""
+    """Environments whose episodes can be watched, such as a `VecEnv`."""
 
     @property
     def has_crashed(self) -> bool:
-        """Whether a game has hung in a worker, or taken it down."""
+        """Whether a game has hung in a worker or crashed it."""
 
     def watch_episodes(self, watch: EpisodeWatch) -> None:
         """Calls a function for every episode that ends."""
@@ -52,34 +52,36 @@ class WatchedEnvs(Protocol):
 class TrainingReplays(Callback):
     """Keeps replays of a training run; a callback of `train`.
 
-    `best.replay` and `worst.replay` are the episodes with the highest and the lowest reward of any
-    agent, of all that ended in `vec`; the first one of equals. They are played again in this
-    process, between updates, for what was seen: 1 % of the time of the run at most, the rest at
-    its end. If a game does not repeat such an episode, actions alone are kept, and a warning names
-    the first difference.
+    `best.replay` and `worst.replay` are the episodes with the highest and lowest reward of any
+    agent among all that ended in `vec`; the first one if equal. They are played again in this
+    process, between updates, to add observations: for at most 1 % of the run's time, the rest at
+    the end. If a game does not reproduce such an episode, only its actions are stored, and a
+    warning names the first difference.
 
     `step-000120000.replay` is an evaluation episode, played at `moments` steps from the first to
-    the last, always from the same start, which training does not have. Actions are drawn, with the
-    same seed each time, as in training. It is cut after 10,000 decisions or 10 s.
+    the last, always from the same start, which does not occur in training. Actions are sampled as
+    in training, each time with the same seed. The episode is truncated after 10,000 decisions or
+    10 s.
 
-    Where a worker of `vec` has died or hung, the game is no longer played in this process: actions
-    alone are kept from then on.
+    If a worker of `vec` has died or hung, the game is no longer played in this process: only
+    actions are stored from then on.
 
-    The network and all random states of training stay as they would be without this. Replays that
-    cannot be made or written are a warning, and never end the run. A run that is resumed goes on
-    with what is in the folder.
+    The network and all random states of training are unaffected. A replay that cannot be made or
+    written causes a warning and never ends the run. A resumed run continues with the files in the
+    folder.
 
     Args:
-        game: that is trained on.
-        folder: for the files, those of an earlier run are replaced.
-        vec: `VecEnv` of that game; None = without best and worst episodes.
+        game: the game used in training.
+        folder: folder for the files; replaces those of an earlier run.
+        vec: `VecEnv` of that game; None = no best and worst episodes.
         keep: "best", "worst", or both.
         moments: number of evaluation episodes.
-        seed: of the evaluation episodes.
+        seed: seed of the evaluation episodes.
 
     Raises:
-        UsageError: another name in `keep`, a negative number, or a `vec` that runs no `Game`.
-        ReplayError: a setting of the game that a replay cannot keep.
+        UsageError: another name in `keep`, a negative number, or a `vec` that does not run a
+            `Game`.
+        ReplayError: a setting of the game that a replay cannot store.
     """
 
     def __init__(
@@ -104,14 +106,13 @@ class TrainingReplays(Callback):
         names = [name for name in KINDS if name in keep and vec is not None]
         self._extremes = [_Extreme(name, _SIGNS[name]) for name in names]
         self._step = 0
-        """Of training, at the last update."""
+        """Training step at the last update."""
         self._last_moment = -1
         """Step of the schedules at the last evaluation episode."""
         self._began = 0.0
         self._spent_s = 0.0
-        """In playing again."""
+        """Seconds spent playing again."""
         self._told: set[str] = set()
-        """Warnings that were given."""
         if self._extremes and vec is not None:
             vec.watch_episodes(self._ended)
 
@@ -133,7 +134,7 @@ class TrainingReplays(Callback):
 
     @property
     def _may_play(self) -> bool:
-        """Whether the game can be run in this process."""
+        """Whether the game may run in this process."""
         return self._vec is None or not self._vec.has_crashed
 
     def on_end(self, state: TrainState) -> None:
@@ -186,7 +187,7 @@ class TrainingReplays(Callback):
     # ------------------------------------------------------------------ moments
 
     def _is_due(self, reached: int, total: int) -> bool:
-        """Whether a moment has come since the last evaluation episode."""
+        """Whether an evaluation is due since the last evaluation episode."""
         gaps = max(self._num_moments - 1, 1)
         moments = [total * i // gaps for i in range(self._num_moments)]
         if self._num_moments == 1:
@@ -214,7 +215,7 @@ class TrainingReplays(Callback):
         kept.save(self.folder / f"{name}{SUFFIX}")
 
     def _tell(self, warning: str) -> None:
-        """Warns once of each kind."""
+        """Logs a warning, once per kind."""
         kind = warning.partition(":")[0]
         if kind not in self._told:
             self._told.add(kind)
@@ -222,17 +223,17 @@ class TrainingReplays(Callback):
 
 
 def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions: int) -> bool:
-    """Writes a replay of an episode of one agent, which may be cut; warns if that is impossible.
+    """Writes a replay of a single-agent episode, possibly truncated; logs a warning on failure.
 
     Args:
-        game: for one agent.
-        agent: who plays.
-        seed: of the episode.
-        path: of the replay.
-        max_decisions: after which it is cut.
+        game: a single-agent game.
+        agent: the agent that plays.
+        seed: seed of the episode.
+        path: path of the replay.
+        max_decisions: number of decisions after which it is truncated.
 
     Returns:
-        Whether there is a replay.
+        Whether a replay was written.
     """
     writer = _evaluation_writer(max_decisions)
     try:
@@ -247,11 +248,11 @@ def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions:
 
 
 class _Enough(BaseException):
-    """Leaves an evaluation episode; no `except Exception` of a game stops it."""
+    """Leaves an evaluation episode; `except Exception` in a game does not catch it."""
 
 
 def _evaluation_writer(max_decisions: int | None = None) -> ReplayWriter:
-    """Writes an episode, and leaves it after a time."""
+    """A writer that leaves the episode after a time or number of decisions."""
     numbers, until = count(1), monotonic() + _MAX_SECONDS
     most = max_decisions or _MAX_DECISIONS
 
@@ -263,24 +264,24 @@ def _evaluation_writer(max_decisions: int | None = None) -> ReplayWriter:
 
 
 def _play(game: Game, agents: Sequence[Agent], seed: int, writer: ReplayWriter) -> None:
-    """Plays an episode until its end, or until the writer has enough."""
+    """Plays an episode until it ends or the writer leaves it."""
     with suppress(_Enough):
         game.play_episode(*agents, seed=seed, watch=writer, step_timeout_s=STEP_TIMEOUT_S)
 
 
 @dataclass
 class _Extreme:
-    """The best or the worst episode so far: the one with the highest reward times `sign`."""
+    """The best or worst episode so far: the one with the highest reward times `sign`."""
 
     name: str
     sign: int
     reward: float = float("-inf")
     """`value_of` the episode."""
     replay: Replay | None = None
-    """Until it is written."""
+    """None once written."""
     step: int = 0
 
     def value_of(self, rewards: Sequence[float | None]) -> float:
-        """How good the rewards of the agents are for this: higher is kept."""
+        """Rank of an episode with these rewards: the highest is kept."""
         known = [self.sign * reward for reward in rewards if reward is not None]
         return max(known, default=float("-inf"))

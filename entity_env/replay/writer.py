@@ -1,4 +1,4 @@
-"""`ReplayWriter` watches a run and writes a replay of each episode; `record` and `branch`."""
+"""`ReplayWriter`: writes a replay of each episode of a run; `record` and `branch`."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ from entity_env.replay.play_again import play_again, same_random_states
 from entity_env.replay.replay import Replay
 
 STEP_TIMEOUT_S: Final = 30.0
-"""Of a game that is played in this process for its replay, if nothing else is wanted."""
+"""Default step timeout of a game played in this process for its replay."""
 _EPISODE: Final = "{episode}"
 _DIGEST_DIGITS: Final = 16
 _DIGITS: Final = 4
-"""Of probabilities and values, which are there to be looked at."""
+"""Decimals of probabilities and values, which are only for display."""
 
 
 @dataclass
 class _OpenEpisode:
-    """The lines of an episode that runs, and the path that they are written to."""
+    """The lines of a running episode, and the path of their file."""
 
     header: ReplayHeader
     lines: list[Decision] = field(default_factory=list)
     playing: set[int] = field(default_factory=set)
-    """Agents in the middle of it."""
+    """Agents in the middle of the episode."""
     num_ended: int = 0
     path: Path | None = None
 
     def write(self, text: str, mode: str = "a") -> None:
-        """Adds a line to the file, which is not kept open: an episode may never be whole."""
+        """Adds a line to the file, which is not kept open: an episode may never be complete."""
         if self.path is None:
             return
         try:
@@ -80,17 +80,17 @@ class _OpenEpisode:
 class ReplayWriter:
     """Watches `Game.run` and writes a replay of every episode.
 
-    A file holds plain lines while its episode runs, so that a crash leaves all but the last one,
-    and is zipped when the episode ends. An existing replay of that name is replaced.
+    While its episode runs, a file holds plain lines, so a crash loses at most the last one; it is
+    zipped when the episode ends. An existing replay of that name is replaced.
 
     Args:
-        path: `NAME.replay`; with `{episode}` in it for several episodes. None = files are not
-            written, see `replays`.
-        see: keep what was seen, so that the replay can be drawn without the game, and differences
+        path: `NAME.replay`, with `{episode}` in it for several episodes. None = no files, see
+            `replays`.
+        see: store observations: the replay can then be drawn without the game, and differences
             name an entity.
-        think: keep what agents predict, from their `think` method: the value.
+        think: store the value predicted by agents that have a `think` method.
         agents: names of the agents; default: their classes.
-        source: of the game, `module:name` or `file.py:name`; default: found in its module.
+        source: source of the game, `module:name` or `file.py:name`; default: found in its module.
         parent: see `ReplayHeader`.
         watch: another watcher, called after each line.
 
@@ -110,7 +110,7 @@ class ReplayWriter:
         watch: Watch | None = None,
     ) -> None:
         self.replays: list[Replay] = []
-        """Of the episodes that have ended, in that order."""
+        """Replays of the episodes that have ended, in that order."""
         self._path = None if path is None else str(replay_path(path))
         self._see = see
         self._think = think
@@ -122,7 +122,7 @@ class ReplayWriter:
         """See `Watch`."""
         self._game: Game | None = None
         self._header = ReplayHeader("", 0, {})
-        """Of this run; every episode adds its seed."""
+        """Header of this run; every episode adds its seed."""
         self._agents: Sequence[Agent] = ()
         self._seeds = EpisodeSeeds(0)
         self._open: dict[int, _OpenEpisode] = {}
@@ -146,7 +146,6 @@ class ReplayWriter:
         self._open.clear()
 
     def __call__(self, turn: Turn) -> None:
-        """Adds a line."""
         game = self._game
         if game is None:
             raise ReplayError("a ReplayWriter watches Game.run: game.run(agent, watch=writer)")
@@ -166,14 +165,14 @@ class ReplayWriter:
             self._watch(turn)
 
     def end_run(self, error: BaseException | None) -> None:
-        """See `RunWatcher`; what was left in the middle is written as far as it went."""
+        """See `RunWatcher`; also writes unfinished episodes."""
         text = failure_of(error) if error is not None and is_a(error, Exception) else ""
         for number_of in sorted(self._open):
             self._finish(number_of, text)
 
     def _begin(self, game: Game, number_of: int) -> _OpenEpisode:
         for earlier in sorted(self._open):
-            if not self._open[earlier].playing:  # over: some agents had no part in it
+            if not self._open[earlier].playing:  # over: some agents skipped it
                 self._finish(earlier)
         seed = self._seeds.run_seed
         run = {} if seed is None else {"seed": seed, "episode": number_of}
@@ -182,7 +181,7 @@ class ReplayWriter:
         if self._path is not None:
             episode.path = path = Path(self._path.replace(_EPISODE, str(number_of)))
             require_replaceable(path)
-            parse_header(header_line(header), str(path))  # what cannot be read is not begun
+            parse_header(header_line(header), str(path))  # fail before writing an unreadable file
             episode.write(header_line(header), "w")
         self._open[number_of] = episode
         return episode
@@ -224,15 +223,15 @@ def record(
     think: bool = True,
     **settings: object,
 ) -> Replay:
-    """Plays one episode, and returns its replay.
+    """Plays one episode and returns its replay.
 
     Args:
         game, agents, settings: as for `Game.run`.
-        seed: of the run, whose first episode it is.
+        seed: seed of the run; the episode is its first.
         see, think: as for `ReplayWriter`.
 
     Raises:
-        UsageError, ProtocolError: as of `Game.run`.
+        UsageError, ProtocolError: as `Game.run`.
     """
     writer = ReplayWriter(see=see, think=think)
     game.with_settings(**settings).run(*agents, seed=seed, watch=writer)
@@ -249,21 +248,21 @@ def branch(
     *,
     see: bool = True,
 ) -> Replay:
-    """Plays the first decisions of a replay again, and lets other agents go on from there.
+    """Plays the first decisions of a replay again, then lets other agents continue.
 
     Args:
-        replay: to begin with.
-        at: number of decisions that stay, of all agents together, 0 to `num_decisions`.
-        agents: one for each of the game's.
+        replay: the replay to start from.
+        at: number of decisions to keep, of all agents together, 0 to `num_decisions`.
+        agents: one per agent of the game.
         game: None = `Replay.find_game`.
         see: as for `ReplayWriter`.
 
     Returns:
-        The whole episode; its `header.parent` names the first replay and `at`.
+        The whole episode; its `header.parent` names the original replay and `at`.
 
     Raises:
-        UsageError: a number that is not there, or another number of agents.
-        ReplayError: the game does not show the same up to there.
+        UsageError: `at` is out of range, or the number of agents is wrong.
+        ReplayError: the game diverges before that decision.
     """
     replay.require_decision(at)
     game = game or replay.find_game()
@@ -282,17 +281,17 @@ def branch(
 def played_again(
     replay: Replay, game: Game, step_timeout_s: float = STEP_TIMEOUT_S
 ) -> tuple[Replay, Divergence | None]:
-    """Plays a replay of actions alone again, in this process.
+    """Plays a replay that holds only actions again, in this process.
 
-    The random states of `random` and `numpy.random` stay as they are.
+    Leaves the random states of `random` and `numpy.random` unchanged.
 
     Args:
-        replay: to play.
-        game: of the replay.
+        replay: the replay to play.
+        game: the game of the replay.
         step_timeout_s: as for `Game.run`.
 
     Returns:
-        The replay with checksums and what was seen, as far as it could be played; and the first
+        The replay with checksums and observations, as far as it could be played; and the first
         difference, None if there is none.
     """
     writer = ReplayWriter()
@@ -305,14 +304,14 @@ def played_again(
 
 
 def header_of(game: Game, source: str = "") -> ReplayHeader:
-    """The header of replays of a game with its settings, but for what differs by episode.
+    """The replay header for a game with its settings, without values that differ by episode.
 
     Args:
-        game: with its settings.
+        game: the game with its settings.
         source: "" = `source_of` the game.
 
     Raises:
-        ReplayError: a setting that JSON cannot hold.
+        ReplayError: a setting that JSON cannot represent.
     """
     spaces = spaces_to_json(game.obs_space(), game.action_space())
     return ReplayHeader(
@@ -329,16 +328,16 @@ def header_of(game: Game, source: str = "") -> ReplayHeader:
 
 
 def settings_to_json(game: Game) -> dict[str, Json]:
-    """The settings of a game; Enums by the names of their members, infinity as a text.
+    """The settings of a game, with Enums as member names and infinity as text.
 
     Raises:
-        ReplayError: one that JSON cannot hold.
+        ReplayError: a setting that JSON cannot represent.
     """
     settings = {}
     for name, value in game.settings.items():
         kept = value.name if isinstance(value, Enum) else value
         if isinstance(kept, float) and math.isinf(kept):
-            kept = str(kept)  # read as on a command line
+            kept = str(kept)  # parsed as on a command line
         if not _is_read_back(game, name, kept, value):
             raise ReplayError(
                 f"{game.name}: a replay keeps settings that are numbers, texts or Enums, and are "
@@ -349,7 +348,7 @@ def settings_to_json(game: Game) -> dict[str, Json]:
 
 
 def _is_read_back(game: Game, name: str, kept: Json, value: object) -> bool:
-    """Whether JSON can hold a setting, and the game makes the same of it."""
+    """Whether JSON can represent a setting, and the game reads it back unchanged."""
     if not isinstance(kept, bool | int | float | str | None):
         return False
     try:
@@ -360,16 +359,16 @@ def _is_read_back(game: Game, name: str, kept: Json, value: object) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what an episode may depend on."""
+    """Versions of the software on which an episode may depend."""
     found = {"entity_env": "", "python": platform.python_version()}
     for name in ("entity-env", "numpy"):
-        with suppress(PackageNotFoundError):  # run from a checkout; numpy is not needed
+        with suppress(PackageNotFoundError):  # run from a checkout; numpy is optional
             found[name.replace("-", "_")] = version(name)
     return found
 
 
 def _agent(name: str, agent: Agent) -> dict[str, str]:
-    if name == type(agent).__name__ and not getattr(agent, "path", ""):  # made by a program
+    if name == type(agent).__name__ and not getattr(agent, "path", ""):  # created in code
         return {"name": name}
     from entity_env.agents.load import agent_identity  # loads numpy
 
@@ -378,7 +377,6 @@ def _agent(name: str, agent: Agent) -> dict[str, str]:
 
 
 def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> dict[str, Json]:
-    """Of all choices, as the agent gave them or thinks."""
     found = {} if thoughts is None else dict(thoughts.probabilities)
     for name, action in actions.items():
         probs = getattr(action, "probs", None)

@@ -1,6 +1,7 @@
-"""What an agent observed, drawn: shapes, looks, and what draws shapes as text, pages and pictures.
+"""Drawings of what an agent observed: shapes, looks, and their output as text, pages and pictures.
 
-Not here: agents and replays, which know how an episode went; what only the terminal's commands use.
+Agents and replays, which know how an episode went, do not belong here; neither do helpers used only
+by terminal commands.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from entity_env.views.scene import Scene as Scene, data_uri as data_uri
     from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
 
-# Imported when first used: games and agents that are shipped need words for entities alone.
+# Imported on first use: games and agents that are shipped need only the text for entities.
 _LATE = {
     "Animation": "animation",
     "describe_entity": "describe",

@@ -1,4 +1,4 @@
-"""`Animation`: one episode as pictures, one for each turn, with the choices of the agents."""
+"""`Animation`: one episode as pictures, one per turn, with the choices of the agents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FORMATS: Final = (".html", ".svg", ".png", ".gif", ".webp", ".mp4")
 _MAX_ACTORS: Final = 8
 _MAX_CHOICES: Final = 12
 _MAX_WORDS: Final = 160
-"""Characters of the words for an entity."""
+"""Maximum length of the text for an entity."""
 _MAX_FEATURES: Final = 40
 _MAX_PANEL_ACTORS: Final = 2
 _MAX_PANEL_BARS: Final = 5
@@ -49,12 +49,13 @@ _PANEL_LINE: Final = 0.045
 """Height of a line of a panel, in units of the longer side of a picture."""
 _PANEL_BAR: Final = 3.5
 _PANEL_CHAR: Final = 0.38
-"""Length of a bar of probability 1 and, nearly, of a character, in units of a line."""
+"""Length of a bar of probability 1 (`_PANEL_BAR`), and approximate width of a character, in units
+of a line."""
 _MAX_PANEL_CHARS: Final = 36
 _PANEL_WORDS: Final = 12
-"""Characters that a line without a bar may have more."""
+"""Additional characters that a line without a bar may have."""
 _MAX_ENTITIES: Final = 200
-"""Entities that are put in words."""
+"""Maximum number of entities described in words."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class Bar:
     """One choice of an actor.
 
     Args:
-        label: what is chosen, in words.
-        share: its probability; of a number, its place between the bounds; None = not known.
-        is_chosen: whether it was.
+        label: the choice in words.
+        share: its probability; for a number, its position between the bounds; None = unknown.
+        is_chosen: whether it was chosen.
     """
 
     label: str
@@ -74,12 +75,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class ActorBars:
-    """The choices of one actor in the order of the space; of more than 12 the most probable.
+    """The choices of one actor in the order of the space; the most probable if more than 12.
 
     Args:
-        title: the action, and who acts if there are several.
+        title: the action, and the actor if there are several.
         bars: choices.
-        num_more: of the choices, or of the actors that follow, that are left out.
+        num_more: number of omitted choices, or of omitted actors that follow.
     """
 
     title: str
@@ -89,17 +90,17 @@ class ActorBars:
 
 @dataclass(frozen=True)
 class Still:
-    """What is shown of one turn.
+    """The picture and data of one turn.
 
     Args:
-        agent_id, step, score: of the turn.
-        shapes: indices of `Animation.shapes`, in the order in which they are drawn.
-        words: for each entity, in the order of the space; of more than 200 the first.
-        global_words: for the global features, unless they are in the picture.
-        actors: choices of each actor; of more than 8 the first.
-        value: that a network predicts.
-        attention: `(num_entities,)` how much the actor attends to each entity; empty = unknown.
-        end: how the episode ended; "" before.
+        agent_id, step, score: as in the turn.
+        shapes: indices into `Animation.shapes`, in drawing order.
+        words: text for each entity, in the order of the space; the first 200.
+        global_words: text for the global features, unless they are in the picture.
+        actors: choices of each actor; the first 8.
+        value: value predicted by a network.
+        attention: `(num_entities,)` the actor's attention to each entity; empty = unknown.
+        end: how the episode ended; "" until it ends.
     """
 
     agent_id: int
@@ -122,11 +123,11 @@ class Animation:
         title: name of the game.
         facts: lines below it, such as the seed.
         size: width and height of the pictures, in units of the game.
-        num_agents: of the game.
-        ground: shapes that all pictures have in common.
+        num_agents: number of agents of the game.
+        ground: shapes shared by all pictures.
         shapes: all other shapes, each once.
-        stills: one for each turn.
-        is_open: as `Look.is_open`: else films show the observations of one agent.
+        stills: one per turn.
+        is_open: as `Look.is_open`: if False, films show the observations of one agent.
     """
 
     title: str
@@ -150,18 +151,19 @@ class Animation:
         title: str = "",
         facts: Sequence[str] = (),
     ) -> Animation:
-        """The animation of the turns of one episode, in their order.
+        """The animation of the turns of one episode, in order.
 
         Args:
-            turns: of all agents; a final observation without entities is shown as the one before.
-            obs_space, action_space: of the game.
+            turns: turns of all agents; a final observation without entities repeats the previous
+                picture.
+            obs_space, action_space: spaces of the game.
             look: how they are drawn; None = the default.
-            num_agents: of the game.
+            num_agents: number of agents of the game.
             title: name of the game.
-            facts: shown below it.
+            facts: lines shown below it.
 
         Raises:
-            SchemaError: the look does not fit the space, or draws impossible shapes.
+            SchemaError: the look does not match the space, or draws invalid shapes.
             UsageError: no turns.
         """
         if not turns:
@@ -197,27 +199,27 @@ class Animation:
 
     @property
     def fps(self) -> float:
-        """Pictures a second at which an episode of this length is watched: 2 to 30."""
+        """Pictures per second suited to an episode of this length: 2 to 30."""
         return min(max(math.sqrt(len(self.film) / 3), 2.0), 30.0)
 
     @property
     def viewer(self) -> int | None:
-        """Id of the agent whose observations a film shows, the first of those with most of them.
+        """Id of the agent whose observations a film shows: the first with the most observations.
 
-        None = it shows all: there is one agent, or all may know what each of them observes.
+        None = it shows all: there is one agent, or observations are open to all agents.
         """
         ids = [still.agent_id for still in self.stills]
         return None if self.is_open or len({*ids}) < 2 else max(sorted({*ids}), key=ids.count)
 
     @property
     def film(self) -> list[int]:
-        """Indices of the pictures of a film, which does not jump from one side to the other."""
+        """Indices of the pictures of a film, which never switches between sides."""
         viewer = self.viewer
         return [i for i, s in enumerate(self.stills) if viewer is None or s.agent_id == viewer]
 
     @property
     def end_s(self) -> float:
-        """How much longer the last picture is shown."""
+        """Additional seconds for which the last picture is shown."""
         return 1.5
 
     def shapes_of(self, index: int) -> list[Shape]:
@@ -231,10 +233,10 @@ class Animation:
         return [self.shapes[i] for i in self.stills[index].shapes]
 
     def with_thoughts(self) -> Animation:
-        """The pictures with a panel of what the agents think, and rings where they attend.
+        """The pictures with a panel of the agents' thoughts, and rings for their attention.
 
         The panel has the value, and bars for the most probable choices of the first actor of each
-        action. A page shows all of it beside the picture, so it needs no panel.
+        action. A page shows all of this next to the picture and needs no panel.
         """
         panels = [list(_panel_lines(still)) for still in self.stills]
         if not any(bar.share is not None for lines in panels for bar in lines):
@@ -271,7 +273,7 @@ class Animation:
         )
 
     def svg(self, index: int | None = None) -> str:
-        """One picture as SVG; None = `film`, played by CSS alone, as in a README."""
+        """One picture as SVG; None = the `film`, animated by CSS alone, as in a README."""
         if index is not None:
             return still_svg(self.size, [*self.ground, *self.shapes_of(index)], self.title)
         stills = [self.stills[i].shapes for i in self.film]
@@ -286,7 +288,7 @@ class Animation:
         )
 
     def html(self) -> str:
-        """A page of one file to play and step through; it loads nothing from elsewhere."""
+        """A self-contained page to play and step through; it loads nothing from other hosts."""
         return page(self.title, self.svg(len(self) // 2), self._page_data())
 
     def _page_data(self) -> dict[str, Any]:
@@ -305,12 +307,12 @@ class Animation:
         }
 
     def write(self, path: str | PathLike[str], index: int | None = None) -> None:
-        """Writes a file of the format that its extension names, in place of one of that name.
+        """Writes a file in the format of its extension; replaces an existing file.
 
         Args:
             path: `.html`, `.svg`, `.png`, `.gif`, `.webp` or `.mp4`.
-            index: the picture of a `.png`, or of an `.svg` that does not move; None = the middle
-                one of a `.png`.
+            index: the picture for a `.png` or a still `.svg`; None = the middle one for a `.png`,
+                the `film` for an `.svg`.
 
         Raises:
             UsageError: another extension, no such picture, a file that cannot be written, or
@@ -352,7 +354,7 @@ class Animation:
 
 
 def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
-    """A still for `player.html`; texts are indices of the pool, and what is empty is left out."""
+    """A still for `player.html`; texts are indices into the pool, empty fields are omitted."""
 
     def index(text: str) -> int:
         return pool.setdefault(text, len(pool))
@@ -378,13 +380,13 @@ def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
 
 
 def _panel_lines(still: Still) -> Iterator[Bar]:
-    """What a panel says, line by line; a text alone is a bar without a share."""
+    """The lines of a panel; plain text is a bar without a share."""
     actors = [each for each in still.actors if any(bar.share is not None for bar in each.bars)]
     if still.value is not None:
         yield Bar(f"value {describe_number(round(still.value, 2))}", None, is_chosen=False)
     for actor in _first_of_each_action(actors, _MAX_PANEL_ACTORS):
         yield Bar(actor.title, None, is_chosen=False)
-        # The chosen one and the most probable, in the order of the space.
+        # The chosen and the most probable ones, in the order of the space.
         ranked = sorted(actor.bars, key=lambda bar: (not bar.is_chosen, -(bar.share or 0.0)))
         yield from (bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS])
     if (left := len(actors) - _MAX_PANEL_ACTORS) > 0:
@@ -392,7 +394,7 @@ def _panel_lines(still: Still) -> Iterator[Bar]:
 
 
 def _first_of_each_action(actors: Sequence[ActorBars], most: int) -> list[ActorBars]:
-    """So many actors, those first that are the first of an action, in the order given."""
+    """At most `most` actors in the given order, preferring the first actor of each action."""
     names = [actor.title.partition(":")[0] for actor in actors]
     ranked = sorted(range(len(actors)), key=lambda i: names[:i].count(names[i]))
     return [actors[i] for i in sorted(ranked[:most])]
@@ -420,7 +422,7 @@ def _draw_panel(
 
 
 def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[float]) -> None:
-    """A ring around each entity, the stronger the more it is attended to."""
+    """Draws a ring around each entity, stronger with more attention."""
     most = max(attention, default=0.0)
     if most <= 0:
         return
@@ -520,7 +522,7 @@ def _choice_bars(
     row: int,
     probs: NDArray[np.float32] | None,
 ) -> tuple[list[Bar], int]:
-    """Bars of the most probable choices, and the number of others."""
+    """Bars of the most probable choices, and the number of other choices."""
     label_of: Callable[[int], str]
     if isinstance(action, SelectEntityAction):
         actees = seen.observation.actee_indices(name, seen.obs_space).tolist()
@@ -539,7 +541,7 @@ def _choice_bars(
 
 
 def _attention_of(turn: Turn, obs_space: ObsSpace) -> list[float]:
-    """The rows of those who act, in the last layer, as a mean over heads and actors."""
+    """Attention of the acting entities in the last layer, averaged over heads and actors."""
     if turn.thoughts is None or turn.thoughts.attention is None:
         return []
     rows = turn.thoughts.attention[-1].mean(axis=0)

@@ -1,4 +1,4 @@
-"""Charts of numbers: axes, lines with bands as SVG, and one line as text for a terminal."""
+"""Charts of numbers: axes and lines with bands as SVG, and a single line as terminal text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 COLOURS: Final = (*("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"),)
-"""Colours that colour-blind people tell apart (Okabe and Ito 2008)."""
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008)."""
 
 _DASHES: Final = ("", "6 3", "2 2", "8 3 2 3")
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -30,7 +30,7 @@ _BLANK: Final = 0x2800
 
 @dataclass(frozen=True)
 class Axis:
-    """Range of an axis, and what stands beside it.
+    """Range of an axis, with its ticks.
 
     Args:
         low, high: the ends; `low < high`.
@@ -43,11 +43,11 @@ class Axis:
 
     @classmethod
     def around(cls, values: Iterable[float], *, is_whole: bool = False) -> Axis:
-        """The axis from the smallest to the largest value, and a little more for round ends.
+        """The axis from the smallest to the largest value, extended to round ends.
 
         Args:
-            values: finite, below 1e150; none of them: the axis from 0 to 1.
-            is_whole: without ends beyond the values.
+            values: finite, below 1e150; if empty, the axis is 0 to 1.
+            is_whole: do not extend beyond the values.
         """
         found = list(values) or [0.0, 1.0]
         low, high = float(min(found)), float(max(found))
@@ -62,18 +62,18 @@ class Axis:
         return cls(low, high, [each for each in ticks if low <= each[0] <= high])
 
     def share(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high one."""
+        """Position of a value: 0 at the low end, 1 at the high end."""
         return (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point on a line: its text, and where a click on it leads.
+    """A point on a line, with its text and link.
 
     Args:
-        x: where, along the line.
+        x: position along the line.
         text: shown under the pointer.
-        href: an address; "" = none.
+        href: address to open on a click; "" = none.
     """
 
     x: float
@@ -85,11 +85,11 @@ class Series:
     """A line of a chart.
 
     Args:
-        name: in the legend.
-        x, y: (num_points,) finite, `x` rising.
-        low, high: (num_points,) the band around it; None = no band.
+        name: name in the legend.
+        x, y: `(num_points,)` finite, `x` increasing.
+        low, high: `(num_points,)` bounds of the band around it; None = no band.
         marks: points on it.
-        is_dashed: drawn with dashes, such as what other lines are compared with.
+        is_dashed: draw it dashed, such as a reference for other lines.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Series:
         self.marks = tuple(marks)
 
     def thinned(self, num_points: int = _MAX_POINTS) -> Series:
-        """The line with at most so many points, each the mean of a stretch; the same marks."""
+        """The line with at most `num_points` points, each the mean of a stretch, and the marks."""
         if len(self.x) <= num_points:
             return self
         starts = np.linspace(0, len(self.x), num_points, endpoint=False).astype(np.int64)
@@ -133,7 +133,7 @@ class Plot:
 
     Args:
         x, y: the axes.
-        left, top, right, bottom: of the box.
+        left, top, right, bottom: edges of the box.
     """
 
     def __init__(
@@ -143,19 +143,19 @@ class Plot:
         self.left, self.top, self.right, self.bottom = left, top, right, bottom
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point lies."""
+        """Position of a point in the SVG."""
         return (
             self.left + self.x.share(x) * (self.right - self.left),
             self.bottom - self.y.share(y) * (self.bottom - self.top),
         )
 
     def path(self, x: Iterable[float], y: Iterable[float]) -> str:
-        """Points, as a polyline takes them."""
+        """Points in the format of a polyline."""
         points = (self.at(*each) for each in zip(x, y, strict=True))
         return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
 
     def frame(self) -> list[str]:
-        """The axes, their ticks and labels, and a line across for each tick of `y`."""
+        """The axes with ticks and labels, and a horizontal line for each tick of `y`."""
         left, bottom, right = f"{self.left:g}", self.bottom, f"{self.right:g}"
         line = 'stroke="currentColor" stroke-opacity'
         parts = [f'<path d="M{left} {self.top:g}V{bottom:g}H{right}" fill="none" {line}="0.5"/>']
@@ -173,7 +173,7 @@ class Plot:
 
 
 def svg_begin(width: float, height: float, background: str = "white") -> str:
-    """The first tag of an SVG, and its background; "" = none, and the colour of the text around."""
+    """First tag of an SVG, and its background; "" = none, with the surrounding text color."""
     colour = ' color="#334155"' if background else ""
     ground = f'\n<rect width="{width:g}" height="{height:g}" fill="{background}"/>'
     return (
@@ -195,8 +195,8 @@ def svg_chart(
 ) -> str:
     """A chart of lines and their bands, as SVG.
 
-    The legend stands below the chart; the height is without it. Lines have the colours of
-    `COLOURS` in turn, then again dashed.
+    The legend is below the chart and not included in the height. Lines cycle through `COLOURS`,
+    then repeat them dashed.
     """
     shown = {i: each.thinned() for i, each in enumerate(lines) if len(each.x)}
     legend = list(enumerate(lines)) if has_legend else []
@@ -273,14 +273,14 @@ def _style(number: int, line: Series) -> str:
 def text_chart(
     line: Series, *, x_label: str = "", width: int = 78, height: int = 7, is_ascii: bool = False
 ) -> list[str]:
-    """A chart of one line in rows of braille characters, or of `*`; its axis has the last two.
+    """A chart of one line in rows of braille characters or `*`; the last two rows are the x axis.
 
     Args:
-        line: no marks, and no band.
-        x_label: after the last number of the x axis.
-        width: of the rows in characters, 40 or more.
+        line: without marks or band.
+        x_label: text after the last number of the x axis.
+        width: length of the rows in characters, 40 or more.
         height: number of rows of the curve, odd, 3 or more.
-        is_ascii: only ASCII characters.
+        is_ascii: use only ASCII characters.
     """
     if not len(line.x):
         return []
@@ -337,13 +337,13 @@ def _cells(
 
 
 def _round_step(span: float) -> float:
-    """1, 2 or 5 times a power of ten, `span` or more."""
+    """The smallest of 1, 2 or 5 times a power of ten that is at least `span`."""
     power = 10.0 ** math.floor(math.log10(span))
     return next((k * power for k in (1, 2, 5) if k * power >= span), 10 * power)
 
 
 def _label(value: float, step: float, size: float) -> str:
-    """A number with the digits that tell it from one `step` away: 0.05, 20k, 1.5M.
+    """A number with enough digits to distinguish values one `step` apart: 0.05, 20k, 1.5M.
 
     The unit is that of `size`, the largest number of the axis.
     """

@@ -27,23 +27,25 @@ _MAX_ACTORS: Final = 8
 
 
 def describe_number(value: float) -> str:
-    """A feature or reward, with no more digits than it needs."""
+    """A feature or reward, with only the digits it needs."""
     if float(value).is_integer():
         return str(int(value))
-    # Three digits of 999.5 or more would be 1e+03.
+    # 999.5 or more with three digits would be 1e+03.
     return f"{value:.1f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[Any]) -> str:
-    """Features as `x=3 stance=Calm`: a one-hot group becomes the member that is set, and what is
-    not there is left out."""
+    """Features as `x=3 stance=Calm`.
+
+    A one-hot group becomes the member that is set; absent fields are omitted.
+    """
     return " ".join(f"{name}={text}" for name, text in _feature_texts(names, values))
 
 
 def _feature_texts(
     names: Sequence[str], values: Sequence[float] | NDArray[Any]
 ) -> Iterator[tuple[str, str]]:
-    """Name and value of each field that is there; of a Flag one pair per bit that is set."""
+    """Name and value of each field that is present; for a Flag one pair per set bit."""
     names = tuple(names)
     presence = presence_of(names)
     if is_array(values):
@@ -66,17 +68,17 @@ def _feature_texts(
 
 @lru_cache(maxsize=256)
 def _fields_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """`member_of` for each feature, in one line each."""
+    """`member_of` for each feature, each text on one line."""
     return [(one_line(field), one_line(member)) for field, member in map(member_of, names)]
 
 
 @dataclass(frozen=True)
 class EntityRow:
-    """Entities of one type that look the same.
+    """Entities of one type with equal text.
 
     Args:
         entity: the first of them.
-        cells: values by the name of their field.
+        cells: values by field name.
         count: number of entities.
     """
 
@@ -101,7 +103,7 @@ def entity_tables(entities: Iterable[SeenEntity]) -> dict[EntityName, list[Entit
 
 
 def table_columns(rows: Iterable[EntityRow]) -> dict[str, int]:
-    """The fields of rows, with the characters of their widest text, the name included."""
+    """The fields of rows, with the length of their longest text, including the name."""
     widths: dict[str, int] = {}
     for row in rows:
         for name, text in row.cells.items():
@@ -136,10 +138,10 @@ def describe_actions(
     obs_space: ObsSpace,
     describe: Callable[[SeenEntity], str] | None = None,
 ) -> str:
-    """Actions as `UP`, or `UP, LEFT` of several actors; "" for none, and for those of no actor.
+    """Actions as `UP`, or `UP, LEFT` for several actors; "" if there are no actions or actors.
 
-    `UP 93%` has the probability, if a global action comes with probabilities. `describe` words
-    selected entities; None = `describe_entity`.
+    `UP 93%` includes the probability, if a global action has probabilities. `describe` gives the
+    text of selected entities; None = `describe_entity`.
     """
     describe = describe or (lambda entity: describe_entity(entity, obs_space))
     words = {

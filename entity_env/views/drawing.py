@@ -1,4 +1,4 @@
-"""`Drawing`: a look, applied to the observations of one episode."""
+"""`Drawing`: a look applied to the observations of one episode."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, membe
 
 _SHAPES: Final[tuple[StyleShape, ...]] = ("circle", "square", "diamond", "triangle")
 _HIDDEN: Final = 0.35
-"""Opacity of entities that are hidden from the policy."""
+"""Opacity of entities hidden from the policy."""
 _PAPER, _CELL, _INK, _DIM = "#f8f9fa", "#e9ecef", "#212529", "#868e96"
 _MAX_CELLS: Final = 64
 _SCALED_CELLS: Final = 16
 _MAX_CHECKED: Final = 1000
-"""Cells that are drawn one by one."""
+"""Maximum number of cells that are drawn individually."""
 _MAX_GROUPS: Final = 8
 
 _GAP: Final = 0.3
 _LINE: Final = 0.45
 _TEXT: Final = 0.32
 _CHAR: Final = 0.56 * _TEXT
-"""Width of a small letter or digit, nearly."""
+"""Approximate width of a lowercase letter or digit."""
 _CAPITAL: Final = 1.35
-"""Width of a capital letter, in other characters."""
+"""Width of a capital letter, in characters."""
 _MAX_CHARS: Final = 24
-"""Characters of a cell of a table, and of its title."""
+"""Maximum length of a table cell, and of a table title."""
 _TABLE_WIDTH: Final = 17.0
-"""Of the tables, side by side, below a board that is not wider."""
+"""Minimum width available for tables below a board, side by side."""
 _BLOCK_ROWS: Final = 12
 _MAX_ROWS: Final = 60
-"""Rows of a table; entities that act or can be selected are always in it."""
+"""Maximum rows of a table; entities that act or can be selected are listed first."""
 _RING: Final = "#000000"
 _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_places_of_tables")
-"""Properties of a `Drawing` that are computed anew when it grows."""
+"""Cached properties of a `Drawing` that are recomputed when it grows."""
 
 
 @dataclass
 class _Extent:
-    """The range of the coordinates on one axis."""
+    """Range of the coordinates on one axis."""
 
     low: float = math.inf
     high: float = -math.inf
@@ -77,11 +77,12 @@ class _Extent:
 
 @dataclass
 class _Table:
-    """The room for the rows of one type: blocks of rows, side by side, below each other if the
-    columns of one are too wide.
+    """Space for the rows of one type, in blocks side by side.
+
+    If the columns of a block are too wide, they are split into parts below each other.
 
     Args:
-        title: the name of the type.
+        title: name of the type.
     """
 
     title: str
@@ -90,7 +91,6 @@ class _Table:
     num_chars: int = 0
 
     def include(self, rows: Sequence[EntityRow]) -> None:
-        """Grows until rows have room."""
         for row in rows:
             for name, text in row.cells.items():
                 width = max(_num_chars(name), _num_chars(one_line(text)))
@@ -100,7 +100,7 @@ class _Table:
         self.num_chars = max(self.num_chars, *ends, 0)
 
     def parts(self, most: float) -> list[list[str]]:
-        """The columns of each block of one row, none wider than `most` if possible."""
+        """The columns of each block of one row, no wider than `most` if possible."""
         parts: list[list[str]] = [[]]
         start = wide = self.width(())
         for name, chars in self.columns.items():
@@ -112,7 +112,7 @@ class _Table:
         return parts
 
     def width(self, columns: Sequence[str]) -> float:
-        """Of one block."""
+        """Width of one block."""
         chars = sum(self.columns[name] for name in columns) + self.num_chars
         gaps = (len(columns) + bool(self.num_chars)) * _GAP
         return max(chars * _CHAR + gaps, (len(self.title) + 4) * _CHAR) + _GAP
@@ -124,7 +124,6 @@ class _Table:
         return max(1, min(int((most + _GAP) / (width + _GAP)), wanted))
 
     def size(self, most: float) -> Point:
-        """Width and height of all blocks."""
         parts, num = self.parts(most), self.blocks(most)
         width = num * (max(map(self.width, parts)) + _GAP) - _GAP
         rows = math.ceil(self.num_rows / num) + bool(self.columns)
@@ -154,7 +153,6 @@ class Drawing:
     _tables: dict[EntityName, _Table] = field(init=False, default_factory=dict)
     _size: Point | None = field(init=False, default=None)
     _rank: dict[EntityName, int] = field(init=False)
-    """The place of each type in the order in which they are drawn."""
 
     def __post_init__(self) -> None:
         features = {name: entity.features for name, entity in self.obs_space.entities.items()}
@@ -179,7 +177,7 @@ class Drawing:
         self._extents = (columns, rows)
 
     def include(self, seen: SeenObservation) -> None:
-        """Grows until the entities of an observation have room."""
+        """Grows to fit the entities of an observation."""
         for name in _LAYOUT:
             self.__dict__.pop(name, None)
         if self.look.draw is not None and self.look.size is not None:
@@ -222,7 +220,7 @@ class Drawing:
         return Scene(*self.size, look=self.look.name)
 
     def ground(self) -> Scene:
-        """What all scenes have in common."""
+        """The shapes shared by all scenes."""
         scene = self.scene()
         if self.look.ground is not None:
             self.look.call("ground", scene)
@@ -244,7 +242,7 @@ class Drawing:
         placed.sort(
             key=lambda e: (self._styles[e.type].shape == "ground", self._rank[e.type], e.index)
         )
-        for entity in reversed(placed):  # the first lies on top
+        for entity in reversed(placed):  # the first is drawn on top
             self._draw_entity(scene, entity)
         for name, rows in self._rows(seen).items():
             if name in self._tables:
@@ -252,18 +250,17 @@ class Drawing:
         return scene
 
     def leaves_globals_out(self, seen: SeenObservation) -> bool:
-        """Whether there are global features of which the pictures have no table."""
+        """Whether there are global features but no table for them in the pictures."""
         has_table = self.look.draw is None and self._place(seen.globals) is None
         return len(seen.globals.features) > 0 and not has_table
 
     # ------------------------------------------------------------------ boards
 
     def _drawn(self, seen: SeenObservation) -> list[SeenEntity]:
-        """Its entities and its global features."""
         return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
-        """The rows of the tables, the global features first."""
+        """The rows of the tables, global features first."""
         drawn = [e for e in self._drawn(seen) if len(e.features) and self._place(e) is None]
         asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
         drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))
@@ -292,7 +289,7 @@ class Drawing:
 
     @cached_property
     def _scale(self) -> float:
-        """Cells a unit of the coordinates."""
+        """Cells per unit of the coordinates."""
         widest = max(extent.span for extent in self._extents)
         is_board = self.look.board is not None or all(e.is_whole for e in self._extents)
         if widest + 1 <= _MAX_CELLS and (is_board or widest == 0):
@@ -356,12 +353,12 @@ class Drawing:
 
     @cached_property
     def _most(self) -> float:
-        """Width that the tables may have, unless one column is wider."""
+        """Width available for tables, unless a single column is wider."""
         return max(self._boards[0], _TABLE_WIDTH) - 2 * _GAP
 
     @cached_property
     def _places_of_tables(self) -> dict[EntityName, Point]:
-        """The upper left corner of each table: from left to right, in lines."""
+        """Upper left corner of each table: left to right, wrapped into lines."""
         x, y, below = _GAP, self._boards[1] + _GAP, 0.0
         places = {}
         for name in sorted(
@@ -422,18 +419,18 @@ class Drawing:
 
 
 def _num_chars(text: str) -> float:
-    """The width of a text in a table, in small letters."""
+    """Width of a text in a table, in lowercase letters."""
     return sum(_CAPITAL if char.isupper() else 1.0 for char in clipped(text))
 
 
 def _end_of(row: EntityRow) -> str:
-    """What is written behind the cells of a row."""
+    """Text after the cells of a row."""
     words = ["" if row.count == 1 else f"x{row.count}", "" if row.entity.is_visible else "hidden"]
     return " ".join(filter(None, words))
 
 
 def _asked_in(seen: SeenObservation) -> set[int]:
-    """Indices of the entities that act or can be selected; none after the end of an episode."""
+    """Indices of the entities that act or can be selected; empty after an episode has ended."""
     observation = seen.observation
     found: set[int] = set()
     for name, mask in () if observation.done else observation.actions.items():
@@ -446,7 +443,7 @@ def _asked_in(seen: SeenObservation) -> set[int]:
 def draw_styled(
     scene: Scene, entity: SeenEntity, style: Style, place: Point, scale: float, color: str
 ) -> None:
-    """Adds the shape of one entity around a place of the scene."""
+    """Adds the shape of one entity at a place of the scene."""
     opacity = 1.0 if entity.is_visible else _HIDDEN
     color = faded(color, opacity) if opacity < 1 else color
     stroke = faded("#000000", 0.3 * opacity)
@@ -466,7 +463,7 @@ def draw_styled(
     else:
         corners: list[Point] = [(0, -1), (1, 0), (0, 1), (-1, 0)]
         if style.shape == "triangle":
-            corners = [(0, -4 / 3), (1, 2 / 3), (-1, 2 / 3)]  # around its mean
+            corners = [(0, -4 / 3), (1, 2 / 3), (-1, 2 / 3)]  # centered on the mean
         around = [(x + dx * half, y + dy * half) for dx, dy in corners]
         scene.polygon(around, color, stroke=stroke, rotate=turn, of=entity)
     if style.label:
@@ -478,7 +475,7 @@ def draw_styled(
 
 
 def clipped(text: str, most: int = _MAX_CHARS) -> str:
-    """A text of at most so many characters."""
+    """A text with at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -493,7 +490,7 @@ def _color(style: Style, entity: SeenEntity, palette: Sequence[str]) -> str:
     if style.color.startswith("#"):
         return style.color
     value = entity[style.color]
-    if isinstance(value, str):  # of a Flag the first member
+    if isinstance(value, str):  # for a Flag, the first member
         members = [member for f, member in map(member_of, entity.names) if f == style.color]
         value = members.index(value.partition("|")[0])
     if not isinstance(value, int | float) or not math.isfinite(value):
@@ -507,7 +504,7 @@ def _number(entity: SeenEntity, name: str) -> float:
 
 
 def _heading(entity: SeenEntity, name: str) -> float:
-    """Degrees clockwise from up, of a feature in radians counter-clockwise from x."""
+    """Degrees clockwise from up, from a feature in radians counterclockwise from x."""
     radians = _number(entity, name)
     return 90 - math.degrees(radians) if math.isfinite(radians) else 0.0
 

@@ -26,20 +26,20 @@ _FUNCTIONS: Final = ("draw", "ground", "draw_text")
 
 
 def find_look(game: Game, name: str | None = None) -> Look:
-    """The look of a game, with the board that its settings define.
+    """The look of a game, with the board defined by its settings.
 
-    The first of: the one that is named; `Game.look`; `NAME_look.py` beside the file of the game's
-    `play`, NAME.py; the default.
+    The first found of: the named look; `Game.look`; `NAME_look.py` next to the file of the game's
+    `play`, NAME.py; the default look.
 
     Args:
-        game: its settings `board_size`, or `width` and `height`, are the size of the board, unless
-            the look has one.
-        name: `FILE.py`, `FILE.py:name`, `module` or `module:name`. Without a name it is the
-            module's `look`, or is made of its functions `draw`, `ground`, `draw_text` and its
-            `size`.
+        game: its settings `board_size`, or `width` and `height`, give the size of the board, unless
+            the look has a board.
+        name: `FILE.py`, `FILE.py:name`, `module` or `module:name`. Without a name after the colon,
+            the look is the module's `look`, or is made from its functions `draw`, `ground` and
+            `draw_text`, and its `size`.
 
     Raises:
-        UsageError: no such module, file or look, or one that cannot be imported.
+        UsageError: no such module, file or look, or it cannot be imported.
     """
     if name is not None or game.look is not None:
         look = named_look(name or game.look or "")
@@ -61,7 +61,7 @@ def find_look(game: Game, name: str | None = None) -> Look:
 
 
 def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:
-    """Names of the features of a dataclass that are bools."""
+    """Names of a dataclass's features that are bools."""
     for name, kind in declared_fields(cls).items():
         if kind in (bool, np.bool_):
             yield f"{prefix}{name}"
@@ -86,7 +86,7 @@ def named_look(name: str) -> Look:
 
 
 def board_of(settings: Mapping[str, object]) -> Board | None:
-    """The board of `width` and `height`, or of `board_size`; None without any."""
+    """The board given by `width` and `height`, or by `board_size`; None if there is neither."""
     columns, rows = (
         next(
             (size for key in keys if isinstance(size := settings.get(key), int) and size > 0), None
@@ -101,7 +101,7 @@ def _beside(game: Game) -> ModuleType | None:
     play = inspect.unwrap(play.func if isinstance(play, partial) else play)
     try:
         file = Path(inspect.getfile(play if inspect.isroutine(play) else type(play)))
-    except (TypeError, OSError):  # built in, or typed in
+    except (TypeError, OSError):  # built-in, or defined interactively
         return None
     path = file.with_name(f"{file.stem}_look.py")
     if not path.is_file():

@@ -19,13 +19,13 @@ StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "grou
 PALETTE: Final = (
     *("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#f0e442", "#555555"),
 )
-"""Colours that colour-blind people can tell apart (Okabe and Ito 2008), with grey for black."""
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008), with gray for black."""
 
 COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
-"""What each color of `PALETTE` is called."""
+"""Names of the colors of `PALETTE`."""
 
 GROUND: Final = ("empty", "floor", "free", "ground")
-"""Entity types with these names are drawn as cells of the ground."""
+"""Entity types with these names are drawn as ground cells."""
 
 _SAME_COLOR: Final = {
     **{"pink": "magenta", "purple": "magenta", "violet": "magenta", "gold": "yellow"},
@@ -35,10 +35,10 @@ _SAME_COLOR: Final = {
 
 @dataclass(frozen=True)
 class Board:
-    """The cells that entities with coordinates lie on; y grows upwards.
+    """The cells for entities with coordinates; y increases upward.
 
     Args:
-        columns, rows: at least as many; None = as many as are seen in the episode.
+        columns, rows: minimum size; None = as many as occur in the episode.
     """
 
     columns: int | None = None
@@ -56,17 +56,17 @@ class Style:
 
     Args:
         shape: "circle", "square", "diamond", "triangle", or "ground", a cell below all others.
-        color: a colour as in `Scene`, or the name of a feature: its member, or its value rounded,
-            chooses one of `PALETTE`; "" = by the type.
+        color: a color as in `Scene`, or the name of a feature whose member, or rounded value,
+            chooses a color from `PALETTE`; "" = by type.
         size: width in cells, or the name of a feature, in units of the coordinates.
-        rotate: degrees clockwise; or the name of a feature, in radians, counter-clockwise from the
-            direction of x, into which the upper end of the shape is turned.
-        label: the name of a feature that is written on it.
-        image: drawn in place of the shape, as `data_uri` returns it.
-        glyph: in the terminal.
+        rotate: degrees clockwise; or the name of a feature, in radians, counterclockwise from the
+            direction of x: the direction that the upper end of the shape points to.
+        label: name of a feature whose value is written on the shape.
+        image: drawn instead of the shape, as returned by `data_uri`.
+        glyph: character in the terminal.
 
     Raises:
-        SchemaError: no such shape, a size that is not above 0, or no image.
+        SchemaError: an unknown shape, a size that is not above 0, or an invalid image.
     """
 
     shape: StyleShape = "circle"
@@ -95,7 +95,7 @@ class Style:
             )
 
     def features(self) -> list[str]:
-        """Names of the features that it reads."""
+        """Names of the features that the style reads."""
         color = "" if is_color(self.color) else self.color
         fields = (color, self.size, self.rotate, self.label)
         return [name for name in fields if isinstance(name, str) and name]
@@ -103,34 +103,35 @@ class Style:
 
 @dataclass(frozen=True)
 class Look:
-    """How the observations of a game are drawn: never from its state, so files can be drawn too.
+    """How the observations of a game are drawn; not its state, so files can be drawn too.
 
-    Nothing needs to be given. Entities with coordinates lie on a board, in a shape and colour of
-    their type, hidden ones fainter; all others are rows of tables, as are the global features.
-    Without a style the first Enum field of a type chooses the color. `styles` replaces the shapes;
-    `draw` replaces all of that.
+    All arguments are optional. By default, entities with coordinates are on a board, with a shape
+    and color per type, fainter if hidden; other entities and the global features are rows of
+    tables. Without a style, the first Enum field of a type chooses the color. `styles` replaces the
+    shapes; `draw` replaces everything.
 
     Args:
-        board: where entities with coordinates lie.
+        board: board for entities with coordinates.
         styles: by the name or class of an entity type; "__global__" = the global features.
-        at: names of the features that are coordinates, also within others as `pos.x`, `pos.y`.
-        group: a feature with a board for each value.
+        at: names of the coordinate features, also nested as `pos.x`, `pos.y`.
+        group: a feature with one board per value.
         size: width and height of the scenes that `draw` fills, or a function of the first
-            observation; None = the board's.
+            observation; None = the size of the board.
         draw: fills the scene of one observation; replaces board, styles and tables.
-        ground: fills what all scenes of an episode have in common, drawn once.
-        draw_text: the observation in a terminal of so many columns; None = from the styles.
-        describe: a few words for an entity that an action selects; None = its features.
-        flags: names of the features, by type, that mark an entity where they are not 0: with a ring
-            on the board, and `*` in the terminal. `find_look` adds the bools of a game.
-        global_name: of the global features; `find_look` takes it from the game.
-        is_open: all agents may know what one of them observes and does, as in a board game; then
-            every observation is drawn, and `agent_id` says whose it is. Else those of one agent are
-            drawn, and a person does not see what others do in the same step.
-        name: for errors.
+        ground: draws, once, what all scenes of an episode share.
+        draw_text: the observation in a terminal with the given number of columns; None = drawn from
+            the styles.
+        describe: a few words for an entity selected by an action; None = its features.
+        flags: names of features, by type, that mark an entity if not 0: with a ring on the board,
+            and `*` in the terminal. `find_look` adds the bools of a game.
+        global_name: name of the global features; `find_look` takes it from the game.
+        is_open: all agents may know each other's observations and actions, as in a board game: then
+            every observation is drawn, and `agent_id` names its agent. Otherwise those of one agent
+            are drawn, and a person does not see what others do in the same step.
+        name: name for errors.
 
     Raises:
-        SchemaError: an argument of another type, or a size that is not above 0.
+        SchemaError: an argument of the wrong type, or a size that is not above 0.
     """
 
     board: Board | None = None
@@ -167,7 +168,7 @@ class Look:
             self.checked_size(self.size)
 
     def require_fits(self, obs_space: ObsSpace) -> None:
-        """Raises SchemaError if it names types or features that the space does not have."""
+        """Raises SchemaError if the look names types or features that the space does not have."""
         features = {name: entity.features for name, entity in obs_space.entities.items()}
         features[GLOBAL_ENTITY] = obs_space.global_features
         known = {
@@ -194,7 +195,7 @@ class Look:
             raise SchemaError(f"{self.name}: no entity has the feature {self.at[0]!r} of at")
 
     def coordinates(self, features: Sequence[str]) -> tuple[int, int] | None:
-        """Columns of the coordinates among features, or of the first pair as `pos.x`, `pos.y`."""
+        """Columns of the coordinates among features, or of the first nested pair (`pos.x`)."""
         names = list(features)
         for i, name in enumerate(names):
             prefix, dot, last = name.rpartition(".")
@@ -206,7 +207,7 @@ class Look:
         )
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
-        """The result of one of its functions.
+        """Calls one of its functions.
 
         Raises:
             UsageError: the function raised; names the line of its file.
@@ -226,7 +227,7 @@ class Look:
         return SchemaError(f"{self.name}: {expected}, got {shown(value)}")
 
     def checked_size(self, size: tuple[float, float] | None) -> tuple[float, float] | None:
-        """The size itself; SchemaError if it is no size."""
+        """Returns the size; SchemaError if it is invalid."""
         match size:
             case None:
                 return None
@@ -237,7 +238,7 @@ class Look:
         raise self._error("size must be a width and a height above 0", size)
 
     def tinted(self, kinds: Mapping[EntityName, Sequence[str]]) -> dict[EntityName, Sequence[str]]:
-        """The types without a style, with their features, whose first Enum chooses the color."""
+        """The types without a style whose first Enum chooses the color, with their features."""
         return {
             name: features
             for name, features in kinds.items()
@@ -247,7 +248,7 @@ class Look:
         }
 
     def style(self, name: str) -> Style | None:
-        """The style of an entity type, if there is one."""
+        """The style of an entity type, if any."""
         for key, style in self.styles.items():
             if name == (key.__name__ if isinstance(key, type) else key):
                 return style
@@ -255,7 +256,7 @@ class Look:
 
 
 def _is_tinted_by_enum(features: Sequence[str]) -> bool:
-    """Whether the first Enum field of a type chooses its color, as without a style."""
+    """Whether the first Enum field of a type without a style chooses its color."""
     enum, _ = first_enum(features)
     return enum == "color" or (
         bool(enum) and "color" not in {member_of(each)[0] for each in features}
@@ -267,13 +268,13 @@ def member_colors(
 ) -> dict[EntityName, list[int]]:
     """Indices of colors for the members of each type's first Enum field.
 
-    Equal fields of several types share their colors. A member named as a color has that color,
-    others the colors that are left, those of other types last.
+    Equal fields of several types share colors. A member named like a color has that color; others
+    get the remaining colors, those of other types last.
 
     Args:
         kinds: feature names of the types whose Enum chooses the color.
-        plain: indices of the colors that other types have.
-        colors: what those of the palette are called; more members than that repeat colors.
+        plain: indices of the colors of other types.
+        colors: names of the palette's colors; additional members repeat colors.
     """
     chosen: dict[tuple[str, ...], list[int]] = {}
     num_taken = 0
@@ -295,7 +296,7 @@ def member_colors(
 
 
 def line_of(error: BaseException, file: str) -> str:
-    """`, line 3`: where a file raised an error; "" if it did not."""
+    """`, line 3`: the line of a file that raised an error; "" if it did not."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:

@@ -1,4 +1,4 @@
-"""`page`: an animation as one HTML file, `player.html` with data in it."""
+"""`page`: an animation as one HTML file, `player.html` with embedded data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text"
 
 
 def page(title: str, picture: str, data: object) -> str:
-    """The page of an animation; strings of games are data in it, never markup.
+    """The page of an animation; texts from games are data in it, never markup.
 
     Args:
-        title: of the page.
-        picture: SVG that is shown where scripts are off.
-        data: what `player.html` plays, as JSON holds it.
+        title: title of the page.
+        picture: SVG shown if scripts are disabled.
+        data: JSON-compatible input of `player.html`.
     """
     text = json.dumps(_rounded(data), separators=(",", ":")).encode()
     parts = {
@@ -42,18 +42,18 @@ def template(path: Path = _PLAYER) -> str:
 
 
 def as_iframe(html: str, height: int = 620) -> str:
-    """A page inside another one, as in a notebook, from which it is kept apart."""
+    """A page in a sandboxed frame inside another page, such as a notebook."""
     style = f"width:100%;height:{height}px;border:0"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(html)}"></iframe>'
 
 
 def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:
-    """Shapes as `shapes.js` draws them, with at most four decimals."""
+    """Shapes in the format of `shapes.js`, with at most four decimals."""
     return [_rounded(shape_fields(shape)) for shape in shapes]
 
 
 def shape_fields(shape: Shape) -> list[Any]:
-    """Kind, x, y, size, fill, stroke, its width, rotation, radius, text, anchor, entity, points."""
+    """Kind, x, y, size, fill, stroke, width, entity, rotation, radius, text, anchor, points."""
     fields = [
         _KINDS[shape.kind],
         *shape.center,
@@ -73,8 +73,8 @@ def shape_fields(shape: Shape) -> list[Any]:
     return fields
 
 
-def _rounded(value: Any) -> Any:  # noqa: ANN401 - anything that JSON holds
-    """The same with at most four decimals, and numbers that JSON lacks as None."""
+def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The value with at most four decimals, and None for numbers that JSON lacks."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, float):

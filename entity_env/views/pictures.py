@@ -1,4 +1,4 @@
-"""Shapes as pixels, by Pillow: stills, GIF, WebP and MP4."""
+"""Shapes as pixels, using Pillow: stills, GIF, WebP and MP4."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from PIL import Image, ImageDraw
 
 _PIXELS: Final = 480
-"""Of the longer side."""
+"""Default maximum size of the longer side."""
 _CELL_PIXELS: Final = 28
-"""Of a unit of the game, at most."""
+"""Maximum size of a unit of the game."""
 _SMOOTHING: Final = 4
 _MAX_CACHED: Final = 4096
 _GIF_COLORS: Final = 128
 _SAMPLES: Final = 8
-"""Pictures from which the colours of a GIF are taken."""
+"""Number of pictures from which the colors of a GIF are chosen."""
 
 Box = tuple[int, int, int, int]
 
@@ -42,9 +42,9 @@ class Painter:
     Args:
         size: width and height, in units of the game.
         ground: shapes below all others.
-        smooth: antialiased; else with few colors, except for texts.
-        pixels: width and height of the images, with a margin where their shape differs; None = by
-            the size, at most 480.
+        smooth: antialiased; False = with few colors, except for text.
+        pixels: width and height of the images, with a margin if the aspect ratio differs; None =
+            from the size, at most 480.
 
     Raises:
         MissingExtraError: Pillow is not installed.
@@ -98,7 +98,7 @@ class Painter:
                     image.paste(layer, at, layer)
 
     def _layers_of(self, shape: Shape) -> Iterator[tuple[Image.Image, Point, str]]:
-        """Masks with their place and colour, or an image with its place."""
+        """Masks with position and color, or an image with its position."""
         if shape.kind == "image":
             yield from self._pasted(shape)
             return
@@ -133,7 +133,7 @@ class Painter:
         return mask.reduce(samples) if samples > 1 else mask
 
     def _box(self, shape: Shape) -> Box | None:
-        """The pixels that a shape may cover; None if it lies outside."""
+        """The pixels that a shape may cover; None if it is outside."""
         xs, ys = zip(*corners_of(shape), strict=True)
         margin = shape.width / 2 * self.scale + 1
         left, right = (self._left + x * self.scale for x in (min(xs), max(xs)))
@@ -181,7 +181,7 @@ class Painter:
         yield image, self._corner(shape, image), ""
 
     def _corner(self, shape: Shape, image: Image.Image) -> Point:
-        """Where an image lies whose centre is that of the shape."""
+        """Upper left corner of an image centered on the shape."""
         x, y = shape.center
         return (
             round(self._left + x * self.scale - image.width / 2),
@@ -195,9 +195,9 @@ def draw_array(
     """The picture of one observation, `(height, width, 3)` uint8, a new array.
 
     Args:
-        drawing: grows to the observation.
+        drawing: grows to fit the observation.
         seen: the observation.
-        pixels: width and height; what has another shape gets a margin.
+        pixels: width and height, with a margin if the aspect ratio differs.
 
     Raises:
         MissingExtraError: Pillow is not installed.
@@ -223,12 +223,12 @@ def write_film(
     """Writes a `.gif`, `.webp` or `.mp4`; each picture is drawn when it is written.
 
     Args:
-        file: where; replaced if it exists.
+        file: path of the file; replaced if it exists.
         painter: draws the pictures.
-        shapes_of: the shapes of a picture by its index.
+        shapes_of: the shapes of a picture, given its index.
         num_pictures: 1 or more.
-        frame_s: seconds that each picture is shown.
-        end_s: seconds that the last one is shown longer.
+        frame_s: seconds per picture.
+        end_s: additional seconds for the last picture.
 
     Raises:
         UsageError: `.mp4`, and ffmpeg is not on the path or fails.
@@ -241,7 +241,7 @@ def write_film(
         repeated = [*range(num_pictures), *[num_pictures - 1] * round(end_s / frame_s)]
         _write_mp4(file, map(image_of, repeated), painter.pixels, 1 / frame_s)
         return
-    # Both formats hold a duration in steps: 10 ms in a GIF.
+    # Both formats store quantized durations: steps of 10 ms in a GIF.
     durations = [round(100 * frame_s) * 10] * num_pictures
     durations[-1] += round(1000 * end_s)
     if file.suffix == ".gif":
@@ -253,7 +253,7 @@ def write_film(
 
 
 def _film(image_of: Callable[[int], Image.Image], num_pictures: int) -> Image.Image:
-    """An image of several frames that makes each when it is reached."""
+    """An image with several frames, each created when it is reached."""
     from PIL import Image
 
     class Film(Image.Image):
@@ -270,7 +270,7 @@ def _film(image_of: Callable[[int], Image.Image], num_pictures: int) -> Image.Im
         first.mode,
         first.size,
         first.palette,
-    )  # as `Image.new` does
+    )  # like `Image.new`
     film.im = first.im
     return film
 
@@ -278,7 +278,7 @@ def _film(image_of: Callable[[int], Image.Image], num_pictures: int) -> Image.Im
 def _with_palette(
     image_of: Callable[[int], Image.Image], num_pictures: int
 ) -> Callable[[int], Image.Image]:
-    """The same images in few colours, which are those of some of them."""
+    """The same images with few colors, chosen from a sample of them."""
     from PIL import Image
 
     step = max(num_pictures // _SAMPLES, 1)
@@ -297,7 +297,7 @@ def _write_mp4(
         raise UsageError(f"{file}: .mp4 needs the program ffmpeg, which is not on the path")
     command = [ffmpeg, "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", f"{pixels[0]}x{pixels[1]}", "-r", f"{fps:.3f}", "-i", "-", "-an"]
-    even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # as most players demand
+    even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # required by most players
     command += ["-vf", even, "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(file)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stderr=pipe) as process:
@@ -305,7 +305,7 @@ def _write_mp4(
             if process.stdin is not None:
                 for image in images:
                     process.stdin.write(image.tobytes())
-        except BrokenPipeError:  # its own words follow
+        except BrokenPipeError:  # its error message follows
             pass
         except BaseException:
             process.kill()
@@ -316,8 +316,10 @@ def _write_mp4(
 
 
 def corners_of(shape: Shape) -> list[Point]:
-    """The outline as points, in units of the game; of a circle and an upright rectangle the upper
-    left and the lower right corner of the box around it."""
+    """The outline as points, in units of the game.
+
+    For a circle or an upright rectangle, the upper left and lower right corner of its bounding box.
+    """
     (x, y), size = shape.center, shape.size
     if shape.kind == "circle":
         size = (2 * size[0], 2 * size[0])
@@ -328,7 +330,7 @@ def corners_of(shape: Shape) -> list[Point]:
     if shape.kind == "rect":
         dx, dy, radius = size[0] / 2 - shape.radius, size[1] / 2 - shape.radius, shape.radius
         points = []
-        for i in range(36):  # a quarter of a circle around each inner corner
+        for i in range(36):  # a quarter circle around each inner corner
             angle = math.radians(10 * i + 10 * (i // 9) / 9)
             right, down = (1 if i // 9 in (0, 3) else -1), (1 if i // 9 in (0, 1) else -1)
             corner = (x + right * dx, y + down * dy)
@@ -352,7 +354,7 @@ def _draw_in_box(
     width: int,
     alpha: int,
 ) -> None:
-    """A circle or upright rectangle; with a width only its stroke."""
+    """Draws a circle or upright rectangle; with a width, only its stroke."""
     (left, top), (right, bottom) = box
     more = width / 2
     left, top = round(left - more), round(top - more)

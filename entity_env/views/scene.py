@@ -22,7 +22,7 @@ Anchor: TypeAlias = Literal["start", "middle", "end"]
 Point: TypeAlias = tuple[float, float]
 
 BASELINE: Final = 0.35
-"""How far below its point the baseline of a text lies, in units of its size."""
+"""Distance of a text's baseline below its point, in units of its size."""
 _ANCHORS: Final = ("start", "middle", "end")
 _COLOR: Final = re.compile(r"#([0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})")
 _IMAGE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
@@ -35,18 +35,18 @@ _FARTHEST: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One shape, in units of the game; x grows to the right and y downwards.
+    """One shape, in units of the game; x increases to the right and y downward.
 
     Args:
         kind: "rect", "circle", "polygon", "line", "text" or "image".
-        points: of a polygon and a line; else the centre alone.
-        size: width and height of a rect and an image, radius of a circle, height of a text.
-        fill, stroke: colours, `#rgb`, `#rrggbb` or with alpha `#rgba`, `#rrggbbaa`; "" = none.
-        width: of the stroke, half of it on each side of the outline.
-        rotate: degrees clockwise around the centre.
-        radius: of the corners of a rect.
-        text: of a text; a `data:` URI of an image.
-        anchor: which end of a text lies at its point.
+        points: points of a polygon or line; otherwise only the center.
+        size: width and height of a rect or image, radius of a circle, height of a text.
+        fill, stroke: colors, `#rgb`, `#rrggbb` or with alpha `#rgba`, `#rrggbbaa`; "" = none.
+        width: stroke width, half of it on each side of the outline.
+        rotate: degrees clockwise around the center.
+        radius: corner radius of a rect.
+        text: the text; for an image its `data:` URI.
+        anchor: the part of a text that is at its point.
         of: index of the entity it shows, for hovering and attention; -1 = none.
     """
 
@@ -64,27 +64,26 @@ class Shape:
 
     @property
     def center(self) -> Point:
-        """Around which it is rotated: the mean of the points."""
+        """Center of rotation: the mean of the points."""
         xs, ys = zip(*self.points, strict=True)
         return sum(xs) / len(xs), sum(ys) / len(ys)
 
 
 @dataclass
 class Scene:
-    """Shapes, in the order in which they are drawn.
+    """Shapes, in drawing order.
 
-    Every method adds one shape. Positions and sizes are in units of the game, x grows to the right
-    and y downwards; colours are `#rgb`, `#rrggbb`, or with alpha `#rgba` and `#rrggbbaa`, "" =
-    none; `rotate` is in degrees clockwise, around the centre; `of` is the entity that is shown, for
-    hovering and attention.
+    Every method adds one shape. Positions and sizes are in units of the game; x increases to the
+    right and y downward. Colors are `#rgb`, `#rrggbb`, or with alpha `#rgba` and `#rrggbbaa`; "" =
+    none. `rotate` is in degrees clockwise around the center. `of` is the entity shown, for hovering
+    and attention.
 
     Args:
-        width, height: of the picture.
+        width, height: size of the picture.
         look: name of the look, for errors.
 
     Raises:
-        SchemaError: a number that is not finite, a size below 0, an unknown colour; nothing is
-            added then.
+        SchemaError: a non-finite number, a negative size or an unknown color; nothing is added.
     """
 
     width: float
@@ -142,7 +141,7 @@ class Scene:
         rotate: float = 0.0,
         of: SeenEntity | int | None = None,
     ) -> None:
-        """A closed polygon of three points or more; its centre is their mean."""
+        """A closed polygon of three or more points; its center is their mean."""
         corners = self._points("polygon", points, 3)
         self._add("polygon", corners, (), fill, stroke, stroke_width, rotate, of)
 
@@ -169,7 +168,7 @@ class Scene:
         rotate: float = 0.0,
         of: SeenEntity | int | None = None,
     ) -> None:
-        """One line of text, `size` high, whose start, middle or end is at x, y."""
+        """One line of text, `size` high, with its start, middle or end at x, y."""
         if anchor not in _ANCHORS:
             raise self._error("text", f"anchor must be {', '.join(_ANCHORS)}", anchor)
         place = self._point("text", (x, y))
@@ -187,7 +186,7 @@ class Scene:
         rotate: float = 0.0,
         of: SeenEntity | int | None = None,
     ) -> None:
-        """An image, as `data_uri` returns it, with its upper left corner at x, y."""
+        """An image, as returned by `data_uri`, with its upper left corner at x, y."""
         if not is_data_uri(uri):
             raise self._error("image", "uri must be a data: URI, as data_uri(path) returns", uri)
         width, height = self._size("image", "width", width), self._size("image", "height", height)
@@ -253,7 +252,7 @@ def data_uri(path: str | PathLike[str]) -> str:
     """The `data:` URI of a PNG, JPEG, GIF or WebP file, for `Scene.image` and `Style.image`.
 
     Raises:
-        UsageError: no such file, another kind of file, or one of more than 4 MB.
+        UsageError: a missing file, another file type, or a file of more than 4 MB.
     """
     file = Path(path)
     kind = _IMAGE_TYPES.get(file.suffix.lower())
@@ -273,19 +272,19 @@ def is_color(text: object) -> bool:
 
 
 def is_data_uri(text: object) -> bool:
-    """Whether a text is a `data:` URI of a PNG, JPEG, GIF or WebP image, in base64."""
+    """Whether a text is a base64 `data:` URI of a PNG, JPEG, GIF or WebP image."""
     return isinstance(text, str) and _IMAGE.fullmatch(text) is not None
 
 
 def rgba(color: str) -> tuple[int, int, int, int]:
-    """Red, green, blue and alpha of a colour, 0 to 255."""
+    """Red, green, blue and alpha of a color, 0 to 255."""
     digits = color[1:] if len(color) > 5 else "".join(digit * 2 for digit in color[1:])
     red, green, blue, alpha = bytes.fromhex(digits.ljust(8, "f"))
     return red, green, blue, alpha
 
 
 def faded(color: str, opacity: float) -> str:
-    """A colour with its alpha multiplied by a number from 0 to 1."""
+    """A color with its alpha multiplied by a number from 0 to 1."""
     if not color:
         return ""
     red, green, blue, alpha = rgba(color)
@@ -293,7 +292,7 @@ def faded(color: str, opacity: float) -> str:
 
 
 def one_line(text: object) -> str:
-    """A text without line breaks, control characters and halves of surrogate pairs."""
+    """A text without line breaks, control characters and unpaired surrogates."""
     words = str(text)
     if not words.isprintable():
         words = "".join(c if c.isprintable() else " " for c in words)

@@ -1,4 +1,4 @@
-"""`SeenObservation`: what one agent observed in one step, by name."""
+"""`SeenObservation`: one agent's observation in one step, by name."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _HAS: Final = "has_"
 class SeenEntity:
     """One entity of an observation, with its features as attributes.
 
-    `ship.x` is a number, `ship.kind` the member of an Enum's one-hot features as a text (None if
-    none is set, `A|B` if several are, of a Flag), `ship.position` a list of the numbers
-    `position.x`, `position.y` and so on.
-    `ship["x"]` is the same, also for features named like a field below.
+    `ship.x` is a number; `ship.kind` is the set member of an Enum's one-hot features, as text (None
+    if none is set, `A|B` if several bits of a Flag are); `ship.position` is a list of the numbers
+    `position.x`, `position.y` and so on. `ship["x"]` is equivalent, and also works for features
+    with the name of a field below.
 
     Args:
         id: as in `Observation.entity_ids`.
-        type: its name.
+        type: name of its type.
         features: `(num_features,)` float64; a list in a `PlainObservation`.
         is_visible: False if it is hidden from the policy.
-        names: of the features.
+        names: feature names.
         index: position among all entities of the observation, in the order of the space; -1 for
             the global features.
     """
@@ -71,15 +71,15 @@ class SeenEntity:
 
 
 class SeenObservation:
-    """What one agent observed: `seen["Food"]` lists its entities of one type.
+    """One agent's observation: `seen["Food"]` lists its entities of one type.
 
     Args:
-        observation: of one step; its arrays are not copied.
-        obs_space: of the game.
-        agent_id: of the observer, whose view an observation may be turned to.
-        hidden: also lists entities that are hidden from the policy.
-        agent_names: of all agents, for people; empty = not known.
-        viewer: id of the agent whose side is drawn first, where all is known to all.
+        observation: observation of one step; its arrays are not copied.
+        obs_space: observation space of the game.
+        agent_id: the observing agent, from whose point of view the game may show the observation.
+        hidden: also list entities hidden from the policy.
+        agent_names: display names of all agents; empty = unknown.
+        viewer: id of the agent whose side is drawn first, if observations are open to all.
     """
 
     def __init__(
@@ -138,8 +138,10 @@ def _numbers(observation: Observation, values: Any) -> Any:  # noqa: ANN401 - an
 
 @lru_cache(maxsize=256)
 def presence_of(names: tuple[str, ...]) -> Mapping[str, str]:
-    """The features that tell whether a field is there, `ship.has_target`, and these fields,
-    `ship.target`."""
+    """The features that tell whether a field is present, mapped to the field.
+
+    For example `ship.has_target` to `ship.target`.
+    """
     found: dict[str, str] = {}
     ordered = sorted(names)
     for name in names:
@@ -156,20 +158,20 @@ def presence_of(names: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def is_part(feature: str, field: str) -> bool:
-    """Whether a feature is a field, or of its parts."""
+    """Whether a feature is a field, or part of it."""
     return feature == field or feature.startswith(f"{field}.")
 
 
 def first_enum(features: Sequence[str]) -> tuple[str, dict[int, str]]:
-    """The first field with one-hot features, and its members by column; "" without one."""
+    """The first field with one-hot features, and its members by column; "" if there is none."""
     found = [(i, *member_of(name)) for i, name in enumerate(features)]
     first = next((field for _, field, member in found if member), "")
     return first, {i: member for i, field, member in found if member and field == first}
 
 
 def member_of(feature: str) -> tuple[str, str]:
-    """Field and member of a one-hot feature: `stance.is_Calm`; "" for the member of others."""
+    """Field and member of a one-hot feature such as `stance.is_Calm`; else the name and ""."""
     field, _, member = feature.rpartition(_ONE_HOT)
-    if not field or not member.isidentifier():  # as `parts.is_left.x`
+    if not field or not member.isidentifier():  # such as `parts.is_left.x`
         return feature, ""
     return field, member

@@ -1,4 +1,4 @@
-// Shapes on a canvas, for pages that have `g`, its context, and `draw`, called when an image has loaded.
+// Draws shapes on a canvas. Needs `g`, its context, and `draw`, called when an image has loaded.
 // A shape: [kind, x, y, size, fill, stroke, width, entity, rotate, radius, text, anchor, points]
 const pictures={};
 function path(s){const p=new Path2D,[kind,x,y,z]=s;

@@ -1,4 +1,4 @@
-"""Shapes as SVG: a still, and an animation by CSS alone."""
+"""Shapes as SVG: a still, and an animation with CSS only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIXELS: Final = 480
 
 
 def still_svg(size: Point, shapes: Sequence[Shape], title: str) -> str:
-    """One picture of a size in units of the game."""
+    """One picture; `size` is in units of the game."""
     return _document(size, "".join(map(_element, shapes)), title)
 
 
@@ -26,15 +26,15 @@ def animated_svg(
     fps: float,
     end_s: float,
 ) -> str:
-    """Pictures, one after another; where motion is unwanted, the middle one.
+    """Pictures, one after another; only the middle one if the user prefers reduced motion.
 
     Args:
         size, title: as for `still_svg`.
         ground: drawn in all pictures.
-        shapes: each of them once.
-        stills: the pictures, indices of `shapes`.
-        fps: pictures a second.
-        end_s: seconds that the last one is shown longer.
+        shapes: each shape once.
+        stills: the pictures, as indices of `shapes`.
+        fps: pictures per second.
+        end_s: additional seconds for which the last picture is shown.
     """
     num, frame_s = len(stills), 1 / fps
     total_s = num * frame_s + end_s
@@ -44,7 +44,7 @@ def animated_svg(
         f"#e{{animation-name:e}}{_shown('f', first)}{_shown('e', last)}"
         "@media(prefers-reduced-motion){g,#e{animation:none}.m{visibility:visible}}"
     )
-    # Shapes of different entities may look the same.
+    # Shapes of different entities may be identical.
     ids: dict[str, int] = {}
     id_of = [ids.setdefault(_element(shape), len(ids)) for shape in shapes]
     symbols = [element.replace(" ", f' id="s{i}" ', 1) for element, i in ids.items()]
@@ -57,7 +57,6 @@ def animated_svg(
 
 
 def _decimals(value: float) -> str:
-    """A coordinate with at most three decimals."""
     return f"{value:.3f}".rstrip("0").rstrip(".") or "0"
 
 

@@ -1,4 +1,4 @@
-"""What was observed as text for a terminal: a board of cells, legend, lists, probabilities."""
+"""Observations as text for a terminal: a board of cells, legend, lists, probabilities."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ MAX_COLUMNS: Final = 40
 MAX_ROWS: Final = 24
 _ACTS: Final = "<"
 _BLOCK_ROWS: Final = 8
-"""Rows of a table that is not split into columns."""
+"""Maximum rows of a table before it is split into blocks."""
 _TABLE_GAP: Final = 2
 _BLOCK_GAP: Final = "   "
 _MAX_ACTORS: Final = 2
 _MAX_CHOICES: Final = 5
 _BAR: Final = 10
-"""Characters of a probability of 1."""
+"""Characters for a probability of 1."""
 
 
 # ------------------------------------------------------------------ the board
@@ -55,8 +55,8 @@ class Grid:
     """A board that covers all places seen in an episode, and grows with them.
 
     Args:
-        columns, rows: its size; None = as much as is seen.
-        empty: the character of an empty cell.
+        columns, rows: its size; None = as needed.
+        empty: character of an empty cell.
     """
 
     columns: int | None = None
@@ -75,7 +75,7 @@ class Grid:
     def cover(
         self, entities: Iterable[SeenEntity], styles: Mapping[EntityName, EntityStyle]
     ) -> None:
-        """Makes the board cover the places of these entities."""
+        """Extends the board to cover the places of these entities."""
         for entity in entities:
             place = styles[entity.type].place(entity)
             if not all(map(math.isfinite, place)):
@@ -88,7 +88,7 @@ class Grid:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows of the whole board; of one with fractional places the most drawn."""
+        """Columns and rows of the whole board; the maximum drawn if places are fractional."""
         if any(low > high for low, high in zip(self._low, self._high, strict=True)):
             return 0, 0
         spans = [int(high - low) + 1 for low, high in zip(self._low, self._high, strict=True)]
@@ -100,7 +100,7 @@ class Grid:
 
     @property
     def _has_cells(self) -> tuple[bool, bool]:
-        """Whether a unit of each axis is a cell; else the axis is scaled."""
+        """Whether a unit of each axis is a cell; otherwise the axis is scaled."""
         return self._is_whole or self.columns is not None, self._is_whole or self.rows is not None
 
     def draw(
@@ -112,22 +112,22 @@ class Grid:
         keys: Mapping[int, str] | None = None,
         focus: int | None = None,
     ) -> Text:
-        """The board with these entities; of several in one cell the first is drawn.
+        """The board with these entities; if several share a cell, the first is drawn.
 
-        A cell is followed by the key of its entity; without one by `<` if the entity is the only
-        one that acts while a person is asked, else by `*` if one of its flags is set.
+        A cell is followed by the key of its entity. Without a key it is followed by `<` if a person
+        is asked and the entity is the only actor, else by `*` if one of its flags is set.
 
         Args:
-            entities: with coordinates.
-            styles: by type.
-            limit: columns and rows at most. A larger board of whole places is scrolled to the focus
-                or, without one, to the acting entities; without any, the board is scaled down.
+            entities: entities with coordinates.
+            styles: styles by type.
+            limit: maximum columns and rows. A larger board with integer places scrolls to the focus
+                or, without focus, to the acting entities; without any, the board is scaled down.
             acting: the entities that act.
-            keys: of entities that a person can select, by index; None = no person is asked.
+            keys: keys of entities that a person can select, by index; None = no person is asked.
             focus: index of the entity that Enter selects; None = none.
 
         Returns:
-            One line a row; a last line names the part or the size of a board that is larger.
+            One line per row; for a larger board, a last line with the visible part or the size.
         """
         placed = list(entities)
         self.cover(placed, styles)
@@ -163,7 +163,7 @@ class Grid:
     def _first_cell(
         self, places: Sequence[tuple[float, float]], shown: tuple[int, int]
     ) -> list[int]:
-        """Column and row at which the part of the board begins that has places in its middle."""
+        """First column and row of the part of the board that is centered on the places."""
         middle = np.nan_to_num(np.array(places).mean(axis=0) - self._low)
         return [
             int(min(max(middle[axis] - shown[axis] // 2, 0), self.size[axis] - shown[axis]))
@@ -171,7 +171,7 @@ class Grid:
         ]
 
     def _joined(self, symbols: Mapping[tuple[int, ...], Text], shown: Sequence[int]) -> Text:
-        """The cells; once a mark was in the last column, that column keeps its room."""
+        """Joins the cells; once the last column has had a mark, it keeps space for it."""
         empty = Text.assemble((self.empty, "dim"), " ")
         rows = [
             Text.assemble(*(symbols.get((column, row), empty) for column in range(shown[0])))
@@ -184,7 +184,7 @@ class Grid:
         return Text("\n").join(rows)
 
     def _rounded(self, value: float, axis: int) -> float:
-        """The number of the cell of a place, on an axis of known size; else the place."""
+        """Cell number of a place on an axis of known size; otherwise the place."""
         size = (self.columns, self.rows)[axis]
         if size is None:
             return value
@@ -212,12 +212,12 @@ _ASCII: Final = str.maketrans("─│▟█▙▄▀●■◉⚑…", "-|[#]##oO
 
 
 def in_ascii(text: Text) -> Text:
-    """A picture whose other characters are replaced by similar ones."""
+    """A picture with similar ASCII characters in place of others."""
     plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
     return Text(plain, no_wrap=True, spans=text.spans)
 
 
-# ------------------------------------------------------------------ beside it
+# ------------------------------------------------------------------ next to it
 
 
 def legend(
@@ -226,7 +226,7 @@ def legend(
     *,
     ascii_only: bool = False,
 ) -> Iterator[Text]:
-    """A line for every type with a place: its symbols, its name, and how many there are."""
+    """One line per type with coordinates: its symbols, name and count."""
     times = "x" if ascii_only else "×"
     counts = Counter(entity.type for entity in entities)
     for key, style in styles.items():
@@ -241,11 +241,11 @@ def listed(
     *,
     ascii_only: bool = False,
 ) -> Iterator[Text]:
-    """The entities without coordinates and the global features.
+    """The entities without coordinates, and the global features.
 
-    A table for each type with a title and a row for each entity; equal entities share a row, and
-    tables stand side by side if the width allows it. One entity, and those of a table that is too
-    wide, have a line each.
+    One table per type, with a title and a row for each entity. Equal entities share a row; tables
+    are side by side if the width allows. A single entity, and the entities of a table that is too
+    wide, get one line each.
     """
     shelf: list[list[Text]] = []
     for table in _tables(entities, styles, width, ascii_only=ascii_only):
@@ -275,7 +275,7 @@ def _tables(
     *,
     ascii_only: bool,
 ) -> Iterator[list[Text]]:
-    """The lines of each table, and of each entity that has a line."""
+    """The lines of each table, and of each entity listed on its own line."""
     times = "x" if ascii_only else "×"
     tables = entity_tables(
         entity
@@ -290,7 +290,7 @@ def _tables(
             for end, row in zip(ends, rows, strict=True)
         ]
         label = one_line(styles[key].label)
-        # Names may come from a file.
+        # Names may come from an untrusted file.
         cells = [{one_line(k): one_line(v) for k, v in row.cells.items()} for row in rows]
         rows = [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)]
         columns = table_columns(rows)
@@ -312,7 +312,7 @@ def _cells(cells: Mapping[str, str], columns: Mapping[str, int]) -> str:
 
 
 def _in_blocks(title: str, lines: Sequence[str], width: int) -> Iterator[Text]:
-    """Rows below their title, from top to bottom in as many blocks as have room."""
+    """Rows below their title, top to bottom in as many blocks as fit."""
     size = max(map(len, (title, *lines)))
     most = max(1, (width + len(_BLOCK_GAP)) // (size + len(_BLOCK_GAP)))
     num_blocks = min(most, math.ceil(len(lines) / _BLOCK_ROWS))
@@ -337,10 +337,10 @@ def thoughts_of(
     """The value, and a bar for each of the most probable choices of the first actors.
 
     Args:
-        turn: a decision; without `thoughts` there is nothing.
-        obs_space, action_space: of the game.
-        look: of the game, for the words of selected entities.
-        ascii_only: use no other characters.
+        turn: a decision; without `thoughts` nothing is yielded.
+        obs_space, action_space: spaces of the game.
+        look: look of the game, for the text of selected entities.
+        ascii_only: use only ASCII characters.
     """
     if turn.thoughts is None:
         return
@@ -349,7 +349,7 @@ def thoughts_of(
     try:
         asked = questions(turn.observation, obs_space, action_space)
     except SchemaError:
-        return  # the final observation of some agents asks for nothing
+        return  # some agents' final observation requests nothing
     full = "#" if ascii_only else "█"
     for question in asked:
         given = turn.thoughts.probabilities.get(question.name)
@@ -380,7 +380,7 @@ def _choices(
 
 
 def entity_words(obs_space: ObsSpace, look: Look | None) -> Callable[[SeenEntity], str]:
-    """Words for an entity that an action selects: those of the look, else its features."""
+    """Text for an entity selected by an action: from the look, else its features."""
     if look is not None and look.describe is not None:
         return lambda entity: str(look.call("describe", entity))
     return lambda entity: describe_entity(entity, obs_space)

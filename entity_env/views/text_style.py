@@ -1,4 +1,4 @@
-"""How entities look in a terminal: a glyph of their own, and a color, for each type and member."""
+"""Terminal styles of entities: a unique glyph and a color for each type and member."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _HOLLOW: Final = ("hole", "gap", "slot", "spot", "plot")
 """Entity types with these names are drawn hollow."""
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SPARE: Final = "0123456789&%$+=~^!?"
-"""Signs for members of Enums when all letters are taken."""
+"""Signs for Enum members when all letters are taken."""
 FLAGGED: Final = "*"
 
 
 @dataclass(frozen=True)
 class EntityStyle:
-    """How entities of one type are drawn; `x`, `y`, `digit` and `tints` are columns of features."""
+    """Style of one entity type; `x`, `y`, `digit` and `tints` are feature columns."""
 
     label: str
     glyph: str
@@ -44,29 +44,26 @@ class EntityStyle:
     x: int | None
     y: int | None
     tints: Sequence[int] = ()
-    """Of the feature that chooses a colour: a number, or the members of a one-hot feature."""
+    """Columns of the feature that chooses a color: a number, or the members of a one-hot group."""
     members: Mapping[int, str] = field(default_factory=dict)
     """Column and letter of each member of a one-hot feature; replaces the glyph."""
     digit: int | None = None
-    """Of a number that replaces the glyph, if it has one digit."""
+    """Column of a number that replaces the glyph, if it has one digit."""
     colors: Sequence[str] = _COLORS
-    """From which `tints` choose."""
+    """Colors from which `tints` choose."""
     flags: Sequence[int] = ()
-    """Columns of features that mark an entity where they are not 0."""
+    """Columns of features that mark an entity if not 0."""
     names: Sequence[str] = ()
-    """Of all features."""
 
     @property
     def has_place(self) -> bool:
-        """Whether the type has coordinates."""
         return self.x is not None and self.y is not None
 
     def place(self, entity: SeenEntity) -> tuple[float, float]:
-        """The coordinates of an entity."""
         return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
 
     def symbol(self, entity: SeenEntity) -> Text:
-        """One character in the colour of the entity, dim if it is hidden from the policy."""
+        """One character in the color of the entity, dim if it is hidden from the policy."""
         features = entity.features
         letters = [letter for i, letter in self.members.items() if features[i]]
         if self.digit is not None and features[self.digit] in range(10):
@@ -81,11 +78,10 @@ class EntityStyle:
         return Text(letters[0] if letters else self.glyph, style=f"{weight} {color}")
 
     def is_flagged(self, entity: SeenEntity) -> bool:
-        """Whether one of the flags of an entity is set."""
         return any(entity.features[column] for column in self.flags)
 
     def legend(self, count: str) -> Text:
-        """The glyph, the name and the count; the letters of the members; the names of the flags."""
+        """Glyph, name and count; then the letters of the members and the names of the flags."""
         line = Text.assemble(self.label, (f" {count}", "dim"))
         if not self.members:
             line = Text.assemble((self.glyph, f"bold {self.color}"), " ", line)
@@ -101,15 +97,15 @@ class EntityStyle:
 def entity_styles(
     obs_space: ObsSpace, look: Look | None = None, *, ascii_only: bool = False
 ) -> dict[EntityName, EntityStyle]:
-    """The style of every type, by its look or its feature names.
+    """The style of every type, from its look or its feature names.
 
-    No two types or members of their Enums have the same glyph, unless the look says so. The
-    glyphs follow from the space and the look alone.
+    No two types or Enum members share a glyph, unless the look says so. The glyphs depend only on
+    the space and the look.
 
     Args:
-        obs_space: of the game.
-        look: of the game; None = without one.
-        ascii_only: use no other characters.
+        obs_space: observation space of the game.
+        look: look of the game; None = no look.
+        ascii_only: use only ASCII characters.
     """
     look = look or Look()
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
@@ -157,7 +153,7 @@ def _is_ground(key: EntityName, look: Look) -> bool:
 def _default_colors(
     placed: Mapping[EntityName, Sequence[str]], look: Look
 ) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
-    """The color of each type; and those of the members of its first Enum field, if these choose."""
+    """The color of each type, and the colors of its first Enum field's members, if they choose."""
     tinted = look.tinted(placed)
     own: dict[EntityName, int] = {}
     num_colored = 0
@@ -177,18 +173,18 @@ def _default_colors(
 
 
 def _columns(features: Sequence[str], name: str) -> list[int]:
-    """The column of a feature, or those of the members of a one-hot feature."""
+    """The column of a feature, or the columns of a one-hot feature's members."""
     if name in features:
         return [features.index(name)]
     return [i for i, each in enumerate(features) if name and member_of(each)[0] == name]
 
 
 class _Glyphs:
-    """Gives each glyph once.
+    """Assigns each glyph only once.
 
     Args:
         taken: glyphs of the look.
-        ascii_only: use no other characters.
+        ascii_only: use only ASCII characters.
     """
 
     def __init__(self, taken: Iterable[str], *, ascii_only: bool) -> None:
@@ -197,7 +193,7 @@ class _Glyphs:
         self._letters: dict[str, str] = {}
 
     def of_type(self, name: str, style: Style) -> str:
-        """The glyph of its style, else a shape; a letter of its name where only ASCII is used."""
+        """The glyph of its style, else a shape, or a letter of its name if only ASCII is used."""
         if style.glyph and (style.glyph[0].isascii() or not self._ascii_only):
             return style.glyph[0]
         if style.shape == "ground" or name.lower() in GROUND:
@@ -207,9 +203,9 @@ class _Glyphs:
         return self._first([*("" if self._ascii_only else shapes), *_signs_for(name)])
 
     def letters(self, names: Iterable[str]) -> list[str]:
-        """An upper-case letter for each name: its first that is not taken, else another sign.
+        """An uppercase letter for each name: its first letter not yet taken, else another sign.
 
-        A name that had a letter before gets it in lower case, as the pieces of two players.
+        A name that already has a letter gets it in lowercase, like the pieces of two players.
         """
         chosen = {}
         for name in names:
