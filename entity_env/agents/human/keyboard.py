@@ -1,7 +1,7 @@
 """Keyboard: single keys from a terminal, lines from any other stream.
 
-`click.getchar` does not do here: it reads standard input or /dev/tty only, drops the keys that were
-typed before it is called, returns several fast ones as one, and fails where a terminal disappears.
+Not `click.getchar`: it reads only standard input or /dev/tty, drops keys typed before the call,
+merges fast keys into one, and fails if a terminal disappears.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from typing import Final, TextIO
 try:
     import termios
     import tty
-except ImportError:  # a system without such terminals: lines only
+except ImportError:  # no such terminals on this system: lines only
     _HAS_TERMIOS = False
 else:
     _HAS_TERMIOS = True
 
 _ESCAPE: Final = "\x1b"
 _ESCAPE_WAIT_S: Final = 0.05
-"""A terminal sends an arrow key at once; a person needs longer for the next key."""
+"""A terminal sends all bytes of an arrow key at once; a person needs longer for the next key."""
 _ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ENTER: Final = ("\n", "\r")
 _END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if the terminal sends them as keys
 
 
 class Keyboard:
-    """Reads keys and lines of a terminal, past its buffer, or lines of any stream.
+    """Reads keys and lines from a terminal, bypassing its buffer, or lines from any stream.
 
-    The source is not closed.
+    Does not close the source.
     """
 
     def __init__(self, source: TextIO) -> None:
         self._source = source
         self.is_terminal = _HAS_TERMIOS and source.isatty()
-        """Single keys can be read; else only lines."""
+        """True if single keys can be read; otherwise only lines."""
 
     @contextmanager
     def single_keys(self) -> Iterator[None]:
-        """Switches the terminal to single keys without echo, and restores its mode.
+        """Context in which a terminal sends single keys without echo; restores its mode.
 
         Ctrl-C still interrupts.
         """
         descriptor = self._source.fileno()
         before = termios.tcgetattr(descriptor)
         try:
-            # Not FLUSH, the default of tty: it drops the keys typed before.
+            # Not FLUSH, the default of tty: it drops keys typed before.
             tty.setcbreak(descriptor, termios.TCSADRAIN)
             yield
         finally:
@@ -56,7 +56,7 @@ class Keyboard:
 
     @contextmanager
     def whole_lines(self) -> Iterator[None]:
-        """Switches a terminal to lines, shown while they are typed, and restores its mode."""
+        """Context in which a terminal sends lines and echoes them; restores its mode."""
         if not self.is_terminal:
             yield
             return
@@ -70,12 +70,12 @@ class Keyboard:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     def drop_typed(self) -> None:
-        """Drops what was typed and not read, on a terminal."""
+        """Discards unread input of a terminal."""
         if self.is_terminal:
             termios.tcflush(self._source.fileno(), termios.TCIFLUSH)
 
     def key(self) -> str:
-        """Waits for one key: a character, or `up`, `down`, `left`, `right`, `enter`.
+        """Waits for a key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
         Returns "" at the end of input and for Ctrl-D. Call it within `single_keys`.
         """
@@ -98,11 +98,11 @@ class Keyboard:
         return _ARROWS.get(sequence, _ESCAPE)
 
     def has_key(self, wait_s: float) -> bool:
-        """Whether a key is there to be read, waiting for one at most so many seconds."""
+        """Whether a key can be read, after waiting at most `wait_s` seconds."""
         return bool(select.select([self._source.fileno()], [], [], wait_s)[0])
 
     def line(self) -> str | None:
-        """Waits for a line and returns it without outer whitespace; None = end of input."""
+        """Waits for a line and strips it; None = end of input."""
         text = self._terminal_line() if self.is_terminal else self._source.readline()
         return text.strip() if text else None
 
@@ -114,7 +114,7 @@ class Keyboard:
         return text.decode(errors="replace")
 
     def _char(self) -> str:
-        """One character of UTF-8; "" at the end of input."""
+        """One UTF-8 character; "" at the end of input."""
         data = b""
         while True:
             byte = self._byte()
