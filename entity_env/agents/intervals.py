@@ -49,8 +49,7 @@ class Interval(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def student_t95(degrees: int) -> float:
-    """97.5 % quantile of Student's t distribution, the half-width of a 95 % interval in standard
-    errors.
+    """97.5 % quantile of Student's t: half of a 95 % interval, in standard errors.
 
     Up to 200 degrees of freedom, solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
     Stegun. Above, uses expansion 26.7.5, accurate to 1e-10. Infinite for 0 degrees.

@@ -92,8 +92,9 @@ class PolicyAgent(Agent):
         return agent
 
     def copy_for_seat(self) -> Self:
-        """A deep copy that plays another seat at the same time; it shares random generators, at any
-        depth.
+        """A deep copy that can play another seat at the same time.
+
+        It shares random generators, at any depth.
 
         Raises:
             UsageError: an attribute cannot be copied.

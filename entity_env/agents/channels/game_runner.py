@@ -121,9 +121,7 @@ class TrainAgent(Agent):
             self._pending = None
 
     def connect(self, suspend: Callable[[], None], episode: int) -> None:
-        """Resets the agent for the episode with this index; from now on it waits by calling
-        `suspend`.
-        """
+        """Resets the agent for an episode; from now on it calls `suspend` to wait."""
         self._suspend = suspend
         self.obs = None
         self._pending = None
@@ -362,8 +360,7 @@ class GameRunner:
             agent.wait()
 
     def require_waiting(self) -> None:
-        """Checks that the game waits for an agent or is over, and was not unwound in another way.
-        """
+        """Checks that the game waits for an agent or is over, and was not unwound by others."""
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "

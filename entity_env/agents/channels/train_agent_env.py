@@ -24,8 +24,7 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
 class TrainEnvBuilder:
-    """A `Game` declared step by step, as in entity-gym-rs; equivalent to `Game(play,
-    entities=...)`.
+    """A `Game` declared step by step, as in entity-gym-rs; equals `Game(play, entities=...)`.
 
     Example:
         >>> from entity_env.agents import TrainEnvBuilder
@@ -123,8 +122,7 @@ class TrainAgentEnv(Environment):
         return self.reset_all(seed=seed)[0]
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        """Performs the actions that the last observation asks for, and returns the next
-        observation.
+        """Performs the actions that the last observation asks for; returns the next observation.
 
         Raises:
             ClosedError: after `close`.
@@ -140,8 +138,10 @@ class TrainAgentEnv(Environment):
         return self.act_all([actions])[0]
 
     def reset_all(self, *, seed: int | EpisodeSeeds | None = None) -> list[Observation]:
-        """Like `reset`, with one observation per agent, empty for agents that do not wait.
-        `EpisodeSeeds` start a new run.
+        """Like `reset`, with one observation per agent.
+
+        Agents that do not wait get an observation without entities and actions. `EpisodeSeeds`
+        start a new run.
         """
         self._require_open()
         if seed is None:

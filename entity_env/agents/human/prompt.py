@@ -227,8 +227,10 @@ class Prompt:
         *,
         has_rest: bool,
     ) -> tuple[str, int]:
-        """Waits for a key with a meaning; returns it, and the choice it selects or moves the focus
-        to.
+        """Waits for a key with a meaning.
+
+        Returns:
+            The key, and the choice that it selects or that gets the focus.
         """
         while True:
             if not self._ahead:
@@ -315,8 +317,9 @@ class Prompt:
     def _block(
         self, title: str, entries: Sequence[str], hints: Sequence[str], problem: str
     ) -> list[str]:
-        """A question as lines that fit the terminal: problem, title, entries in columns, hints in
-        sequence.
+        """A question as lines that fit the terminal.
+
+        The problem, the title, entries in columns, and hints in sequence.
         """
         width = shutil.get_terminal_size().columns - 1
         title, problem = one_line(title), one_line(problem)
