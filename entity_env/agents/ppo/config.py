@@ -175,9 +175,7 @@ class PPOConfig:
         return CurrentConfig(**found)
 
     def _step_size(self, learning_rate: float, rise: float, reached: float) -> float:
-        """The step size at a fraction of the warm-up, 1 at its end, and a position of the
-        schedules.
-        """
+        """The step size at a fraction of the warm-up (1 = its end) and a place in the schedules."""
         left = 1.0
         if self.anneal_learning_rate and reached > self.warmup_steps:
             left -= (reached - self.warmup_steps) / (self.total_steps - self.warmup_steps)

@@ -50,8 +50,7 @@ class ReturnStatistics:
 
     @property
     def std(self) -> float:
-        """Standard deviation, at least a tenth of the root mean square: equal returns have a scale.
-        """
+        """Standard deviation, at least a tenth of the root mean square, also for equal returns."""
         variance = max(self.square - self.mean**2, 0.01 * self.square)
         return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
 

@@ -149,7 +149,7 @@ def _train(
                 run.end(error)
                 if not is_a(error, Exception) or not interrupt.ends_program:
                     raise
-                cause = error  # probably caused by that signal, which also hits terminals and workers
+                cause = error  # probably due to that signal, which may also hit a worker
     result = run.result(interrupt.signum)
     interrupt.deliver(result, cause)
     return result

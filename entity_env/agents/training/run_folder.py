@@ -1,4 +1,4 @@
-"""The folder of a run, which one process at a time trains in."""
+"""The folder of a run, locked for one training process at a time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Final, TextIO
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, prepare_place
 from entity_env.errors import CheckpointError, UsageError
 
-if sys.platform != "win32":  # there two runs in one folder are not kept apart
+if sys.platform != "win32":  # Windows does not keep two runs in one folder apart
     import fcntl
 
 LOCK: Final = ".entity_env.lock"
-"""File in the folder of a run during training; it names the process."""
+"""Lock file in the folder of a run during training; it names the process."""
 _LOCK_TRIES: Final = 50
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
-"""Folders of runs of this process: locks of the system only separate processes."""
+"""Run folders of this process: system locks only separate processes."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def require_new_run(out: Path) -> None:
 
 
 def has_lock(out: Path) -> bool:
-    """Whether this process sees that a run trains in a folder; waits, for drives of a network."""
+    """Whether a run visibly trains in a folder; waits for network drives."""
     if sys.platform == "win32":
         return True
     for _ in range(_LOCK_TRIES):
@@ -69,7 +69,7 @@ def has_lock(out: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that ends with this process, not with its children."""
+    """Holds a lock that is released when this process exits, even if children live on."""
     if sys.platform == "win32":
         yield
         return
@@ -78,7 +78,7 @@ def _locked(path: Path) -> Iterator[None]:
         text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
         try:
             file.truncate(0)
-            with suppress(OSError):  # a full disk; the lock holds without
+            with suppress(OSError):  # a full disk; the lock works without content
                 os.write(file.fileno(), text.encode())
             yield
         finally:
