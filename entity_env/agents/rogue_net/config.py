@@ -379,8 +379,7 @@ class CNNConfig:
             raise UsageError(f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} go")
 
     def of_shape(self, shape: tuple[int, int, int]) -> CNNConfig:
-        """A copy with all sizes set, for pictures with this height, width and number of channels.
-        """
+        """A copy with all sizes set, for pictures of this height, width and number of channels."""
         side = min(shape[:2])
         layers, hidden = next(each for least, each in CNN_LAYERS.items() if side >= least)
         if self.layers is not None:
@@ -417,8 +416,7 @@ class CNNConfig:
 
 @dataclass(frozen=True)
 class OwnNetConfig:
-    """Placeholder in a checkpoint for a network of another class, which only its author can
-    recreate.
+    """Placeholder in a checkpoint for a network of another class, which its author can create.
 
     Args:
         name: of the class.

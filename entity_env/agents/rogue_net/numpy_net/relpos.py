@@ -22,7 +22,7 @@ class NumpyRelpos:
     """Learned keys and values of relative positions, one table for all blocks and heads.
 
     Args:
-        operation: of the kind "positions".
+        operation: of kind "positions".
         tensors: the parameters of the network.
     """
 
@@ -70,7 +70,7 @@ class NumpyRelpos:
         ]
         if not self._config.per_entity_projections:
             return each[0]
-        # rogue-net adds the projections of all types, for entities of the first type only.
+        # rogue-net adds the projections of all types, but only for entities of the first type.
         total: Floats = np.sum(each, axis=0) * is_first[:, :, None, None]
         return total
 
@@ -83,7 +83,7 @@ class RelposArrays:
     table_values: Floats
 
     def of_queries(self, rows: NDArray[np.int64]) -> RelposArrays:
-        """Those of the queries `rows` and all keys."""
+        """Keys and values of the queries `rows` with all keys."""
         return RelposArrays(self.keys[:, rows], self.table_values[:, rows])
 
     def logits(self, q: Floats) -> Floats:

@@ -61,7 +61,7 @@ class TransformerBlock(nn.Module):
         return x + dropped(self.drop, linear(last, hidden))
 
     def has_kernel(self, layout: AttentionLayout) -> TypeGuard[PackedLayout]:
-        """Whether one kernel computes the whole block, which is faster than several."""
+        """Whether one kernel computes the whole block; a partial kernel would be slower."""
         return isinstance(layout, PackedLayout) and len(self.ln1.weight) <= LARGEST_MODEL
 
     def begin(self, x: Tensor, layout: AttentionLayout) -> tuple[Tensor, Tensor, nn.Linear]:

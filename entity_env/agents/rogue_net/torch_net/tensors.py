@@ -18,7 +18,7 @@ from entity_env.core.validation import has_numba
 FEW = 32
 """Up to this many entities, torch computes."""
 FEW_PRODUCTS = 1 << 18
-"""Largest product of two matrices without torch: above, OpenBLAS would start threads."""
+"""Most multiplications of a matrix product in numpy: above, OpenBLAS would start threads."""
 
 
 _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
