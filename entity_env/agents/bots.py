@@ -148,12 +148,7 @@ class _PlayAgainst:
 
 
 class _Match:
-    """One episode: its seats and its state.
-
-    Args:
-        game: the game.
-        learner: the agent that learns.
-    """
+    """One episode: its seats and its state."""
 
     def __init__(self, game: Game, learner: Agent) -> None:
         self.game = game
@@ -307,8 +302,6 @@ class _Seat(Agent):
 
 @dataclass
 class _LearnerAnswer(Pending[object]):
-    """Result of the learner's `act_async`."""
-
     seat: _Seat
     pending: Pending[object]
 

@@ -139,10 +139,8 @@ def bootstrap(
     """An estimate with percentiles of its statistic over samples drawn with replacement.
 
     Args:
-        value: the estimate.
         tasks: values of the runs of each task; each task is resampled separately.
         statistic: maps `(num_samples, num_runs)` values per task to one number per sample.
-        num_resamples: number of samples.
     """
     rng = np.random.default_rng(0)
     chunk = max(1, min(num_resamples, _MAX_DRAWN // sum(map(len, tasks))))

@@ -126,7 +126,6 @@ def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
     """Name of an agent, and SHA-256 of its network or bot file, as JSON.
 
     Args:
-        agent: the agent.
         name: the name it was loaded by, such as a path; "" = the path of its network, or its class
             name.
     """
@@ -141,7 +140,6 @@ def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
 
 
 def _read(source: AgentSource) -> Weights:
-    """Reads the network from any source of `load_agent`."""
     if not isinstance(source, str | os.PathLike):
         return agent_from_bytes(*_content(source))
     path = Path(source)
@@ -227,7 +225,6 @@ def _torch_agent(found: str) -> type[TrainedAgent]:
 
 
 def _no_such_agent(name: str, path: Path) -> str:
-    """Error message for an unknown name."""
     if path.is_file():
         return f"{name} is a file; expected {_EXPECTED}"
     around = _checkpoints_in(path.parent)

@@ -196,10 +196,6 @@ class BatchPolicy(Protocol):
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
         """One value for every actor in the batch.
 
-        Args:
-            obs: the observations.
-            schema: of the game.
-
         Raises:
             CheckpointError: the agent was trained for another schema.
         """

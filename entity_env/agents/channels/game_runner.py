@@ -22,7 +22,6 @@ class TrainAgent(Agent):
     """Agent of a game that is stepped from outside; created by its `GameRunner`.
 
     Args:
-        host: the runner.
         agent_id: index among the agents of the game.
     """
 
@@ -150,8 +149,6 @@ class TrainAgent(Agent):
 
 
 class _PendingAnswer(Pending[object]):
-    """Result of `act_async`."""
-
     def __init__(self, agent: TrainAgent) -> None:
         self._agent: TrainAgent | None = agent
         self._answer: object = None
@@ -419,7 +416,6 @@ class GameRunner:
         self._is_restarting = False
 
     def _play(self) -> None:
-        """Calls `play` once."""
         number = max(agent.num_episodes for agent in self.agents)
         for agent in self.agents:  # including agents without a part in the last episode
             agent.num_episodes = number
@@ -439,7 +435,6 @@ class GameRunner:
         self._begin_match()
 
     def _begin_match(self) -> None:
-        """Lets all agents start their next episodes."""
         for agent in self.agents:
             agent.is_over = False
 

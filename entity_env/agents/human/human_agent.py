@@ -209,7 +209,6 @@ class HumanAgent(PolicyAgent):
             self._last_places[question.name, question.actors[actor]] = place
 
     def _words(self, observation: Observation) -> dict[EntityID, str]:
-        """Descriptions of all entities, by id."""
         space = self.schema.obs_space()
         return {e.id: describe_entity(e, space) for e in seen_entities(observation, space)}
 
@@ -223,7 +222,6 @@ class _Asking:
 
     Args:
         question: for all its actors.
-        words: for all entities.
         places: of entities on the board, if their keys are shown there.
         draw: draws the observation and the question.
     """
@@ -244,7 +242,6 @@ class _Asking:
         return f"{question.name} of {self.words[entity]}{place}"
 
     def choices(self, actor: int) -> list[Choice]:
-        """An actor's choices."""
         question = self.question
         allowed = question.legal(actor)
         if not self._is_select:

@@ -60,7 +60,6 @@ class MoveClock:
 
     Args:
         seconds: time for each decision, including all its questions.
-        now: the time.
 
     Raises:
         UsageError: the time is not above 0.

@@ -250,7 +250,6 @@ class Prompt:
                 raise UserQuit
 
     def _hints(self, choices: Sequence[Choice], default: int | None, has_rest: bool) -> list[str]:
-        """Help texts of the other keys."""
         entries = []
         if not all(choice.is_listed for choice in choices):
             entries.append("keys on the board")

@@ -99,7 +99,6 @@ def clone(
     the best network so far.
 
     Args:
-        dataset: the decisions.
         config: None = `CloneConfig()`.
         policy: the network to fit, or a function that makes one from an observation and an action
             space; None = the one of `config.net`.
@@ -192,7 +191,6 @@ class _Cloning:
         return self.epoch >= config.epochs or (is_idle and len(self.held_out) > 0)
 
     def about(self) -> dict[str, object]:
-        """Entries of `run.json`."""
         return {
             "algorithm": "behavioural cloning",
             "entities": list(self.net.obs_space.entities),
@@ -243,7 +241,6 @@ class _Cloning:
         return f"{self.out / SUBFOLDER} has the network of epoch {self.best_epoch}"
 
     def _keep(self, figures: HeldOut) -> None:
-        """Keeps the network if it is the best so far."""
         if bad := not_finite(self.net.state_dict()):
             raise TrainingDivergedError(
                 f"{bad[0]} of the network is not finite in epoch {self.epoch}; {self._kept()}"
@@ -346,7 +343,6 @@ class _Decisions:
 
     @torch.no_grad()
     def figures(self, net: Policy, rows: NDArray[np.int64]) -> HeldOut:
-        """Metrics of a network on some decisions."""
         if not len(rows):
             return HeldOut()
         logprobs, values, is_right = [], [], []

@@ -363,7 +363,6 @@ class Dataset:
 
 
 def _columns_of(batch: EntityBatch) -> dict[str, Column]:
-    """The arrays of observations, by column name."""
     found: dict[str, Column] = {f"features/{name}": each for name, each in batch.features.items()}
     found |= {f"visible/{name}": each for name, each in batch.visible.items()}
     for name, mask in batch.action_masks.items():

@@ -149,7 +149,6 @@ def _parsed(content: bytes, suffix: str) -> Content:
 
 
 def _header_of(path: Path) -> _Header:
-    """The header of a dataset."""
     with _naming(path):
         content = read_file(path, _MAX_FILE_BYTES)
         if path.suffix == PARQUET:
@@ -313,7 +312,6 @@ class _Archive:
         return np.frombuffer(content, dtype).reshape(shape).copy()
 
     def _read(self, name: str) -> tuple[bytes, tuple[int, ...], np.dtype[Any]]:
-        """Content, shape and dtype of an array."""
         if name not in self:
             raise SchemaError(f"it has no array {name!r}")
         with self._file.open(f"{name}.npy") as member:

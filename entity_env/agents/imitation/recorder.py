@@ -113,7 +113,6 @@ class DatasetRecorder:
         """Adds the turns of an episode, as from `Replay.turns`.
 
         Args:
-            spaces: of the game.
             turns: in order.
             name: source of the turns, for errors.
             seed: of the episode; None if unknown.

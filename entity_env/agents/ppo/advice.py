@@ -58,13 +58,7 @@ def unusual_settings(
     action_space: Mapping[ActionName, ActionSpace],
     num_rows: int,
 ) -> list[str]:
-    """Settings that are allowed but rarely right for an environment, one sentence each.
-
-    Args:
-        config: the settings.
-        obs_space, action_space: of the environment.
-        num_rows: rows of its batches.
-    """
+    """Settings that are allowed but rarely right for an environment, one sentence each."""
     found = []
     for name, (least, most) in _USUAL.items():
         # A schedule may end below the usual range, for example at 0.

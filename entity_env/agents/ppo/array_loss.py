@@ -28,11 +28,9 @@ def add_array_gradient(
 
     Args:
         arrays: computes the network.
-        rollout: the decisions.
         inds: indices of the microbatch.
         advantages: of the microbatch, normalized.
         share: of the microbatch in the minibatch.
-        config: the settings.
         value_unit: size of one unit of the value.
     """
     number = len(inds)

@@ -51,7 +51,6 @@ class KernelSwitch:
 
     Args:
         mode: as `PPOConfig.compile`.
-        net: the network of the run.
     """
 
     def __init__(self, mode: str | int, net: Policy) -> None:
@@ -163,7 +162,7 @@ def _must_compile(net: Policy) -> bool:
         return False
     if os.name != "posix" or not sys.executable:
         return False
-    # Imported here: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels import attention, block
     from entity_env.core.numba_utils import is_cached
 

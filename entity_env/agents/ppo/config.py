@@ -277,7 +277,6 @@ class PPOConfig:
         `game` and `run`, for the game and the command, are ignored here.
 
         Args:
-            path: the file.
             start: None = the defaults; `PPOConfig.for_env(vec)` suits the environments.
 
         Raises:

@@ -135,7 +135,6 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
     """Command that trains again with the hints' settings, in a new folder; "" if there is none.
 
     Args:
-        folder: of the run.
         about: the `run.json` of a run of `entity-env train`.
         hints: if several change one setting, the first one counts.
     """
@@ -567,7 +566,6 @@ def _no_rise(run: RunView) -> str:
 
 
 def _lost(run: RunView) -> Iterator[Hint]:
-    """A reward that rose and fell again."""
     if not run.fair:
         return
     best, reference = max(run.fair, key=lambda each: each.mean_reward), run.reference

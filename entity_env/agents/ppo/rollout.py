@@ -45,8 +45,6 @@ class Collector:
 
     Args:
         vec: the environments, with autoreset "same_step".
-        net: the policy.
-        generator: samples actions.
         next_obs: the last observations of `vec`, from new episodes.
         config: the settings; may be replaced between rollouts.
         seed: for the order of staggered resets, see `stagger`.

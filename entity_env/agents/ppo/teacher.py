@@ -39,8 +39,6 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
 
     Args:
         start: the network at the start of the run; None = an untrained one.
-        peers: the ranks of the run.
-        out: the run's folder, if any.
 
     Raises:
         UsageError: the network is untrained.

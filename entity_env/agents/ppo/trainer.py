@@ -46,9 +46,9 @@ def train(
 
     On a CPU, equal settings, environments and threads give an equal network; see also `compile`.
 
-    If `torch.distributed` is initialized, its ranks train one network together, each on its own
-    environments; all call this with equal settings. Steps, minibatches and episodes are counted
-    over all ranks. Rank 0 writes `out`, which all must see. If a rank exits or does not answer for
+    If `torch.distributed` is initialized, its ranks train one network, each on its own
+    environments; all call this with equal settings. Steps, minibatches and episodes are totals.
+    Rank 0 writes `out`, which all must see. If a rank exits or does not answer for
     `config.peer_timeout_s`, the others raise, after a checkpoint.
 
     Ctrl-C, SIGTERM, SIGHUP and any error end the run at the next step, after a checkpoint; a second
@@ -58,20 +58,18 @@ def train(
     Args:
         vec: the environments, with autoreset "same_step". They are reset here, and not closed.
         config: None = `PPOConfig.for_env(vec)`.
-        policy: the network to train, or a function that makes one from an observation and an action
-            space; None = the one of `config.net`. Your own network derives from `Policy`;
+        policy: the network, or a function that makes one from an observation and an action space;
+            None = the one of `config.net`. Your own network derives from `Policy`;
             `rogue_net.initialized_from(path)` makes one with the weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
             and `tensorboard`, if installed; None writes nothing. Other files stay.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
             optimizer, random states and counters are restored. Environments cannot be saved: they
-            start new episodes, with new seeds. Resuming from a path overwrites a checkpoint in
-            `out`.
+            start new episodes, with new seeds. A path overwrites any checkpoint in `out`.
         on_update: called after every update.
         callbacks: observe the run, and can stop it; called in order, before `on_update`.
         recorders: get the settings and curves of the run, such as `WandbRecorder`; see `Recorder`.
-        about: further entries of `run.json`, such as "game" and "settings", which `entity-env runs`
-            shows.
+        about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
         CheckpointError: no checkpoint to resume from, or it has another game or size.
@@ -81,8 +79,7 @@ def train(
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
         TrainingDivergedError: a loss, a gradient or the network is no longer finite.
         UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
-            another run; a checkpoint or a recorder cannot be written; ranks that cannot train
-            together.
+            another run; an unwritable checkpoint or recorder; ranks that cannot train together.
         WorkerError: a rank exited, or did not answer in time; names it.
     """
     require_vec_env(vec, "train", autoreset="same_step")

@@ -65,7 +65,6 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
     """The network with other names.
 
     Args:
-        weights: the network.
         names: maps the network's names of entity types, features, actions and choices to new names.
 
     Raises:
@@ -138,9 +137,6 @@ _NAMING: Final = (
 
 class FeatureAdaptor:
     """Converts observations of a game to the spaces of an agent; the order of features may differ.
-
-    Args:
-        agent, game: the spaces.
 
     Raises:
         CheckpointError: the game lacks a feature or type of the agent, or an action differs; the

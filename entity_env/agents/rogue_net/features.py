@@ -54,7 +54,6 @@ class Inputs:
     """Input arrays of a network. Arrays of the batch are only read.
 
     Args:
-        obs_space, action_space: spaces of the network.
         translation: option of the network; None = positions are not moved.
 
     Raises:
@@ -106,7 +105,6 @@ class Inputs:
         return arrays if self.translation is None else self.translation.of_one(arrays)
 
     def _joined(self, batch: Batch) -> dict[EntityName, Floats]:
-        """Features of every type, with the global ones appended."""
         if not self.has_globals:
             return {name: batch.features[name].values for name in self.names}
         shared = batch.features[GLOBAL_ENTITY]
@@ -149,8 +147,7 @@ def _variable_size(
 
 
 def picture_of(obs_space: ObsSpace) -> EntityName | None:
-    """The only entity type that is a picture (`Entity.shape`), for a CNN; None = not exactly one.
-    """
+    """The only entity type that is a picture (`Entity.shape`), for a CNN; None without exactly one."""
     pictures = [name for name, entity in obs_space.entities.items() if entity.shape is not None]
     return pictures[0] if len(pictures) == 1 else None
 
@@ -159,7 +156,6 @@ class FlatFeatures:
     """Features of fixed-size observations as one vector: every entity's, then the global ones.
 
     Args:
-        obs_space, action_space: spaces of the network.
         left_out: an entity type that is read separately, by `part`.
 
     Raises:

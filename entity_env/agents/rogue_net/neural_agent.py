@@ -250,7 +250,6 @@ class TrainedAgent(PolicyAgent):
         return self._batcher.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
 
     def _adapted(self, observation: Observation) -> Observation:
-        """The observation in the spaces of the network."""
         return observation if self._adaptor is None else self._adaptor.observation(observation)
 
     def _fit_to(self, schema: Schema, is_declared: bool) -> None:

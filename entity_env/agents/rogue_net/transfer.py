@@ -170,8 +170,6 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
     These are `space_changes`, features that never changed, and values dropped by an export.
 
     Args:
-        old: the network.
-        spaces: of the new network.
         adapt: the spaces may differ.
         where: name of the network, for errors.
 
@@ -282,7 +280,6 @@ def transfer(old: Weights, fresh: Weights) -> Transferred:
     """Parameters for the spaces of `fresh` that behave like `old`, see the top of the module.
 
     Args:
-        old: the trained network.
         fresh: an untrained one of equal kind and size; parameters without a source keep its values.
     """
     if isinstance(fresh.config, RogueNetConfig):
@@ -320,7 +317,6 @@ def _completed(found: Transferred, old: Weights, fresh: Weights) -> Transferred:
 
 
 def _columns(weights: Weights) -> dict[EntityName, list[Column]]:
-    """Columns of the embedding per entity type."""
     config = weights.rogue_net_config()
     inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
     shared = [(GLOBAL_ENTITY, name) for name in weights.obs_space.global_features]

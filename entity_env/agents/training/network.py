@@ -36,7 +36,6 @@ def new_policy(
 
 
 def _checked(net: object, spaces: Spaces) -> Policy:
-    """Checks that a network was made for the environments."""
     if not isinstance(net, Policy):
         raise UsageError(
             f"policy must be a Policy, or a function that returns one, got {shown(net)}: derive "

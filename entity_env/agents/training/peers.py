@@ -289,7 +289,6 @@ class TorchPeers(Ranks):
         ]
 
     def _place(self, rank: int) -> str:
-        """Host and process of a rank."""
         key = f"place/{rank}"
         return self._store.get(key).decode() if self._store.check([key]) else "at its start"
 

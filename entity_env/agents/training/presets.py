@@ -150,7 +150,6 @@ class Preset:
         """Number of environments and fields of `PPOConfig` for a game.
 
         Args:
-            num_agents: of the game.
             total_steps: decisions of the run; None = those of the preset.
             seen: measurements of random play, if known; only used if `is_fitted`.
             num_envs, num_steps: given values; None = choose.
@@ -338,12 +337,7 @@ def preset_for(
     *,
     num_agents: int = 1,
 ) -> Preset:
-    """The preset that suits an environment.
-
-    Args:
-        obs_space, action_space: of the environment.
-        num_agents: agents of the game.
-    """
+    """The preset that suits an environment."""
     entities = PRESETS["entities"]
     if not is_flat(obs_space, action_space):
         return entities

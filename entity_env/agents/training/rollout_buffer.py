@@ -151,7 +151,7 @@ def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArr
     """Copies of the sequences with these indices, in this order; indices are not checked."""
     if not has_kernels():
         return sequences[index]
-    # Imported here: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.layout import take_sequences
 
     lengths, values = sequences.lengths[index], sequences.values

@@ -104,7 +104,6 @@ class Schedule:
 
 
 def _is_point(point: object) -> bool:
-    """Whether a point is a pair of a fraction and a finite number."""
     if not isinstance(point, list | tuple) or len(point) != 2:
         return False
     return all(map(Setting((float,)).allows, point)) and bool(0 <= point[0] <= 1)

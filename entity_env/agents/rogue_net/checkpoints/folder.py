@@ -343,7 +343,6 @@ def _new_name(name: str, save: str) -> str:
 
 
 def _save_of(data: Mapping[str, object], path: Path) -> tuple[str, tuple[str, ...]]:
-    """Id and file names of the save."""
     save = data.get("save")
     if save is None:
         return "", ()

@@ -223,7 +223,6 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
     Args:
         path: the folder, created if missing. In an existing checkpoint of enn-trainer, only files
             with equal names are replaced.
-        weights: the network.
         step: number of decisions that it was trained on.
 
     Raises:

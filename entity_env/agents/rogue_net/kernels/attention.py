@@ -63,7 +63,6 @@ class _Observation(NamedTuple):
 
 @inlined
 def _fours(length: int) -> int:
-    """The length, rounded up to a multiple of 4."""
     return (length + 3) // 4 * 4
 
 

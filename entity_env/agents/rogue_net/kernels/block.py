@@ -50,7 +50,6 @@ def _polynomial(u: np.float32, factors: tuple[np.float32, ...]) -> np.float32:
 
 @vectorized
 def _normal_cdf(x: np.float32) -> np.float32:
-    """The normal distribution function at `x`."""
     near = min(max(x, -_CDF_END), _CDF_END)
     cdf = _HALF + near * _polynomial(near * near, _P) / _polynomial(near * near, _Q)
     return cdf if x > -_CDF_END else ZERO  # exactly: it is multiplied by any x
@@ -58,7 +57,6 @@ def _normal_cdf(x: np.float32) -> np.float32:
 
 @vectorized
 def _gelu_slope(x: np.float32) -> np.float32:
-    """The derivative of GELU at `x`."""
     x = min(max(x, -_SLOPE_END), _SLOPE_END)
     return _HALF + x * _polynomial(x * x, _R) / _polynomial(x * x, _S)
 

@@ -39,7 +39,6 @@ def _vector_at(builder: Any, place: Any, number: int, kind: Any) -> Any:  # noqa
 
 
 def _spread(builder: Any, number: Any, kind: Any) -> Any:  # noqa: ANN401 - numba's, untyped
-    """A vector filled with one number."""
     undefined, lane = ir.Constant(kind, ir.Undefined), ir.IntType(32)
     one = builder.insert_element(undefined, number, lane(0))
     lanes = ir.Constant(ir.VectorType(lane, kind.count), None)

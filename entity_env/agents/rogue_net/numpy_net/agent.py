@@ -290,7 +290,6 @@ class NumpyAgent(TrainedAgent):
         return self._sample(distributions), _probs_of(distributions)
 
     def _distributions(self, obs: Batch) -> dict[ActionName, Distribution]:
-        """The distributions of a batch, at the agent's temperature."""
         return self._tempered(self._net.distributions(obs)[0])
 
     def _tempered(

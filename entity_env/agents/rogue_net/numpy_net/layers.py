@@ -58,7 +58,6 @@ class FusedEmbedding:
 
     Args:
         operations: of all types, by name and in order.
-        tensors: the parameters of the network.
         num_shared: number of global features, which are the last ones.
     """
 
@@ -330,7 +329,6 @@ def _constant(d_model: int) -> float:
 
 
 def _f32(array: Double) -> Floats:
-    """Contiguous, as float32."""
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
@@ -361,7 +359,6 @@ def _mix(
 
 
 def _shift(logits: Floats) -> None:
-    """Subtracts the largest value of each row."""
     logits -= np.maximum.reduce(logits, axis=-1, keepdims=True)
 
 

@@ -209,7 +209,6 @@ class Plan:
         return self._state.copy() if self._picked is None else self._state.take(self._picked, 0)
 
     def _lay_out(self, counts: tuple[int, ...]) -> None:
-        """Sets arrays that depend on the type of each entity."""
         embedding, wide = self._embedding, self.wide
         self._buffers.laid_out = None
         self._own, self._shared = [], []

@@ -19,12 +19,7 @@ from entity_env.core.spaces import EntityName
 
 
 class NumpyRelpos:
-    """Learned keys and values of relative positions, one table for all blocks and heads.
-
-    Args:
-        operation: of kind "positions".
-        tensors: the parameters of the network.
-    """
+    """Keys and values learned by a `positions` operation, one table for all blocks and heads."""
 
     def __init__(self, operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> None:
         self._config = RelposEncodingConfig(**operation.constants["options"])

@@ -37,7 +37,6 @@ class NeuralAgent(TrainedAgent):
     The network is never changed, so several agents can share one.
 
     Args:
-        net: the network.
         greedy: take the most probable action, or the mean of real numbers; otherwise sample, as in
             training.
         temperature: of sampling, see `Choosing`; 1 = as in training.
@@ -122,7 +121,6 @@ class NeuralAgent(TrainedAgent):
         ).actions
 
     def _distributions(self, obs: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
-        """Distributions at the agent's temperature, and values."""
         distributions, values = self.net.distributions(obs)
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)

@@ -337,7 +337,7 @@ def _narrowed(x: Floats, d_head: int) -> Floats:
 
 @cache
 def _kernels() -> tuple[Callable[..., None], Callable[..., None]]:
-    # Imported here: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.attention import kernels
 
     return kernels()

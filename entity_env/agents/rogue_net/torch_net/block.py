@@ -76,7 +76,6 @@ class TransformerBlock(nn.Module):
         return BlockWeights(*map(as_array, self._in_order()))
 
     def _in_order(self) -> list[Tensor]:
-        """Parameters in the order of `BlockWeights`."""
         attn = cast(Attention, self.attn)
         last = self.ln2, self.mlp[0], self.mlp[2]
         layers = (self.ln1, attn.query, attn.key, attn.value, attn.proj, *last)
@@ -134,7 +133,7 @@ class _Block(torch.autograd.Function):
 
 def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Floats, _Saved]:
     """The output of a block by numba kernels, and the activations for its backward pass."""
-    # Imported here: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.block import to_out, to_qkv
 
     qkv = np.empty((len(x), 3 * x.shape[1]), dtype=np.float32)

@@ -118,7 +118,6 @@ def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoin
     network, but its run cannot be resumed.
 
     Args:
-        path: the folder or file.
         policy: a network of your own class, to load the tensors into; other classes are created
             here.
 

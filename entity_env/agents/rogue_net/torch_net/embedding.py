@@ -193,7 +193,6 @@ class EntityEmbedding(nn.Module):
 
     Args:
         widths: number of features per type, own and global ones, in order.
-        d_model: length of the vectors.
     """
 
     def __init__(self, widths: Mapping[EntityName, int], d_model: int) -> None:
@@ -299,7 +298,7 @@ def embed_type(
     features: NDArray[np.float32], scale: Pair, linear: Pair, norm: Pair, out: NDArray[np.float32]
 ) -> Triple:
     """Writes the embedding of one type to `out`; returns activations for the backward pass."""
-    # Imported here: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.embedding import embed_rows
 
     widths = features.shape[1], out.shape[1], 2

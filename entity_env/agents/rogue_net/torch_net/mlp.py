@@ -139,7 +139,6 @@ class MLPPolicy(_FlatPolicy):
     Args:
         obs_space: entity types with `Entity.is_single`, or only global features.
         action_space: labels and real numbers.
-        config: sizes and options.
 
     Raises:
         SchemaError: an entity type that is not single, a select action, or no features.
@@ -232,7 +231,6 @@ class CNNPolicy(_FlatPolicy):
         return self.picture_norm
 
     def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
-        """Pixels."""
         return batch.features[self._picture.name].values.reshape(-1, self._picture.shape[2])
 
     def _read(self, batch: EntityBatch) -> Tensor:

@@ -60,7 +60,6 @@ class RogueNet(Policy):
     Args:
         obs_space: the order of entities and features matters.
         action_space: labels, selected entities, real numbers.
-        config: size and options.
 
     Raises:
         SchemaError: no entity, a bound of a continuous action that float32 cannot hold, options

@@ -90,10 +90,6 @@ class Policy(nn.Module, ABC):
     Your own network implements `distributions`. `act`, `evaluate` and `values` follow from it and
     may be overridden by faster ones. The trainer acts in evaluation mode and learns in training
     mode. Arrays of a batch may only be read during a call.
-
-    Args:
-        obs_space: observation space.
-        action_space: action space.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -145,7 +141,6 @@ class Policy(nn.Module, ABC):
         """The distribution of an action with labels, for networks with one output per row.
 
         Args:
-            action: its name.
             logits: `(num_rows, num_labels)`; each actor takes those of its row.
             batch: the observations, with the masks.
 

@@ -23,9 +23,7 @@ class RelposEncoding(nn.Module):
     """Learned keys and values of relative positions, one table for all blocks and heads.
 
     Args:
-        config: the size of the network.
         relpos: buckets and options of relative positions.
-        names: the entity types.
     """
 
     def __init__(

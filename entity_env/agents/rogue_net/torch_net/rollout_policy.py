@@ -154,7 +154,7 @@ class CompiledPolicy:
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
         """See `Policy.act`; equal draws choose equal actions."""
-        # Imported here: numba takes a while to import, and may not be installed.
+        # Late import: numba is slow to load, and optional.
         from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)

@@ -94,7 +94,6 @@ class _Member:
 
     @property
     def file(self) -> str:
-        """Name of the network's file."""
         return f"step-{self.step:09d}{SUFFIX}"
 
 
@@ -392,7 +391,6 @@ def _entry(member: _Member) -> dict[str, object]:
 
 
 def _fill(member: _Member, entry: Mapping[str, Any], problems: list[str]) -> None:
-    """Sets rating and win rate from an entry."""
     try:
         rating, count, score = _from_json(entry["rating"]), entry["count"], entry["score"]
         if not 0 <= score <= count < math.inf:

@@ -389,7 +389,6 @@ class SelfPlayVecEnv:
         return self._rng.choice(keys, size=count, p=weights / weights.sum())
 
     def _assign(self, envs: NDArray[np.int64]) -> None:
-        """Sets the owners of all rows of some environments."""
         owner = self._owner.reshape(self.num_envs, self.num_agents)
         owner[envs] = self._opponent_of[envs, None]
         owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent all seats are
@@ -461,7 +460,6 @@ class SelfPlayVecEnv:
     def _decided(
         self, opponent: Opponent, inner: VecObs, rows: NDArray[np.int64]
     ) -> Mapping[ActionName, NDArray[Any]]:
-        """The checked actions of some rows."""
         batch = inner.map_arrays(itemgetter(rows))
         obs = VecObs(
             dict(batch.features),

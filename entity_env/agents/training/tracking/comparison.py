@@ -53,13 +53,11 @@ class Comparison:
 
 
 def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
-    """Compares the curves and networks of two runs.
+    """Compares the curves and networks of a run and its repetition.
 
     Compares evaluations only if both runs have them, with equal numbers of episodes.
 
     Args:
-        before: the run.
-        after: its repetition.
         until: last step to compare; None = all.
 
     Raises:

@@ -30,8 +30,6 @@ def about_training(
     """Facts for `run.json` on the game, the environments and the computation.
 
     Args:
-        vec: the environments of this rank.
-        net: the network.
         num_ranks: number of ranks that train it.
         given: further facts; take precedence.
     """

@@ -93,7 +93,6 @@ class TensorBoardRecorder:
             raise
 
     def _text(self, run: TrainingRun) -> Any:  # noqa: ANN401 - without type hints
-        """The settings as a Markdown table."""
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.plugins.text.metadata import create_summary_metadata
 
@@ -216,7 +215,6 @@ class MLflowRecorder:
 
 
 def _mlflow_name(name: str) -> str:
-    """A valid MLflow name."""
     return re.sub(r"[^\w\-./ ]", "_", name)[:250].strip("/") or "_"
 
 

@@ -109,12 +109,7 @@ class RolloutFigures(NamedTuple):
 
 
 class RolloutMeter:
-    """Collects statistics of rollouts, in 0.2 % of the time of a snake or cartpole run.
-
-    Args:
-        num_envs, num_rows: of the environments.
-        action_space: of the environments.
-    """
+    """Collects statistics of rollouts, in 0.2 % of the time of a snake or cartpole run."""
 
     def __init__(
         self, num_envs: int, num_rows: int, action_space: Mapping[ActionName, ActionSpace]
@@ -195,7 +190,6 @@ class RolloutMeter:
         }
 
     def _added(self, **more: float) -> dict[str, Any]:
-        """The sums plus these numbers."""
         return {name: getattr(self.figures, name) + number for name, number in more.items()}
 
 

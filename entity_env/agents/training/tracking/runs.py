@@ -260,7 +260,6 @@ def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
 
 
 def _read_checkpoint(path: Path) -> TrainingRun:
-    """A run folder that contains only a checkpoint."""
     try:
         training = read_header(find_checkpoint(path)).training
     except CheckpointError as error:

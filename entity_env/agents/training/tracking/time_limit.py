@@ -20,7 +20,6 @@ class TimeLimit:
 
     Args:
         limit_s: `max_train_time_s` of the run; None = no limit.
-        clock: returns seconds.
     """
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
