@@ -83,7 +83,7 @@ def load_agent(
             or a package resource, `importlib.resources.files(...)`.
         greedy: a trained agent takes the most probable action; otherwise it samples, as in
             training.
-        temperature: of sampling: above 1 actions are more even, below 1 less; 1 = as in training.
+        temperature: of sampling: above 1 more even, below 1 less even; 1 = as in training.
         seed: of sampling; None = random.
         backend: of a trained network: "numpy" needs no other package and is faster for single
             observations, "torch" is faster for large batches. "auto" is numpy, even if torch is

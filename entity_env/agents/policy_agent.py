@@ -33,7 +33,7 @@ class PolicyAgent(Agent):
     """Base class of agents that implement `decide`.
 
     Works in `Game.run`, which binds it to the game's schema, and in direct calls of a game's
-    `play`. There, pass one object per seat: a single one cannot tell its seats apart.
+    `play`. In a direct call, pass one object per seat: a single one cannot tell its seats apart.
     """
 
     _takes_plain = False
@@ -167,7 +167,7 @@ class PolicyAgent(Agent):
 def _shared_parts(agent: PolicyAgent) -> list[object]:
     """The parts of an agent that its copies share.
 
-    A copied generator would make equal choices in every seat; a run refers to the whole match.
+    A copied generator would make the same choices in every seat; a run refers to the whole match.
     """
     shared: tuple[type, ...] = (Random, AgentRun, Schema)
     if "numpy" in sys.modules:

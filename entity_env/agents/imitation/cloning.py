@@ -94,9 +94,9 @@ def clone(
     Some episodes are held out; training ends when their likelihood stops improving, and the best
     network is kept. Real numbers are samples of a Gaussian, not clipped by bounds.
 
-    Feature statistics come from the training decisions. On a CPU, equal settings and decisions give
-    an equal network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and keep
-    the best network so far.
+    Feature statistics come from the training decisions. On a CPU, the same settings and decisions
+    give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and
+    keep the best network so far.
 
     Args:
         config: None = `CloneConfig()`.

@@ -67,7 +67,10 @@ _DIALECT: Final = (1, 0), (2, 0)
 
 
 class ColumnKind(NamedTuple):
-    """A ragged column: dtype, numbers per row (None = one, without its own axis), need."""
+    """A ragged column.
+
+    Dtype, numbers per row (None = one, without its own axis), and whether it is optional.
+    """
 
     dtype: type[np.generic]
     width: int | None

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 512
 class DatasetRecorder:
     """Watches `Game.run`, and collects every decision of every agent.
 
-    Imitates people and bots without files: `game.run(agent, episodes=100, watch=recorder)`, then
+    For imitation without files: `game.run(agent, episodes=100, watch=recorder)`, then
     `recorder.dataset()`. Several runs accumulate; they must be of one game, with any settings.
 
     Args:

@@ -31,7 +31,7 @@ def add_array_gradient(
         inds: indices of the microbatch.
         advantages: of the microbatch, normalized.
         share: of the microbatch in the minibatch.
-        value_unit: size of one unit of the value.
+        value_unit: unit of the value loss.
     """
     number = len(inds)
     clip = config.clip_coef

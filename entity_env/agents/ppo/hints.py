@@ -241,7 +241,7 @@ class RunView:
         """Whether a flat mean reward shows that nothing was learned.
 
         False if agents that share the network may play each other, if a resumed run may have risen
-        before, and if the last episodes are the short ones.
+        before, or if the last episodes are the short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
         if is_versus or "rating" in self.last.metrics:

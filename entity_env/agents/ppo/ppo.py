@@ -296,7 +296,7 @@ class _Minibatches(NamedTuple):
     ) -> tuple[Evaluation, Minibatch]:
         """Evaluates the network, and with dropout the old one, for the minibatch's ratios.
 
-        A probability ratio compares two policies. With dropout, both use one mask, so they are
+        A probability ratio compares two policies. With dropout, both use the same mask, so they are
         equal before the first step.
         """
         if self.old is None:

@@ -44,10 +44,10 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    On a CPU, equal settings, environments and threads give an equal network; see also `compile`.
+    On a CPU, the same settings, environments and threads give the same network; see also `compile`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
-    environments; all call this with equal settings. Steps, minibatches and episodes are totals.
+    environments; all call this with the same settings. Steps, minibatches and episodes are totals.
     Rank 0 writes `out`, which all must see. If a rank exits or does not answer for
     `config.peer_timeout_s`, the others raise, after a checkpoint.
 

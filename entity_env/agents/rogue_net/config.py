@@ -416,7 +416,7 @@ class CNNConfig:
 
 @dataclass(frozen=True)
 class OwnNetConfig:
-    """Placeholder in a checkpoint for a network of another class, which its author can create.
+    """Stands for a network of another class in a checkpoint; only its author can create it.
 
     Args:
         name: of the class.

@@ -147,7 +147,7 @@ def _variable_size(
 
 
 def picture_of(obs_space: ObsSpace) -> EntityName | None:
-    """The only entity type that is a picture (`Entity.shape`), for a CNN; None without exactly one."""
+    """Name of the picture entity (`Entity.shape`) for a CNN; None unless there is exactly one."""
     pictures = [name for name, entity in obs_space.entities.items() if entity.shape is not None]
     return pictures[0] if len(pictures) == 1 else None
 

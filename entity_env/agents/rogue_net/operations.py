@@ -1,11 +1,11 @@
 """A network as a list of operations over named buffers: plain data, for any backend.
 
-`operations` lists the operations of a configuration. Backends without torch follow this list, and
-the network's tensors are those it names. A buffer may be overwritten: its content at the time of
-reading counts. A RogueNet starts with the buffers `features/TYPE`, the arrays of `Inputs`, an MLP
-with `features`, the vector of `FlatFeatures`, and a CNN also with `picture`, `(num_rows, height,
-width, channels)`. At the end `action/NAME` is the distribution of an action, and `value` has one
-number per row (observation).
+`operations` lists the operations of a configuration. Backends without torch follow this list;
+it names all tensors of the network. A buffer may be overwritten: its content at the time of reading
+counts. A RogueNet starts with the buffers `features/TYPE`, the arrays of `Inputs`, an MLP with
+`features`, the vector of `FlatFeatures`, and a CNN also with `picture`, `(num_rows, height, width,
+channels)`. At the end `action/NAME` is the distribution of an action, and `value` has one number
+per row (observation).
 
 | kind | output |
 |---|---|

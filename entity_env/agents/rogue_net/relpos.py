@@ -2,7 +2,7 @@
 
 They follow from features alone, without learned parameters, so torch and numpy share this.
 Operations, their order and float32 are those of rogue-net 0.1.9: a position on the border of two
-buckets gets an equal bucket.
+buckets gets the same bucket.
 """
 
 from __future__ import annotations

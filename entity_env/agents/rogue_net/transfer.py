@@ -1,7 +1,7 @@
 """Transfers weights of a trained network to a changed game, matching names.
 
 Behavior in the common part stays the same: an observation of the old game, shown in the new one,
-gets equal values, and equal probabilities among the old choices.
+gets the same values, and the same probabilities among the old choices.
 
 - A new feature has weights of zero, and its statistics start from scratch. A removed feature counts
   as its mean; as zero if features are not normalized, as in a CNN.

@@ -152,7 +152,7 @@ class TrainState(ABC):
 class Callback:
     """Observes a training run; override what you need. An argument of `train`.
 
-    The methods are called in every training process (rank), always with one state object. An
+    The methods are called in every training process (rank), always with the same state object. An
     exception ends the run after a checkpoint, and names the callback. Ctrl-C waits until a method
     returns. The global generators of torch and numpy belong to the program; the run does not use
     them.

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 # Optimizers import it later. If a process group exists by then, its default arguments keep it, and
-# its threads live until the interpreter exits, which aborts if one still needs it.
+# its threads live until the interpreter exits; a thread that still needs it aborts the process.
 import torch.distributed.nn
 from numpy.typing import NDArray
 from torch import Tensor
@@ -74,8 +74,8 @@ class Moments(NamedTuple):
 class Peers:
     """Processes that train one network together, each with its own environments.
 
-    Every rank makes equal calls in equal order; each call waits for all ranks. This class is a
-    group of one process, which exchanges nothing.
+    Every rank makes the same calls in the same order; each call waits for all ranks. This class is
+    a group of one process, which exchanges nothing.
 
     Attributes:
         rank: number of this process, from 0; rank 0 writes files.

@@ -57,7 +57,7 @@ def require_new_run(out: Path) -> None:
 
 
 def has_lock(out: Path) -> bool:
-    """Whether a run visibly trains in a folder; waits for network drives."""
+    """Whether this process sees a run training in a folder; retries on slow network drives."""
     if sys.platform == "win32":
         return True
     for _ in range(_LOCK_TRIES):

@@ -2,8 +2,7 @@
 
 Imports numba. These functions are LLVM intrinsics for functions that `numba.njit` compiles. A
 pointer is an address in a flat array; neither pointers nor indices are checked. `F32X8` is one
-vector register of common machines, `F32X16` two of them: while one waits for its sum, the other is
-busy.
+vector register of common machines, `F32X16` two: while one waits for its sum, the other is busy.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Floats]]
 class NumpyAgent(TrainedAgent):
     """Plays a trained network, computed in numpy.
 
-    A decision on one observation takes a fraction of torch's time. A seed gives equal samples on
-    every machine, but other samples than in `NeuralAgent`.
+    A decision on one observation takes a fraction of torch's time. A seed gives the same samples on
+    every machine, but not those of `NeuralAgent`.
 
     Args:
         weights: a network that fits its own description, see `Weights.require_fit`.

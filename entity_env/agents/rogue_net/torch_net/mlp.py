@@ -185,7 +185,7 @@ class CNNPolicy(_FlatPolicy):
     """A convolutional network for pictures; policy and value share all but their heads.
 
     Each channel of the picture is normalized by the running mean and deviation of its pixels, and
-    clipped like in `InputNorm`: pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions
+    clipped as in `InputNorm`: pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions
     with ReLU follow, then layers with ReLU that also read the features of all other entities and
     the global ones. Initial weights are orthogonal, with the gains of `MLPPolicy`.
 
@@ -360,7 +360,7 @@ class MLPGradient:
         """Adds the gradient of a loss, given its gradients with respect to the evaluation.
 
         Args:
-            found: result of `evaluate` with equal parameters; its arrays are overwritten.
+            found: result of `evaluate` with the same parameters; its arrays are overwritten.
             of_logprobs, of_values: `(num_rows,)` float32.
             of_entropy: for the entropy of each row.
         """

@@ -92,7 +92,7 @@ class ArrayPolicy:
         self._arrays = NumpyNet(Weights(net.obs_space, net.action_space, net.config, tensors))
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
-        """See `Policy.act`; equal draws choose equal actions."""
+        """See `Policy.act`; the same draws choose the same actions."""
         if len(next(iter(batch.features.values()))) > self._most_rows:
             return self._net.act(batch, generator=generator)
         self._arrays.read_statistics()
@@ -153,7 +153,7 @@ class CompiledPolicy:
         )
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
-        """See `Policy.act`; equal draws choose equal actions."""
+        """See `Policy.act`; the same draws choose the same actions."""
         # Late import: numba is slow to load, and optional.
         from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 

@@ -362,7 +362,7 @@ class OpponentPool(Callback):
 def crowded(steps: Sequence[int]) -> int:
     """Index to drop from ascending steps: neither the first nor the last.
 
-    Picks the smallest gap between its neighbors, relative to the distance to the last step.
+    Picks the step whose neighbors are closest together, relative to its distance to the last one.
     """
     gaps = [
         (steps[i + 1] - steps[i - 1]) / max(steps[-1] - steps[i], 1)

@@ -192,8 +192,8 @@ class EpisodeMeter:
 
     Means cover the last episodes of every row, an equal number from each. The last episodes to end
     in any row would come from few rows, and, while all rows started together, be the short ones.
-    Means cover a tenth of all episodes so far, so their lag stays short relative to the run, but at
-    least 20, and at most `window`, but at least one per row that has finished one.
+    Their number is a tenth of all episodes so far, which keeps the lag short relative to the run;
+    at least 20, at most `window`, and always at least one per row that has finished one.
     """
 
     def __init__(self, window: int) -> None:

@@ -27,9 +27,9 @@ _MAX_PARAM: Final = 500
 class Recorder(Protocol):
     """Records settings and curves of a training run; an argument of `train`.
 
-    Exceptions of `start` end the run before its first step. After an exception of `write` a warning
-    is logged, the recorder is closed, and the run continues without it. With several ranks only
-    rank 0 records. All calls come from the training thread.
+    Exceptions from `start` end the run before its first step. After an exception from `write` a
+    warning is logged, the recorder is closed, and the run continues without it. With several ranks
+    only rank 0 records. All calls come from the training thread.
     """
 
     def start(self, run: TrainingRun) -> None:

@@ -80,7 +80,7 @@ class RandomPlay:
         mean_reward, std_reward, mean_length: of these episodes; the standard deviation is that of
             the population.
         num_episodes: number of episodes.
-        is_like_training: training rewards come from equal conditions. False if an agent plays
+        is_like_training: training rewards come from the same conditions. False if an agent plays
             itself; evaluations are comparable.
     """
 

@@ -152,8 +152,8 @@ def curve_writer(
 ) -> Iterator[WriteCurves]:
     """Context with a function that writes a point of every finite curve to a run's `curves.jsonl`.
 
-    If tensorboard is installed, its files get equal points, and so do `recorders`. Removes lines of
-    `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
+    If tensorboard is installed, its files get the same points, and so do `recorders`. Removes lines
+    of `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
 
     Raises:
         OSError: a line of `curves.jsonl` cannot be written.
