@@ -504,7 +504,7 @@ def make_policy(
         return MLPPolicy(obs_space, action_space, config)
     if isinstance(config, CNNConfig):
         return CNNPolicy(obs_space, action_space, config)
-    # It refuses other classes.
+    # RogueNet refuses other classes.
     return RogueNet(obs_space, action_space, cast(RogueNetConfig, config))
 
 
