@@ -1,7 +1,7 @@
-"""Agents, which choose actions for a game: random, human, trained, or an own `decide`.
+"""Agents that choose actions for a game: random, human, trained, or your own `decide`.
 
-Training them is in `ppo`, what trainers share in `training`, their network in `rogue_net`; the
-interface `Agent` is in `authoring`.
+`ppo` trains them, `training` is shared by all trainers, `rogue_net` is their network. The interface
+`Agent` is in `authoring`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from entity_env.agents.rogue_net.numpy_net.agent import RogueNetAgent as RogueNetAgent
     from entity_env.agents.scripted_agent import ScriptedAgent as ScriptedAgent
 
-# Imported when first used: a game needs the type of its agents alone.
+# Imported on first use: a game needs only the type of its agents.
 _LATE = {
     "against": "bots",
     "Transport": "channels.channel",

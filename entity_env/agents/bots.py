@@ -1,4 +1,4 @@
-"""`against`: a game in which one agent learns, and bots play all other seats."""
+"""`against`: a game in which one agent learns and bots play all other seats."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _NUM_SEED_BITS: Final = 63
 
 
 def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Game:
-    """The game for one learner, in which bots play all other seats.
+    """The game for one learner, with bots in all other seats.
 
-    It has the same schema, settings and number of agents, and a name of its own. In every episode
-    its seed draws the seat of the learner, all seats equally often, and for every other seat one of
-    the bots, which is made anew. Only the learner's agent is asked: in a `VecEnv` the rows of the
-    other seats never become ready. An episode is one call of `play`.
+    Schema, settings and number of agents stay; the name differs. The seed of an episode draws the
+    learner's seat (all are equally likely) and a bot for each other seat. Each bot is a new
+    instance. Only the learner's agent is asked for actions: in a `VecEnv` the rows of the other
+    seats never become ready. An episode is one call of `play`.
 
-    The learner's episode ends when those of all others have ended, with the metric `against/NAME`
-    for every bot that it met: 1 if its final score is ahead of the bot's, 0.5 if they are equal, 0
-    if it is behind; the mean, if the bot has several seats.
+    The learner's episode ends after the episodes of all other seats. Its metric `against/NAME`, for
+    every bot it met, compares final scores: 1 if the learner is ahead, 0.5 if they are equal, 0 if
+    it is behind. A bot with several seats gets the mean.
 
     Args:
         game: for at least two agents.
         bots: subclasses of `ScriptedAgent`, other classes and functions that `ScriptedAgent`
-            describes, `"FILE.py:CLASS"`, or names of agents such as `"random"`, of the game's own
-            agents, and of checkpoints, which are loaded anew for every episode.
+            describes, `"FILE.py:CLASS"`, or names: `"random"`, one of the game's own agents, or a
+            checkpoint, which is loaded again for every episode.
 
     Raises:
-        UsageError: a game for one agent, no bots, or something that is no bot.
+        UsageError: the game is for one agent, there are no bots, or one is not a bot.
 
     Example:
         >>> from entity_env.agents import ScriptedAgent, against
@@ -72,18 +72,18 @@ def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Ga
     play = _PlayAgainst(game, _named([_entrant(game, source) for source in sources]))
     found = copy.copy(game)
     found.play = play
-    # A replay of it must not be taken for one of the game itself.
+    # Its replays must not be mistaken for replays of the game itself.
     found.name = re.sub(r"\W+", "_", "_".join([game.name, METRIC, *play.bots]))
     return found
 
 
 def has_bots(game: Game) -> bool:
-    """Whether bots play all seats but one, which alone is asked: a game of `against`."""
+    """Whether this is a game of `against`, where bots play all seats but the learner's."""
     return isinstance(game.play, _PlayAgainst)
 
 
 def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
-    """Name of a bot, and what makes it with a seed."""
+    """Name of a bot, and its constructor, which takes a seed."""
     if source == "human":
         raise UsageError("against has no human players: use entity-env play --agent human")
     if isinstance(source, str) and not is_bot_file(source):
@@ -102,7 +102,7 @@ def _load(game: Game, name: str, seed: int) -> Agent:
 
 
 def _named(entrants: Sequence[tuple[str, MakeAgent]]) -> dict[str, MakeAgent]:
-    """The entrants by different names: `Bot`, `Bot#2`."""
+    """The entrants under unique names: `Bot`, `Bot#2`."""
     found: dict[str, MakeAgent] = {}
     for name, make in entrants:
         count = sum(each.partition("#")[0] == name for each in found)
@@ -116,15 +116,15 @@ class _PlayAgainst:
     def __init__(self, game: Game, bots: dict[str, MakeAgent]) -> None:
         self._game = game
         self.bots = bots
-        """What makes each bot, by name."""
+        """Constructor of each bot, by name."""
         functools.update_wrapper(self, game.play, updated=())
 
     def __call__(self, agents: Sequence[Agent], *, seed: int, **settings: object) -> None:
-        rng = random.Random(f"{METRIC} {seed}")  # other draws than those of Random(seed) in a game
+        rng = random.Random(f"{METRIC} {seed}")  # independent of the game's own Random(seed)
         order = rng.sample(range(len(agents)), len(agents))
         names = rng.choices(list(self.bots), k=len(agents))
         seeds = [rng.getrandbits(_NUM_SEED_BITS) for _ in agents]
-        for learner in order:  # the next one, if the episode went by without the learner
+        for learner in order:  # the next one, if the learner had no part in the episode
             match = _Match(self._game, agents[learner])
             for i, name in enumerate(names):
                 bot = None if i == learner else self.bots[name](seeds[i])
@@ -148,12 +148,7 @@ class _PlayAgainst:
 
 
 class _Match:
-    """One episode: its seats, and whether it goes on.
-
-    Args:
-        game: that is played.
-        learner: the agent that learns.
-    """
+    """One episode: its seats and its state."""
 
     def __init__(self, game: Game, learner: Agent) -> None:
         self.game = game
@@ -164,27 +159,27 @@ class _Match:
         self.is_stopped = False
         """The learner's `act` returned None."""
         self.is_over = False
-        """The learner's episode was ended; a game that goes on to the next one is left."""
+        """The learner's episode has ended; if the game starts another one, it is abandoned."""
         self.is_left = False
-        """The game was unwound, since it ends episodes and asks nothing."""
+        """The game was unwound: it ends episodes without asking for actions."""
         self._num_ignored = 0
         self.has_refused = False
-        """`act` has returned None after the end."""
+        """`act` has returned None since the end."""
 
     def asks(self, seat: _Seat) -> bool:
-        """Whether a seat may be asked; as `goes_on`."""
+        """Whether to ask a seat for an action; see `goes_on`."""
         goes_on = self.goes_on(seat)
         self.has_refused |= not goes_on
         return goes_on
 
     def goes_on(self, seat: _Seat) -> bool:
-        """Whether this episode goes on; else a seat was over, and a new episode began."""
+        """Whether this episode continues; False if the seat was over and a new episode began."""
         if seat.is_over and self.final is not None:
             self.end()
         if self.is_over:
             self._num_ignored += 1
             if self._num_ignored > _MAX_IGNORED:
-                # A loop over episodes that ask nothing would never end.
+                # A loop over episodes that ask for nothing would never end.
                 self.is_left = not self.has_refused
                 if self.is_left or self._num_ignored > 2 * _MAX_IGNORED:
                     raise GameExit
@@ -194,13 +189,13 @@ class _Match:
         return not self.is_over
 
     def ended(self, seat: _Seat) -> None:
-        """Ends the learner's episode after the last one."""
+        """Marks a seat as over; the last one ends the learner's episode."""
         seat.is_over = True
         if all(each.is_over for each in self.seats) and self.final is not None:
             self.end()
 
     def end(self) -> None:
-        """Ends the learner's episode, with the result against every bot."""
+        """Ends the learner's episode, with its result against every bot."""
         if self.final is None or self.is_over:
             return
         obs, truncated = self.final
@@ -215,10 +210,10 @@ class _Match:
         self.learner.game_over(obs, truncated=truncated)
 
     def returned(self, learner: _Seat) -> bool:
-        """Ends the episode when `play` has returned; whether the learner had a part in it.
+        """Ends the episode after `play` returned; True if the learner had a part in it.
 
         Raises:
-            ProtocolError: a bot's episode was not ended.
+            ProtocolError: `play` did not end a bot's episode.
         """
         if self.is_stopped or self.is_over:
             return True
@@ -232,7 +227,7 @@ class _Match:
 
 
 class _Seat(Agent):
-    """The agent that a game asks: passes it on to the learner, or to a bot."""
+    """The agent that a game asks: forwards to the learner or a bot."""
 
     __slots__ = ("_match", "agent_id", "bot", "has_played", "is_over", "name", "score")
 
@@ -279,7 +274,7 @@ class _Seat(Agent):
         match.ended(self)
 
     def passed_on(self, answer: T) -> T:
-        """An answer of the learner; None stops the game."""
+        """The learner's answer, unchanged; None stops the game."""
         self._match.is_stopped |= answer is None
         return answer
 
@@ -307,8 +302,6 @@ class _Seat(Agent):
 
 @dataclass
 class _LearnerAnswer(Pending[object]):
-    """Result of the learner's `act_async`."""
-
     seat: _Seat
     pending: Pending[object]
 

@@ -1,4 +1,4 @@
-"""`GameAgents`: the agents that come with a game, and how people enter moves in it."""
+"""`GameAgents`: agents that come with a game, and text input of its moves."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from entity_env.errors import UsageError
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Observation, Sequence[str]], str | None]
-"""Draws an observation with some lines below it, and returns the line that a person typed; None =
-the person leaves."""
+"""Draws an observation above some lines and returns the line typed; None = the player leaves."""
 
 
 class GameAgents:
-    """The agents that come with a game; override what differs from other games.
+    """Agents that come with a game; override what the game needs.
 
     `Game(players="module:name")` names an instance, which is imported when agents are loaded.
 
     Attributes:
-        names: of the agents, for messages.
+        names: names of the agents, for messages.
     """
 
     names: Sequence[str] = ()
 
     def seated(self, game: Game, count: int) -> Game:
-        """The game for as many agents as were named, if it can be played by so many."""
+        """The game with one seat per named agent, if it supports that number."""
         return game
 
     def load(self, name: str, seed: int) -> Agent | None:
-        """The agent with a name; None = it is none of the game's own.
+        """The game's own agent with this name; None = it has none.
 
         Raises:
             UsageError: the name is incomplete.
@@ -43,11 +42,11 @@ class GameAgents:
         return None
 
     def adapted(self, agent: Agent) -> Agent:
-        """An agent of `load_agent` for this game, such as one trained for another form of it."""
+        """Adapts an agent from `load_agent`, such as one trained for a variant of this game."""
         return agent
 
     def human(self, ask: Ask) -> Agent | None:
-        """A person who types moves as lines; None = `HumanAgent` asks by keys."""
+        """Human agent that reads typed moves; None = `HumanAgent`, which asks by keys."""
         return None
 
     def play_match_game(
@@ -59,9 +58,9 @@ class GameAgents:
         seed: int,
         step_timeout_s: float | None = None,
     ) -> Result:
-        """The result of one game of a match; `names` and `agents` by seat.
+        """Result of one game of a match; `names` and `agents` are by seat.
 
-        A seat without a part in this game is none of the result's.
+        The result omits seats that had no part in the game.
         """
         episodes = game.run(*agents, seed=seed, step_timeout_s=step_timeout_s)
         return Result(
@@ -70,24 +69,24 @@ class GameAgents:
         )
 
     def summary(self, names: Sequence[str], ends: Sequence[Turn]) -> str | None:
-        """How an episode went, in one line, by the last turn of every agent; None = as others."""
+        """One-line summary of an episode from each agent's last turn; None = the default."""
         return None
 
 
 def game_agents(game: Game) -> GameAgents:
-    """The agents that come with a game; an instance without any if it has none.
+    """The agents that come with a game; an empty instance if it has none.
 
     Raises:
-        UsageError: `Game.players` names no `GameAgents`.
+        UsageError: `Game.players` does not name a `GameAgents`.
     """
     return GameAgents() if game.players is None else named_part(game, "players", GameAgents)
 
 
 def named_part(game: Game, keyword: str, kind: type[T]) -> T:
-    """What a keyword of a game names as `module:name`, imported.
+    """Imports the object that a keyword of a game names as `module:name`.
 
     Raises:
-        UsageError: there is none, or none of this class.
+        UsageError: it does not exist, or has another class.
     """
     place: str = getattr(game, keyword)
     module, _, name = place.partition(":")

@@ -1,7 +1,7 @@
-"""Means and their intervals: Student's, and the bootstrap of the interquartile mean.
+"""Means with confidence intervals: Student's t, and bootstrap of the interquartile mean.
 
-Interquartile mean, probability of improvement and their intervals are those of Agarwal et al. 2021,
-"Deep Reinforcement Learning at the Edge of the Statistical Precipice", and of its package rliable.
+Interquartile mean, probability of improvement and their intervals follow Agarwal et al. 2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice", and its package rliable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Scores: TypeAlias = Sequence[Sequence[float]] | NDArray[np.float64]
-"""`(num_tasks, num_runs)` scores: of every task, those of its runs."""
+"""`(num_tasks, num_runs)` scores: one row of runs per task."""
 
 _Z95: Final = 1.959963984540054
 _MANY: Final = 200
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
     Args:
         value: the estimate.
-        low, high: the bounds; NaN where they are not known, as of one value.
+        low, high: the bounds; NaN if unknown, for example for a single value.
     """
 
     value: float
@@ -43,16 +43,16 @@ class Interval(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether there are bounds."""
+        """Whether the bounds are known."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
 @lru_cache(maxsize=1024)
 def student_t95(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t distribution, half of a 95 % interval in standard errors.
+    """97.5 % quantile of Student's t: half of a 95 % interval, in standard errors.
 
-    Solves equations 26.7.3 and 26.7.4 of Abramowitz and Stegun, which are exact, up to 200 degrees
-    of freedom; from there on expansion 26.7.5, to 1e-10. Infinite for 0 degrees.
+    Up to 200 degrees of freedom, solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
+    Stegun. Above, uses expansion 26.7.5, accurate to 1e-10. Infinite for 0 degrees.
     """
     if degrees < 1:
         return math.inf
@@ -73,7 +73,7 @@ def student_t95(degrees: int) -> float:
 
 
 def _probability(angle: float, degrees: int) -> float:
-    """That |t| is below `sqrt(degrees) * tan(angle)`."""
+    """Probability that |t| < `sqrt(degrees) * tan(angle)`."""
     cos2, is_odd = math.cos(angle) ** 2, degrees % 2
     term = total = math.cos(angle) if is_odd else 1.0
     for k in range(2 + is_odd, degrees - 1, 2):
@@ -85,7 +85,7 @@ def _probability(angle: float, degrees: int) -> float:
 
 
 def mean_interval(mean: float, deviation: float, count: int) -> Interval:
-    """Student's interval of the mean of `count` values with that sample standard deviation."""
+    """Student's interval of the mean of `count` values, given their sample standard deviation."""
     if count < 2:
         return Interval(mean)
     half = student_t95(count - 1) * deviation / math.sqrt(count)
@@ -93,15 +93,15 @@ def mean_interval(mean: float, deviation: float, count: int) -> Interval:
 
 
 def mean_of(values: Sequence[float]) -> Interval:
-    """Mean of one value or more, and Student's interval."""
+    """Mean of one or more values, with Student's interval."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return mean_interval(statistics.fmean(values), deviation, len(values))
 
 
 def interquartile_mean(scores: Scores) -> Interval:
-    """Mean of the middle half of the scores, and its interval by stratified bootstrap.
+    """Mean of the middle half of the scores, with an interval by stratified bootstrap.
 
-    Of fewer than 4 scores it is the mean of all. Without an interval if no task has two runs.
+    With fewer than 4 scores, the mean of all. No interval if no task has two runs.
     """
     tasks = [np.asarray(task, np.float64) for task in scores]
     value = float(_iqm(np.concatenate(tasks)[None])[0])
@@ -111,9 +111,9 @@ def interquartile_mean(scores: Scores) -> Interval:
 
 
 def probability_of_improvement(first: Scores, second: Scores) -> Interval:
-    """Probability that a run of `first` is better than one of `second`; ties count half.
+    """Probability that a run of `first` beats one of `second`; ties count half.
 
-    The mean of those of all tasks, with its interval by stratified bootstrap.
+    Averages over tasks; the interval is a stratified bootstrap.
     """
     tasks = [np.asarray(task, np.float64) for task in (*first, *second)]
     count = len(tasks) // 2
@@ -136,13 +136,11 @@ def bootstrap(
     statistic: Callable[[Sequence[NDArray[Any]]], NDArray[np.float64]],
     num_resamples: int = 20_000,
 ) -> Interval:
-    """An estimate with the percentiles of a statistic over samples drawn with replacement.
+    """An estimate with percentiles of its statistic over samples drawn with replacement.
 
     Args:
-        value: the estimate.
-        tasks: of every task the values of its runs, which are drawn apart from those of others.
-        statistic: from `(num_samples, num_runs)` values of every task to one number a sample.
-        num_resamples: number of samples.
+        tasks: values of the runs of each task; each task is resampled separately.
+        statistic: maps `(num_samples, num_runs)` values per task to one number per sample.
     """
     rng = np.random.default_rng(0)
     chunk = max(1, min(num_resamples, _MAX_DRAWN // sum(map(len, tasks))))
@@ -160,7 +158,7 @@ def bootstrap(
 
 
 def _iqm(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of each row without its lowest and highest quarter, rounded down."""
+    """Mean of each row without its lowest and highest quarter, rounded down."""
     count = rows.shape[1]
     cut = count // 4
     middle: NDArray[np.float64] = np.sort(rows, axis=1)[:, cut : count - cut].mean(axis=1)
@@ -168,7 +166,7 @@ def _iqm(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _shares_above(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each row the share of pairs in which the first is higher: Mann and Whitney's U / (n m)."""
+    """Share of pairs in each row whose first value is higher: Mann-Whitney U / (n m)."""
     found: NDArray[np.float64] = np.zeros(len(first))
     for column in range(first.shape[1]):
         one = first[:, column, None]

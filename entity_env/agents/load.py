@@ -1,4 +1,4 @@
-"""load_agent: the random agent, the human agent, or one from a checkpoint, by name."""
+"""load_agent: the random agent, a human agent, a bot or a checkpoint, by name."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _EXPECTED: Final = (
 
 @runtime_checkable
 class BinaryFile(Protocol):
-    """A file object that was opened to read bytes, such as `io.BytesIO`."""
+    """A file object opened to read bytes, such as `io.BytesIO`."""
 
     def read(self) -> bytes: ...
 
 
 @runtime_checkable
 class Resource(Protocol):
-    """What `importlib.resources.files` leads to, wherever the package lies; a `zipfile.Path`."""
+    """A result of `importlib.resources.files` for any kind of package; a `zipfile.Path`."""
 
     def read_bytes(self) -> bytes: ...
 
@@ -58,7 +58,7 @@ class Resource(Protocol):
 AgentSource: TypeAlias = (
     str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile | Resource
 )
-"""What `load_agent` reads."""
+"""Accepted sources of `load_agent`."""
 
 
 def load_agent(
@@ -75,34 +75,34 @@ def load_agent(
 
     Args:
         source: "random", "human" (asks in the terminal), a bot `FILE.py:CLASS` (see
-            `ScriptedAgent`), or a trained network: the folder of a checkpoint or of a training run,
-            an exported `.agent` file, the folder of a checkpoint of enn-trainer, or a `.roguenet`
-            archive. A folder called `random` is `./random`. A path may lead into a zip: beside a
-            game that is packed by zipapp, an exported agent is `Path(__file__).with_name(...)` as
-            before. Or the content of an exported agent: `bytes`, an open binary file, which is read
-            to its end and stays open, or a resource of a package, `importlib.resources.files(...)`.
+            `ScriptedAgent`), or a trained network: the folder of a checkpoint or a training run, an
+            exported `.agent` file, the folder of an enn-trainer checkpoint, or a `.roguenet`
+            archive. A folder called `random` is `./random`. A path may lead into a zip: in a game
+            packed by zipapp, `Path(__file__).with_name(...)` still finds an exported agent. Or the
+            content of an exported agent: `bytes`, an open binary file (read to its end, left open),
+            or a package resource, `importlib.resources.files(...)`.
         greedy: a trained agent takes the most probable action; otherwise it samples, as in
             training.
-        temperature: of the samples: above 1 they are more even, below 1 less; 1 = as in training.
-        seed: of the samples; None = a random one.
+        temperature: of sampling: above 1 more even, below 1 less even; 1 = as in training.
+        seed: of sampling; None = random.
         backend: of a trained network: "numpy" needs no other package and is faster for single
-            observations, "torch" for large batches. "auto" is numpy, even if torch is installed, so
-            that a seed gives the same samples everywhere.
+            observations, "torch" is faster for large batches. "auto" is numpy, even if torch is
+            installed: a seed gives the same samples everywhere.
         adapt: a trained agent also plays a game with more features (in any order) or more entity
-            types than it was trained on; it ignores them, and can neither act for nor select such
+            types than it was trained on. It ignores them, and can neither act for nor select such
             entities. By default every difference is an error.
-        names: what the game calls entity types, features, actions and choices that a trained agent
+        names: the game's names for entity types, features, actions and choices that a trained agent
             knows by other names, such as `{"SnakeHead": "Head"}`; `games.MULTI_SNAKE_NAMES` is for
             agents of entity-gym's MultiSnake.
 
     Raises:
-        UsageError: there is no such agent, folder or backend, the temperature is not above 0, or
-            `names` has one that the network lacks.
-        CheckpointError: what is given holds no network, or one that cannot be read. A network
-            of another game raises at the first observation; the error names every difference, with
-            `adapt` those that cannot be ignored: a missing feature or type, or another action.
-        MissingExtraError: the backend torch, or a checkpoint of enn-trainer, needs a package that
-            is not installed.
+        UsageError: no such agent, folder or backend; a temperature not above 0; a name in `names`
+            that the network lacks.
+        CheckpointError: the source holds no readable network. A network of another game raises at
+            the first observation and lists every difference; with `adapt`, only those that cannot
+            be ignored: a missing feature or type, or another action.
+        MissingExtraError: the torch backend, or an enn-trainer checkpoint, needs a package that is
+            not installed.
     """
     if backend not in _BACKENDS:
         raise UsageError(f"no backend {backend!r}: expected one of {', '.join(_BACKENDS)}")
@@ -123,12 +123,11 @@ def load_agent(
 
 
 def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
-    """Name of an agent, and SHA-256 of its network, or of the file of a bot, as JSON.
+    """Name of an agent, and SHA-256 of its network or bot file, as JSON.
 
     Args:
-        agent: that plays.
-        name: by which it was loaded, such as a path; "" = the path of its network, or the name of
-            its class.
+        name: the name it was loaded by, such as a path; "" = the path of its network, or its class
+            name.
     """
     path = getattr(agent, "path", "")
     found = {"name": name or path or type(agent).__name__}
@@ -141,7 +140,6 @@ def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
 
 
 def _read(source: AgentSource) -> Weights:
-    """The network in any of the sources of `load_agent`."""
     if not isinstance(source, str | os.PathLike):
         return agent_from_bytes(*_content(source))
     path = Path(source)
@@ -151,18 +149,18 @@ def _read(source: AgentSource) -> Weights:
 
 
 def _packed(path: Path) -> Resource | None:
-    """What a path leads to if it leads into a zip, as modules of a zipapp have them."""
+    """The resource at a path inside a zip, such as `__file__` of a module in a zipapp."""
     try:
         packed = next((each for each in path.parents if each.is_file()), None)
         if packed is None or not zipfile.is_zipfile(packed):
             return None
-    except OSError:  # a name that is too long: `_find` says it
+    except OSError:  # the name is too long: `_find` reports it
         return None
     return zipfile.Path(packed, path.relative_to(packed).as_posix())
 
 
 def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
-    """What is in it, and its name for errors: its path, if it has one."""
+    """Bytes of a source, and its name for errors: its path, if it has one."""
     if isinstance(source, bytes | bytearray | memoryview):
         content, where = bytes(source), "the bytes of the agent"
     elif isinstance(source, Resource | BinaryFile):
@@ -170,7 +168,7 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
         where = name if isinstance(name, str) else f"the {type(source).__name__}"
         try:
             read: object = source.read_bytes() if isinstance(source, Resource) else source.read()
-        except Exception as error:  # of any kind of file
+        except Exception as error:  # file objects may raise anything
             raise CheckpointError(
                 f"cannot read {where}: {shown(error)}; expected the content of a file "
                 f"*{AGENT_SUFFIX}, which `entity-env export` writes"
@@ -191,12 +189,12 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
 
 
 def _find(name: str) -> Path:
-    """The checkpoint of that name; errors list those that exist."""
+    """Path of the checkpoint with this name; errors list existing ones."""
     path = Path(name)
     try:
         is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
         is_there = is_file or path.is_dir() or old_of(path).is_dir()
-    except OSError as error:  # a name that is too long, a folder without permission
+    except OSError as error:  # the name is too long, or the folder not readable
         raise UsageError(f"no agent {name!r}: {error.strerror}") from error
     if not is_there:
         raise UsageError(_no_such_agent(name, path))
@@ -227,7 +225,6 @@ def _torch_agent(found: str) -> type[TrainedAgent]:
 
 
 def _no_such_agent(name: str, path: Path) -> str:
-    """Message for a name without an agent."""
     if path.is_file():
         return f"{name} is a file; expected {_EXPECTED}"
     around = _checkpoints_in(path.parent)
@@ -239,7 +236,7 @@ def _no_such_agent(name: str, path: Path) -> str:
 
 
 def _checkpoints_in(folder: Path) -> list[str]:
-    """Checkpoints, and training runs with one, directly in a folder."""
+    """Checkpoints, and runs that have one, directly in a folder."""
     found = []
     files = [*folder.glob(f"*{AGENT_SUFFIX}"), *folder.glob(f"*{SUFFIX}")]
     for path in sorted([*folder.glob("*/"), *files]):

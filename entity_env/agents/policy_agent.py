@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from entity_env.core.vec_obs import VecActions, VecObs
 
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
-"""Of these, a deep copy is the object itself."""
+"""`deepcopy` returns these objects unchanged."""
 
 
 class PolicyAgent(Agent):
     """Base class of agents that implement `decide`.
 
-    Works in `Game.run`, which binds it to the schema of the game, and if `play` of a game is called
-    with it directly; there one object cannot tell its seats apart, so pass one for each.
+    Works in `Game.run`, which binds it to the game's schema, and in direct calls of a game's
+    `play`. In a direct call, pass one object per seat: a single one cannot tell its seats apart.
     """
 
     _takes_plain = False
-    """`decide` can do without arrays: it may get a `PlainObservation`."""
+    """`decide` works without arrays: it may get a `PlainObservation`."""
 
     def __init__(self) -> None:
         self._run = AgentRun()
@@ -51,16 +51,16 @@ class PolicyAgent(Agent):
         `self.questions(observation)` lists them, with their masks.
 
         Returns:
-            One action for each of `observation.actions`; None makes the game leave.
+            One action for each of `observation.actions`; None stops the game.
         """
 
     def think(self, observation: Observation) -> Thoughts | None:
-        """What the agent computes of an observation besides its choice, for watchers.
+        """Intermediate results of the agent for an observation, for display.
 
-        It changes nothing: the next `decide` returns what it would have returned without it.
+        Has no side effects: the next `decide` returns what it would have returned otherwise.
 
         Returns:
-            Arrays of their own; None for an agent without a network, which is the default.
+            Newly allocated arrays; None (the default) for an agent without a network.
         """
         return None
 
@@ -69,7 +69,7 @@ class PolicyAgent(Agent):
         """The schema of the game.
 
         Raises:
-            ProtocolError: before it joined a game or observed anything.
+            ProtocolError: the agent has not joined a game or observed anything yet.
         """
         if self._schema is None:
             raise ProtocolError(
@@ -92,15 +92,16 @@ class PolicyAgent(Agent):
         return agent
 
     def copy_for_seat(self) -> Self:
-        """A copy that plays in another seat at the same time: a deep copy of its attributes that
-        shares random generators, wherever they are held.
+        """A deep copy that can play another seat at the same time.
+
+        It shares random generators, at any depth.
 
         Raises:
             UsageError: an attribute cannot be copied.
         """
         try:
             return copy.deepcopy(self, {id(each): each for each in _shared_parts(self)})
-        except Exception as error:  # of any attribute
+        except Exception as error:  # attributes may raise anything
             raise one_per_seat(
                 self, f"cannot be copied ({type(error).__name__}: {error})"
             ) from error
@@ -142,7 +143,7 @@ class PolicyAgent(Agent):
     def _decided(
         self, observation: Observation, obs: Obs, actions: tuple[ActionKey, ...]
     ) -> Mapping[ActionName, Action] | None:
-        """What `decide` returns; `obs` and `actions` are what the game passed."""
+        """Result of `decide`; `obs` and `actions` are the game's arguments."""
         return self.decide(observation)
 
     def _answers(
@@ -152,7 +153,7 @@ class PolicyAgent(Agent):
         observation: Observation,
         decided: Mapping[ActionName, Action],
     ) -> tuple[Any, ...]:
-        """Return values of `act`, after a check that every choice is legal."""
+        """Return values of `act`, after checking that every choice is legal."""
         asked = {question.name: question for question in self.questions(observation)}
         try:
             return tuple(
@@ -193,11 +194,7 @@ class BatchPolicy(Protocol):
     """An agent that can choose actions for a batch of observations."""
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
-        """One value for every actor of the batch.
-
-        Args:
-            obs: the observations.
-            schema: of the game.
+        """One value for every actor in the batch.
 
         Raises:
             CheckpointError: the agent was trained for another schema.

@@ -31,7 +31,7 @@ class RandomAgent(PolicyAgent):
     """Chooses uniformly among the allowed actions.
 
     Args:
-        seed: of the choices; None = a random one.
+        seed: of the choices; None = random.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -52,10 +52,10 @@ class RandomAgent(PolicyAgent):
 def random_actions(
     vec_obs: VecObs, action_space: Mapping[ActionName, ActionSpace], rng: np.random.Generator
 ) -> dict[ActionName, NDArray[Any]]:
-    """Legal actions of a batch, uniform over the choices that each actor is allowed.
+    """Legal actions for a batch, uniform over each actor's allowed choices.
 
     Returns:
-        Per action a new array with one value per actor, as in `VecActions`.
+        A new array per action with one value per actor, as in `VecActions`.
     """
     return {
         name: _random_values(vec_obs.action_masks[name], space, rng)
@@ -78,7 +78,7 @@ def _random_values(
 
 
 def _random_allowed(allowed: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Column of a uniformly random True of every row."""
+    """Column of a uniformly random True in each row."""
     rank = (rng.random(len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
     return np.asarray(np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1))
 

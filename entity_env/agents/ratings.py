@@ -20,7 +20,7 @@ import numpy as np
 from entity_env.errors import UsageError
 
 Z95: Final = 1.959964
-"""Half the width of a 95 % interval of the normal distribution, in deviations."""
+"""Half-width of a 95 % interval of the normal distribution, in standard deviations."""
 _ELO: Final = 400.0
 _ELO_ROUNDS: Final = 2000
 _SURE: Final = 1e-9
@@ -31,8 +31,8 @@ class Result:
     """Result of a game.
 
     Attributes:
-        names: agent of each seat; one agent may have several. Seats without a part are left out.
-        scores: score of each seat; more is better.
+        names: agent of each seat; an agent may have several. Seats that had no part are omitted.
+        scores: score of each seat; higher is better.
     """
 
     names: tuple[str, ...]
@@ -40,12 +40,12 @@ class Result:
 
     @property
     def ranks(self) -> tuple[tuple[float, ...], ...]:
-        """Sort key of each seat: the greatest wins; equal ones are a tie."""
+        """Sort key of each seat: the greatest wins; equal keys are a tie."""
         return tuple((score,) for score in self.scores)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Share of the win of each seat: 1, less when several seats share it, or 0."""
+        """Share of the win of each seat: 1, less if seats tie for first, or 0."""
         ranks = self.ranks
         first = ranks.count(max(ranks))
         return tuple(1 / first if rank == max(ranks) else 0.0 for rank in ranks)
@@ -57,16 +57,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Standing:
-    """Row of the table of a match.
+    """Row in the table of a match.
 
     Attributes:
         name: of the agent.
-        num_games: games that it played against others.
-        wins: sum of its shares of wins, those of all its seats.
+        num_games: games played against others.
+        wins: sum of win shares over all its seats.
         win_rate: `wins / num_games`; 0 without games.
         low, high: 95 % confidence interval of the win rate (Wilson 1927).
-        mean_score: points a game and seat.
-        elo: rating, 0 for the mean of all agents; 400 more = 10 times the odds.
+        mean_score: points per game and seat.
+        elo: rating; the mean over all agents is 0, and 400 more = 10 times the odds.
     """
 
     name: str
@@ -98,9 +98,9 @@ class Match(Generic[R]):
         return sorted(rows, key=lambda row: -row.elo)
 
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
-        """Rate of games in which an agent was ahead of another, and its 95 % interval.
+        """Rate of games in which an agent was ahead of another, with its 95 % interval.
 
-        In a game where they have several seats, the mean over these.
+        If they have several seats in a game, their mean counts.
 
         Raises:
             UsageError: they have not met.
@@ -111,11 +111,11 @@ class Match(Generic[R]):
         return (sum(met) / len(met), *wilson(sum(met), len(met)))
 
     def has_met(self, name: str, other: str) -> bool:
-        """Whether two agents played in one game."""
+        """Whether two agents played in a common game."""
         return bool(self._results(name, other))
 
     def _results(self, name: str, other: str) -> list[float]:
-        """The result of every game in which they met."""
+        """The result of every game in which two agents met."""
         found = []
         for game in self.games:
             seats = [
@@ -164,8 +164,8 @@ def seatings(
 ) -> Iterator[tuple[tuple[T, ...], int]]:
     """Seats of each game of a match in which every combination of agents plays.
 
-    Games come in sets of `num_seats`, in which every agent has every seat once; the games of a set
-    should have the same seed.
+    Games come in sets of `num_seats`, in which every agent has every seat once. Use one seed for
+    all games of a set.
     """
     for group in combinations(names, num_seats):
         for number in range(num_games):
@@ -174,10 +174,10 @@ def seatings(
 
 
 def match_groups(names: Sequence[str], num_seats: int) -> list[tuple[str, ...]]:
-    """The groups of agents that play a match, one agent for each seat.
+    """The groups of agents that play a match, one agent per seat.
 
-    All combinations; of fewer agents than seats each has one seat or more, none two more than
-    another, and those with one more are all combinations.
+    All combinations of agents. With fewer agents than seats, seats are shared as evenly as
+    possible: counts differ by at most one, and every combination of agents gets the extra seats.
     """
     base, extra = divmod(num_seats, len(names))
     return [
@@ -187,7 +187,7 @@ def match_groups(names: Sequence[str], num_seats: int) -> list[tuple[str, ...]]:
 
 
 def wilson(wins: float, count: int) -> tuple[float, float]:
-    """95 % confidence interval of a rate (Wilson 1927); shared wins make it a little too wide."""
+    """95 % confidence interval of a rate (Wilson 1927); slightly too wide with shared wins."""
     if not count:
         return 0.0, 1.0
     rate, z2 = wins / count, Z95**2 / count
@@ -197,10 +197,10 @@ def wilson(wins: float, count: int) -> tuple[float, float]:
 
 
 def elo_ratings(names: Sequence[str], games: Sequence[Result]) -> list[float]:
-    """Maximum likelihood ratings of the pairwise results (Bradley and Terry 1952); their mean is 0.
+    """Maximum likelihood ratings of the pairwise results (Bradley and Terry 1952), with mean 0.
 
-    Computed by the iteration of Hunter 2004, with one drawn game added to every pair that met, so
-    that an agent that has lost all games has a rating, too.
+    Computed by the iteration of Hunter 2004. Every pair that met gets one extra draw, which keeps
+    the rating finite for an agent that lost all games.
     """
     met, won = _meetings(names, games)
     strengths = np.ones(len(names))
@@ -230,7 +230,7 @@ def _meetings(names: Sequence[str], games: Sequence[Result]) -> tuple[np.ndarray
 
 
 def _duels(game: Result) -> Iterator[tuple[str, str, float]]:
-    """Every pair of seats of different agents; 1 if the first was ahead, 0.5 for a tie."""
+    """Every pair of seats of different agents: 1 if the first was ahead, 0.5 for a tie."""
     seats = zip(game.names, game.ranks, strict=True)
     for (name, mine), (other, theirs) in combinations(seats, 2):
         if name != other:

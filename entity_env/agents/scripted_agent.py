@@ -1,4 +1,4 @@
-"""ScriptedAgent: base class of bots, which answer with the game's own objects; bots by file."""
+"""ScriptedAgent: base class of bots, which answer with the game's own objects; loading of bots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_SHOWN: Final = 12
 
 
 class ScriptedAgent(PolicyAgent):
-    """Base class of bots: `choose` gets the game's own objects, and answers with them.
+    """Base class of bots: `choose` gets the game's own objects and answers with them.
 
     Answers are checked, and become actions for watchers and replays. Subclasses need not call
     `super().__init__()`.
@@ -68,16 +68,16 @@ class ScriptedAgent(PolicyAgent):
         """Answers an observation.
 
         Args:
-            obs: what the game passed to `act`, with its objects, also those that it hides from
+            obs: the game's argument of `act`, with its objects, including those hidden from
                 policies. `obs.of_class(Food)`, `obs.actors_of(action)` and `obs.allowed(action)`
-                list them; `score` and `global_features` are attributes. Do not change any.
-            actions: what the game asks for, as in its call of `act`.
+                list them; `score` and `global_features` are attributes. Do not modify anything.
+            actions: the actions asked for, as in the game's call of `act`.
 
         Returns:
-            For an Enum a member of it; for `Categorical` a list with one member per actor; for
-            `SelectEntity` a list with one of the observed entities per actor, None for an actor
-            without a target; for `Continuous` `(num_actors, num_labels)` numbers. For several
-            actions a tuple of them.
+            For an Enum, a member; for `Categorical`, a list with one member per actor; for
+            `SelectEntity`, a list with one observed entity per actor, None for an actor without a
+            target; for `Continuous`, `(num_actors, num_labels)` numbers. For several actions, a
+            tuple of these.
         """
 
     def begin_episode(self) -> None:
@@ -87,10 +87,10 @@ class ScriptedAgent(PolicyAgent):
         raise ProtocolError(f"{self.label} sees the objects of a game: call act, not decide")
 
     def answer(self, obs: Obs, *actions: ActionKey) -> object:
-        """What `act` returns, without statistics, limits and watchers; after `join`.
+        """Return value of `act`, without statistics, limits and watchers; call `join` first.
 
         Raises:
-            AnswerError: an answer to something else than was asked.
+            AnswerError: the answer does not fit the actions asked for.
         """
         kinds = self._run.kinds(actions)
         chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
@@ -115,7 +115,7 @@ class ScriptedAgent(PolicyAgent):
     def _chosen(
         self, obs: Obs, actions: tuple[ActionKey, ...], kinds: Sequence[ActionType[Any]]
     ) -> list[list[Any]]:
-        """One value for every actor that is asked, action by action."""
+        """One list per action, with one value per actor."""
         answer = self.choose(obs, *actions)
         answers = [answer] if len(kinds) == 1 else answer
         if not isinstance(answers, list | tuple) or len(answers) != len(kinds):
@@ -139,7 +139,7 @@ class ScriptedAgent(PolicyAgent):
 
 
 def _values(kind: ActionType[Any], obs: Obs, answer: object) -> list[Any]:
-    """The values of an answer, as in `VecActions`: the inverse of `answer_to`."""
+    """An answer as values of `VecActions`: the inverse of `answer_to`."""
     if isinstance(kind, GlobalCategorical):
         return [_index(kind, answer, obs.allowed(kind), "")]
     count = num_actors(kind, obs)
@@ -175,7 +175,7 @@ def _index(
 def _position(
     kind: SelectEntity[Any], answer: object, allowed: list[Any], actees: list[Any], actor: int
 ) -> int | None:
-    """Position of a selected entity among all; None for an actor without a target."""
+    """Index of a selected entity among all `actees`; None for an actor without a target."""
     if answer is None and not allowed:
         return None
     cls = kind.actee.__name__
@@ -196,7 +196,7 @@ def _position(
 
 
 def _is_same(actee: object, answer: object) -> bool:
-    """Whether they are one object, or the same row of an array."""
+    """Whether both are one object, or one row of an array."""
     if is_array(actee) and is_array(answer):
         return np.may_share_memory(actee, answer)
     return actee is answer
@@ -208,7 +208,7 @@ def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:
         array = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError):
         array = np.zeros(0)
-    if array.size == width and count == 1:  # of the only actor
+    if array.size == width and count == 1:  # a single actor
         array = array.reshape(1, width)
     if array.shape != (count, width) and not (array.size == 0 and not count):
         labels = ", ".join(kind.space.labels)
@@ -255,14 +255,14 @@ class _Wrapped(ScriptedAgent):
 
 @dataclass(frozen=True)
 class Bot:
-    """A bot that is made anew for every game; call it with a seed.
+    """A bot, created again for every game; call it with a seed.
 
     Args:
         source: a class or function.
         label: name for messages; "" = its file and name.
 
     Raises:
-        UsageError: something that is no bot.
+        UsageError: the source is not a bot.
     """
 
     source: BotSource
@@ -282,7 +282,7 @@ class Bot:
         return self.source.__name__
 
     def __call__(self, seed: int) -> Agent:
-        """The bot, made with `seed=seed` if its constructor takes that.
+        """Creates the bot, with `seed=seed` if its constructor takes it.
 
         Raises:
             UsageError: the constructor raised.
@@ -307,7 +307,7 @@ class Bot:
 
 
 def is_bot(value: object) -> bool:
-    """Whether `Bot` takes a class or function."""
+    """Whether `Bot` accepts a class or function."""
     if isinstance(value, type):
         return not inspect.isabstract(value) and any(hasattr(value, name) for name in _METHODS)
     return inspect.isroutine(value)
@@ -319,18 +319,17 @@ def is_bot_file(name: str) -> bool:
 
 
 def load_bot(name: str) -> Bot:
-    """The bot `FILE.py:CLASS`; without a class the only one of the file.
+    """Loads the bot `FILE.py:CLASS`; without a class, the only one in the file.
 
-    A file that was imported before is not executed again.
+    A file that was already imported is not executed again.
 
     Raises:
-        UsageError: no such file or class, or something that is no bot. Other errors of the file
-            are raised as they are.
+        UsageError: no such file or class, or it is not a bot. Other errors in the file propagate.
     """
     path, wanted = split_file_name(name) or (Path(name), None)
     try:
         path.is_file()
-    except OSError as error:  # a name that is too long, a folder without permission
+    except OSError as error:  # the name is too long, or the folder not readable
         raise UsageError(f"no bot {name!r}: {error.strerror}") from error
     try:
         module = load_module(path)
@@ -362,7 +361,7 @@ def label_of(source: object) -> str:
 
 
 def _bots_in(module: ModuleType) -> dict[str, Any]:
-    """The bots that a file defines; classes only, since any function could be one."""
+    """Bot classes that a file defines; not functions, since any function could be a bot."""
     return {
         name: value
         for name, value in vars(module).items()

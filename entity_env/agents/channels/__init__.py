@@ -1,4 +1,4 @@
-"""Games as environments: a game runs on a stack of its own and waits there for actions.
+"""Games as environments: a game runs on its own stack and waits there for actions.
 
-Greenlets and threads are the two transports. Agents that decide by themselves do not belong here.
+The two transports are greenlets and threads. Agents that decide for themselves do not belong here.
 """

@@ -1,4 +1,4 @@
-"""Channel: runs a game on a stack of its own, so that it can wait in the middle of a call.
+"""Channel: runs a game on its own stack, where it can wait in the middle of a call.
 
 Two transports implement it, see `Transport`: `greenlet` switches within the thread; `thread` runs
 the game in an OS thread.
@@ -14,14 +14,14 @@ from entity_env.authoring.game import Transport as Transport
 from entity_env.errors import ProtocolError
 
 USE_THREADS: Final = 'transport="thread" of Game or VecEnv, on the command line --transport thread'
-"""What a game needs that cannot share its thread."""
+"""Remedy for a game that cannot share its thread."""
 
 MAX_SWALLOWED_EXITS = 100
 """A game that catches `GameExit` more often and does not return is abandoned."""
 
 
 class Channel(Protocol):
-    """Runs a function until it waits, again and again.
+    """Runs a function that can repeatedly suspend itself.
 
     `resume`, `throw` and `close` belong to the driver, `suspend` to the game.
     """
@@ -32,39 +32,39 @@ class Channel(Protocol):
 
     @property
     def frame(self) -> FrameType | None:
-        """The innermost frame of the game while it waits; None if there is none."""
+        """Innermost frame of the waiting game; None if there is none."""
 
     def resume(self) -> None:
-        """Runs the game until it waits in `suspend` or is finished; raises what the game raises."""
+        """Runs the game until it waits in `suspend` or finishes; raises the game's exceptions."""
 
     def suspend(self) -> None:
         """Called by the game: returns control to the driver until the next `resume`."""
 
     def throw(self) -> None:
-        """Raises `GameExit` where the game waits, and runs it until it waits again or is finished.
+        """Raises `GameExit` where the game waits, and runs it until it waits again or finishes.
 
-        A game that has not started, because of an interrupt, is started. `throw` and `close` work
-        after an interrupt in any of these methods.
+        A game that an interrupt kept from starting is started. `throw` and `close` work after an
+        interrupt in any of these methods.
         """
 
     def settle(self) -> None:
-        """Waits for the end of a turn that an interrupt of `resume` has left running.
+        """Waits for the end of a turn that an interrupt of `resume` left running.
 
-        What the game does until then, such as ending its episode, is done when this returns.
+        The game's actions until then, such as ending its episode, have completed on return.
         """
 
     def ready_again(self) -> None:
-        """Called by the game after it was unwound, before it is restarted on the same stack."""
+        """Called by the game after unwinding, before it restarts on the same stack."""
 
     def close(self) -> None:
-        """Unwinds the game, so that its `finally` blocks run; may be called twice.
+        """Unwinds the game, running its `finally` blocks; may be called twice.
 
         Raises as `throw`.
         """
 
 
 def swallows_exit(name: str) -> ProtocolError:
-    """The error of a game that catches `GameExit` more than `MAX_SWALLOWED_EXITS` times."""
+    """Error for a game that catches `GameExit` more than `MAX_SWALLOWED_EXITS` times."""
     return ProtocolError(
         f"{name}: the game swallows GameExit and goes on asking, so it cannot be closed; catch "
         "Exception rather than BaseException, and leave when act gives None"
@@ -72,7 +72,7 @@ def swallows_exit(name: str) -> ProtocolError:
 
 
 def asked_from_outside(name: str, hint: str = "") -> ProtocolError:
-    """The error for an agent that is called anywhere but on the stack of its game."""
+    """Error for an agent called outside the stack of its game."""
     return ProtocolError(
         f"{name}: an agent was asked from outside its game's own call stack, in the thread "
         f"{threading.current_thread().name!r}: call act and game_over in the thread that runs "

@@ -1,4 +1,4 @@
-"""`GameRunner` runs a game, which its `TrainAgent`s suspend at every `act` until it is answered."""
+"""`GameRunner` runs a game; its `TrainAgent`s suspend it at every `act` until the answer is set."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 
 class TrainAgent(Agent):
-    """Agent of a game that is stepped from outside; made by the `GameRunner` of that game.
+    """Agent of a game that is stepped from outside; created by its `GameRunner`.
 
     Args:
-        host: the runner.
         agent_id: index among the agents of the game.
     """
 
@@ -54,16 +53,16 @@ class TrainAgent(Agent):
         self.is_playing = False
         """It has observed something in the current episode."""
         self.is_over = False
-        """Its episode has ended, and those of other agents have not."""
+        """Its episode has ended, but not those of all other agents."""
         self.first_score = 0.0
         self.num_steps = 0
         """Actions given in this episode."""
         self.num_episodes = 0
-        """Episodes that have ended."""
+        """Finished episodes."""
         self._host = host
         self._suspend: Callable[[], None] = _not_started
         self._last_asked: tuple[ActionKey, ...] | None = None
-        """Arguments of the `act` that `kinds` belongs to."""
+        """Arguments of the `act` call that set `kinds`."""
         self._pending: _PendingAnswer | None = None
 
     @property
@@ -78,17 +77,17 @@ class TrainAgent(Agent):
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self.obs is not None or self.is_over:
             self._refuse("asked")
-        if actions != self._last_asked:  # most games ask the same again and again
+        if actions != self._last_asked:  # most games repeat one question
             self._last_asked = None
             self.kinds = self._host.game.schema.questions(actions)
             self._last_asked = actions
-        if obs is None:  # the driver finds what else is no observation
+        if obs is None:  # the driver reports other values that are not observations
             raise SchemaError(obs_problem(obs))
         self.obs = obs
         try:
             self._suspend()
         except BaseException:
-            self.obs = None  # unwound, or called from another thread: there will be no action
+            self.obs = None  # unwound, or called from another thread: no action will come
             raise
         return self.answer
 
@@ -121,7 +120,7 @@ class TrainAgent(Agent):
             self._pending = None
 
     def connect(self, suspend: Callable[[], None], episode: int) -> None:
-        """Resets the agent for the episode of this index; it waits by `suspend` from now on."""
+        """Resets the agent for an episode; from now on it calls `suspend` to wait."""
         self._suspend = suspend
         self.obs = None
         self._pending = None
@@ -135,7 +134,7 @@ class TrainAgent(Agent):
         self._suspend()
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raises the error of a call in the wrong order."""
+        """Raises the error for a call in the wrong order."""
         if self._host.is_leaving:
             self._suspend()  # raises GameExit again; after many times it never returns
         call = f"{self._host.name}: agent {self.agent_id} was {what}"
@@ -150,8 +149,6 @@ class TrainAgent(Agent):
 
 
 class _PendingAnswer(Pending[object]):
-    """Result of `act_async`."""
-
     def __init__(self, agent: TrainAgent) -> None:
         self._agent: TrainAgent | None = agent
         self._answer: object = None
@@ -171,19 +168,19 @@ def _not_started() -> None:
 
 
 OnEnd: TypeAlias = Callable[[TrainAgent, Obs, Episode], None]
-"""Called at the end of every episode; the final observation is valid during the call only."""
+"""Called at the end of every episode; the final observation is valid only during the call."""
 
 
 class GameRunner:
     """Runs one game, suspended wherever it waits for its agents.
 
-    Call `restart`; then repeat: read the observations of the `waiting` agents, `give` each of them
-    its action, `resume`. A runner holds no reference to its owner, so that the owner can close it
-    when it is collected: CPython 3.11 never garbage-collects a suspended greenlet.
+    Call `restart`; then repeat: read the observations of the `waiting` agents, `give` each its
+    action, `resume`. A runner holds no reference to its owner, so the owner can close it when it is
+    collected: CPython 3.11 never garbage-collects a suspended greenlet.
 
-    The seeds of the episodes follow from `env_id` and the seed of the run. If it `holds_at_end`,
-    the game waits at the end of an episode, too, and goes on to the first observation of the next
-    one only after another `resume`. A `transport` of None is that of the game.
+    Episode seeds follow from `env_id` and the seed of the run. With `holds_at_end`, the game also
+    waits at the end of an episode; the next `resume` takes it to the first observation of the next
+    one. `transport` None = the game's transport.
     """
 
     __slots__ = (
@@ -222,11 +219,12 @@ class GameRunner:
         self.env_id = env_id
         self.agents = [TrainAgent(self, i) for i in range(game.num_agents)]
         self.is_over = False
-        """All agents' episodes have ended, and the game waits for the next `resume`."""
+        """True if all agents' episodes have ended and the game waits for the next `resume`."""
         self.is_closed = False
         self.resume: Callable[[], None] = self._not_started
-        """Runs the game until an agent waits, or until `is_over` if it holds at the end. The method
-        of the channel itself, which saves a call a step."""
+        """Runs the game until an agent waits, or until `is_over` if it holds at the end. This is
+        the channel's own method, which saves one call per step.
+        """
         self._on_end = on_end
         self._holds_at_end = holds_at_end
         self._transport: Transport = transport
@@ -235,15 +233,15 @@ class GameRunner:
         self._last_started = -1
         """Index of the last episode for which `play` was called."""
         self._new_run: Run | None = None
-        """Run that the next restart starts; kept until then, so that no interrupt loses it."""
+        """Run for the next restart; kept until it starts, so an interrupt cannot lose it."""
         self._is_restarting = False
-        """`play` is called again once the game has been unwound."""
+        """True if `play` is called again after unwinding."""
         self._num_idle = 0
         """Consecutive episodes without an action."""
 
     @property
     def waiting(self) -> list[TrainAgent]:
-        """The agents that wait for an action."""
+        """Agents that wait for an action."""
         return [agent for agent in self.agents if agent.obs is not None]
 
     @property
@@ -260,16 +258,16 @@ class GameRunner:
 
     @property
     def frame(self) -> FrameType | None:
-        """The game's innermost frame while it waits; None if there is none."""
+        """Innermost frame of the waiting game; None if there is none."""
         return None if self._channel is None else self._channel.frame
 
     @property
     def is_leaving(self) -> bool:
-        """The game is being unwound."""
+        """Whether the game is being unwound."""
         return self.is_closed or self._is_restarting
 
     def numbers(self) -> list[int]:
-        """Index of the current or next episode of each agent."""
+        """Index of each agent's current or next episode."""
         if any(agent.is_in_episode for agent in self.agents):
             return [agent.num_episodes for agent in self.agents]
         return [self._next_episode()] * len(self.agents)
@@ -279,13 +277,13 @@ class GameRunner:
         return self._seeds[episode]
 
     def begin_run(self, seeds: EpisodeSeeds, number: int = 0) -> None:
-        """Makes the next `restart` start a new run of episodes, at this index."""
+        """Makes the next `restart` begin a new run, at the episode with index `number`."""
         self._new_run = seeds, number
 
     def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
         """Unwinds the game, and runs its next episode until it waits.
 
-        After an interrupt it may be called again: the interrupted episode is dropped, and none is
+        May be called again after an interrupt: the interrupted episode is dropped; no episode is
         played twice.
         """
         if self.is_closed:
@@ -299,18 +297,18 @@ class GameRunner:
             and self._new_run is None
             and not (self._channel is None or self._channel.is_finished)
         ):
-            self.resume()  # its loop goes on to the next episode
+            self.resume()  # its loop continues with the next episode
         else:
             self._restart_game()
         self.require_waiting()
 
     def settle(self) -> None:
-        """Waits until the game is at rest, also after an interrupt; it may have ended episodes."""
+        """Waits until the game is at rest, also after an interrupt; this may end episodes."""
         if self._channel is not None:
             self._channel.settle()
 
     def close(self) -> None:
-        """Unwinds the game, so that its `finally` blocks run; may be called twice."""
+        """Unwinds the game, running its `finally` blocks; may be called twice."""
         self.is_closed = True
         if self._channel is not None:
             self._channel.close()
@@ -318,7 +316,7 @@ class GameRunner:
         self.resume = self._not_started
 
     def game_over(self, agent: TrainAgent, obs: Obs, truncated: bool) -> None:
-        """Ends an episode; called by the game through an agent."""
+        """Ends an episode; the game calls it through an agent."""
         if problem := obs_problem(obs):
             raise SchemaError(problem)
         episode = self.summary(agent, obs.score, truncated, dict(obs.metrics or {}))
@@ -339,7 +337,7 @@ class GameRunner:
     def summary(
         self, agent: TrainAgent, score: float, truncated: bool, metrics: Mapping[str, float]
     ) -> Episode:
-        """Statistics of an agent's episode, which ends with this score."""
+        """Statistics of an agent's episode that ends with this score."""
         return Episode(
             reward=score - (agent.first_score if agent.is_playing else score),
             length=agent.num_steps,
@@ -359,7 +357,7 @@ class GameRunner:
             agent.wait()
 
     def require_waiting(self) -> None:
-        """Checks that the game waits for an agent or is over, and was not unwound otherwise."""
+        """Checks that the game waits for an agent or is over, and was not unwound by others."""
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "
@@ -370,19 +368,19 @@ class GameRunner:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
     def _restart_game(self) -> None:
-        """Unwinds the game if it runs, and calls `play` for the next episode or run."""
+        """Unwinds a running game, and calls `play` for the next episode or run."""
         self._is_restarting = True
         try:
             if self._channel is None or self._channel.is_finished:
                 channel = make_channel(self._transport, self._play_on, self.name)
-                # In this order: interrupted in between, the next restart makes another channel.
+                # In this order: if interrupted in between, the next restart makes another channel.
                 self.resume = channel.resume
                 self._channel = channel
                 channel.resume()
             else:
                 self._channel.throw()
         except Exception:
-            self._new_run = None  # it started and failed, or was refused: no interrupt
+            self._new_run = None  # it started and failed, or was refused; not interrupted
             raise
         finally:
             self._is_restarting = False
@@ -392,7 +390,7 @@ class GameRunner:
         return max(self._last_started + 1, *(a.num_episodes + a.is_playing for a in self.agents))
 
     def _play_on(self) -> None:
-        """Plays episode after episode, on the stack of the game."""
+        """Plays episode after episode, on the game's stack."""
         while not self.is_closed:
             if self._is_restarting:
                 self._connect()
@@ -418,9 +416,8 @@ class GameRunner:
         self._is_restarting = False
 
     def _play(self) -> None:
-        """Calls `play` once."""
         number = max(agent.num_episodes for agent in self.agents)
-        for agent in self.agents:  # also agents without a part in the last episode
+        for agent in self.agents:  # including agents without a part in the last episode
             agent.num_episodes = number
         self._last_started = number
         self.game.start(self.agents, self._seeds[number])
@@ -438,7 +435,6 @@ class GameRunner:
         self._begin_match()
 
     def _begin_match(self) -> None:
-        """Lets all agents begin their next episodes."""
         for agent in self.agents:
             agent.is_over = False
 
@@ -449,7 +445,7 @@ class GameRunner:
             raise no_game_over(self.game.name, unfinished or [0])
 
     def _require_questions(self, agent: TrainAgent) -> None:
-        """Refuses a game that ends episodes again and again without asking for an action."""
+        """Refuses a game that keeps ending episodes without asking for an action."""
         self._num_idle = 0 if agent.num_steps else self._num_idle + 1
         if self._num_idle > MAX_IDLE_EPISODES:
             raise ProtocolError(
@@ -459,7 +455,7 @@ class GameRunner:
 
 
 def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
-    """A channel that runs `target` from the first `resume` on."""
+    """A channel that runs `target`, starting at the first `resume`."""
     require_choice("transport", transport, get_args(Transport))
     if transport == "greenlet":
         from entity_env.agents.channels.greenlet_channel import GreenletChannel

@@ -1,4 +1,4 @@
-"""GreenletChannel: a game as a greenlet in the thread of the driver."""
+"""GreenletChannel: a game as a greenlet in the driver's thread."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from entity_env.errors import ClosedError, GameExit, ProtocolError
 _modules: Final = sys.modules
 
 _given_up: Final[list[greenlet.greenlet]] = []
-"""Games that catch every exit. Kept alive: greenlet raises in a greenlet that it collects."""
+"""Games that catch every exit. Kept alive: greenlet raises in a greenlet when it is collected."""
 
 
 class GreenletChannel:
     """Runs a game in a greenlet; see `Channel`.
 
-    Costs 0.4 µs a round trip and 6 kB a suspended game (`benchmarks/inversion.py`). Bound to the
-    thread that makes it.
+    Costs 0.4 µs per round trip and 6 kB per suspended game (`benchmarks/inversion.py`). Bound to
+    the thread that creates it.
     """
 
-    # With 10,000 suspended games every access misses the cache: slots save 1 of 4 µs a round trip.
+    # With 10,000 suspended games every access misses the cache: slots save 1 of 4 µs per round
+    # trip.
     __slots__ = (
         "_driver",
         "_greenlet",
@@ -51,10 +52,10 @@ class GreenletChannel:
         self._name = name
         self._target = target
         self._greenlet = greenlet.greenlet(self._run)
-        # A greenlet starts with an empty context; a game sees the context variables of its maker.
+        # A greenlet starts with an empty context; a game sees its creator's context variables.
         self._greenlet.gr_context = contextvars.copy_context()
         self._driver: greenlet.greenlet | None = None
-        # Not its id, which the next thread may get: greenlet crashes on a throw into a greenlet
+        # Not its id, which the next thread may reuse: greenlet crashes on a throw into a greenlet
         # whose thread has ended.
         self._thread = threading.current_thread()
         self._is_exiting = False
@@ -63,7 +64,7 @@ class GreenletChannel:
 
     @property
     def is_finished(self) -> bool:
-        # Also if the end of `_run` was interrupted; if the thread has ended, `throw` raises.
+        # Also if an interrupt hit the end of `_run`; if the thread has ended, `throw` raises.
         return self._is_finished or (self._greenlet.dead and self._thread.is_alive())
 
     @property
@@ -100,7 +101,7 @@ class GreenletChannel:
             driver.switch()
 
     def throw(self) -> None:
-        if not (self._greenlet or self._greenlet.dead):  # an interrupt came before it started
+        if not (self._greenlet or self._greenlet.dead):  # interrupted before it started
             self.resume()
             return
         self._set_driver(getcurrent())
@@ -121,7 +122,7 @@ class GreenletChannel:
             raise swallows_exit(self._name)
 
     def close(self) -> None:
-        if self._greenlet and not self._is_finished:  # else there is nothing to unwind
+        if self._greenlet and not self._is_finished:  # otherwise there is nothing to unwind
             self.throw()
         self._is_finished = True
 
@@ -134,12 +135,12 @@ class GreenletChannel:
     def _run(self) -> None:
         try:
             self._target()
-        except GameExit:  # has done what it is for
+        except GameExit:  # has done its job
             pass
         finally:
             self._is_finished = True
             if "torch" in _modules and _torch_mode_is_changed():
-                # torch.set_grad_enabled(False) in a game must not reach its driver.
+                # torch.set_grad_enabled(False) in a game must not affect its driver.
                 _modules["torch"].set_grad_enabled(True)
 
     def _swallowed(self) -> None:
@@ -177,8 +178,8 @@ def _torch_mode_is_changed() -> bool:
 def _call_in_default_mode(switch: Callable[[], object]) -> None:
     """Switches to another greenlet with torch in its default mode.
 
-    torch keeps grad and inference mode per thread, so `with torch.no_grad()` on one side would
-    reach the other, and two games that leave theirs in another order would disable gradients.
+    torch keeps grad and inference mode per thread. Without this, `with torch.no_grad()` on one side
+    would affect the other, and two games that exit theirs out of order would disable gradients.
     """
     with _modules["torch"].inference_mode(False):
         switch()
@@ -188,7 +189,7 @@ _EVENT_LOOPS: Final = ("asyncio", "trio", "anyio", "uvloop")
 
 
 def _explain_event_loop(error: RuntimeError) -> None:
-    """Adds the remedy to an error that a package of event loops raises."""
+    """Adds the remedy to an error raised by an event loop package."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

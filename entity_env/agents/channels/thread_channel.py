@@ -29,18 +29,18 @@ _NO_LIMIT_S: Final = -1 if hasattr(signal, "setitimer") else 0.1
 class ThreadChannel:
     """Runs a game in a thread; see `Channel`.
 
-    Costs about 13 µs a round trip (`benchmarks/inversion.py`). Only one of the two threads runs at
-    a time; any thread may drive it, one at a time.
+    Costs about 13 µs per round trip (`benchmarks/inversion.py`). Only one of the two threads runs
+    at a time. Any thread may drive it, but only one at a time.
 
-    Two counters, each written by one side, say which side runs: turns that the driver gave, and
-    turns that the game completed. The locks only wake the other side, which then reads the
-    counters, so a wake-up too many is harmless, and an interrupted driver can repeat its call.
+    Two counters, each written by one side, define which side runs: turns given by the driver, and
+    turns completed by the game. The locks only wake the other side, which then reads the counters.
+    An extra wake-up is harmless, and an interrupted driver can repeat its call.
     """
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._name = name
         self._target = target
-        # Locks that one side acquires and the other releases: half the cost of semaphores.
+        # One side acquires these locks, the other releases them: half the cost of semaphores.
         self._go = threading.Lock()
         self._done = threading.Lock()
         self._go.acquire()
@@ -83,7 +83,7 @@ class ThreadChannel:
             if self._num_swallowed <= MAX_SWALLOWED_EXITS:
                 raise GameExit
         if os.getpid() != self._process:
-            os._exit(1)  # forked by the game: the thread that would wake this one is not in here
+            os._exit(1)  # forked by the game: the thread that would wake this one is missing here
         turn = self._turns_given
         self._complete(turn)
         while self._turns_given == turn:
@@ -96,7 +96,7 @@ class ThreadChannel:
             self._leave_to_parent()
         self._num_swallowed = 0
         while True:
-            # Read first: a running game may leave and restart as soon as `_is_exiting` is set.
+            # Read first: a running game may exit and restart as soon as `_is_exiting` is set.
             is_running = self._turns_done < self._turns_given
             if self.is_finished and not is_running:
                 self._wait()
@@ -123,7 +123,7 @@ class ThreadChannel:
         while self._turns_done < self._turns_given:
             self._wake()  # an interrupt may have prevented the last wake-up
             if not self._done.acquire(timeout=_CLOSE_TIMEOUT_S):
-                return  # it hangs, which `throw` and `close` report
+                return  # it hangs; `throw` and `close` report it
 
     def ready_again(self) -> None:
         self._is_exiting = False
@@ -136,13 +136,13 @@ class ThreadChannel:
             self._go.release()
 
     def _complete(self, turn: int) -> None:
-        """Called by the game: ends its turn."""
+        """Called by the game to end its turn."""
         self._turns_done = turn
         if self._done.locked():
             self._done.release()
 
     def _start(self) -> None:
-        # A daemon, so that a game stuck in a call of C cannot keep the process alive.
+        # A daemon: a game stuck in a C call cannot keep the process alive.
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             thread.start()
@@ -166,10 +166,10 @@ class ThreadChannel:
             try:
                 raise error
             finally:
-                del error  # whose traceback refers to this frame
+                del error  # its traceback refers to this frame
 
     def _end_hanging(self, hang: GameHangs) -> None:
-        """Raises `hang` in the thread of the game, and waits until the thread has ended."""
+        """Raises `hang` in the game's thread, and waits for the thread to end."""
         thread = self._thread
         if thread is None or thread.ident is None:
             raise hang
@@ -201,7 +201,7 @@ class ThreadChannel:
         )
 
     def _give_up(self) -> NoReturn:
-        """Abandons a stuck game: its next question raises `GameExit`."""
+        """Abandons a stuck game: its next `act` raises `GameExit`."""
         self.is_finished = self._is_exiting = True
         self._turns_given += 1  # it may be about to wait
         self._wake()
@@ -220,7 +220,7 @@ class ThreadChannel:
             pass
         except (
             BaseException
-        ) as error:  # KeyboardInterrupt and SystemExit too: the driver raises them
+        ) as error:  # includes KeyboardInterrupt and SystemExit: the driver raises them
             self._error = error
         finally:
             self.is_finished = True

@@ -24,7 +24,7 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
 class TrainEnvBuilder:
-    """A `Game` declared step by step, as in entity-gym-rs; the same as `Game(play, entities=...)`.
+    """A `Game` declared step by step, as in entity-gym-rs; equals `Game(play, entities=...)`.
 
     Example:
         >>> from entity_env.agents import TrainEnvBuilder
@@ -39,7 +39,7 @@ class TrainEnvBuilder:
         self._actions: list[ActionKey] = []
 
     def entity(self, *classes: type) -> Self:
-        """Adds dataclasses of entities; returns the builder."""
+        """Adds entity dataclasses; returns the builder."""
         self._entities += classes
         return self
 
@@ -49,7 +49,7 @@ class TrainEnvBuilder:
         return self
 
     def build(self, play: Callable[..., None], *, num_agents: int = 1) -> Game:
-        """The game, which `VecEnv`, `train` and `TrainAgentEnv` take.
+        """The game, for `VecEnv`, `train` and `TrainAgentEnv`.
 
         Raises:
             SchemaError: as `Game`.
@@ -60,23 +60,23 @@ class TrainEnvBuilder:
 class TrainAgentEnv(Environment):
     """Environment of a game that owns its loop; the game is suspended while its agents wait.
 
-    For games of one agent use `reset` and `act`, as with any `Environment`; for games of several
-    agents `reset_all` and `act_all`, which return one observation per agent.
+    For games with one agent use `reset` and `act`, as with any `Environment`; for several agents
+    `reset_all` and `act_all`, which return one observation per agent.
 
     Args:
         game: the game.
-        transport: "greenlet" (under 2 µs a step; the thread that resets it must step it) or
-            "thread" (about 15 µs; for games that use asyncio, or callbacks from C); None = that of
-            the game.
-        seed: seed of the run; the seeds of the episodes follow from it and `env_id`.
-        env_id: index of this environment among others of the same run.
+        transport: "greenlet" (under 2 µs per step; the thread that resets it must step it) or
+            "thread" (about 15 µs; for games that use asyncio, or callbacks from C); None = the
+            game's transport.
+        seed: seed of the run; episode seeds follow from it and `env_id`.
+        env_id: index of this environment in the run.
     """
 
     def __init__(
         self, game: Game, *, transport: Transport | None = None, seed: int = 0, env_id: int = 0
     ) -> None:
         self._seeds: EpisodeSeeds | None = EpisodeSeeds(seed, env_id)
-        """Of the run that the first reset begins."""
+        """For the run that the first reset starts."""
         self._ends = _FinalObservations(game)
         self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
@@ -84,18 +84,18 @@ class TrainAgentEnv(Environment):
         self._game = game
         self._observations: list[Observation] = []
         self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
-        """Per agent the questions of its last observation."""
+        """Questions of each agent's last observation."""
         # CPython 3.11 never garbage-collects a suspended greenlet.
         self._finalizer = weakref.finalize(self, self._host.close)
 
     @property
     def episodes(self) -> Sequence[Episode]:
-        """The episodes that ended in the last step, at most one per agent."""
+        """Episodes that ended in the last step, at most one per agent."""
         return [episode for _, episode in self._ends.ended.values()]
 
     @property
     def is_over(self) -> bool:
-        """The episodes of all agents have ended; call `reset`."""
+        """True if the episodes of all agents have ended; call `reset`."""
         return self._host.is_over
 
     def obs_space(self) -> ObsSpace:
@@ -110,7 +110,7 @@ class TrainAgentEnv(Environment):
         The observation is `done` if the game ends the episode without asking for an action.
 
         Args:
-            seed: of the episode, as for `Game.play_episode`; other episodes follow from it. None =
+            seed: of the episode, as for `Game.play_episode`; later episodes follow from it. None =
                 the next episode.
 
         Raises:
@@ -122,15 +122,15 @@ class TrainAgentEnv(Environment):
         return self.reset_all(seed=seed)[0]
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        """Performs the actions that the last observation asks for, and returns the next one.
+        """Performs the actions that the last observation asks for; returns the next observation.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after an observation that was `done`.
-            SchemaError: an action that is missing, of another kind, not allowed, or not asked for;
-                the game did not proceed.
+            SchemaError: an action is missing, of another kind, not allowed, or not asked for; the
+                game did not proceed.
             WorkerError: the game called `sys.exit()`, or raised another exception that is not an
-                `Exception`. Other exceptions of the game are raised unchanged.
+                `Exception`. Other exceptions of the game propagate unchanged.
 
         Call `reset` after an exception of the game.
         """
@@ -138,12 +138,15 @@ class TrainAgentEnv(Environment):
         return self.act_all([actions])[0]
 
     def reset_all(self, *, seed: int | EpisodeSeeds | None = None) -> list[Observation]:
-        """Like `reset`, with one observation per agent; without entities and actions for an agent
-        that does not wait. `EpisodeSeeds` are those of a new run."""
+        """Like `reset`, with one observation per agent.
+
+        Agents that do not wait get an observation without entities and actions. `EpisodeSeeds`
+        start a new run.
+        """
         self._require_open()
         if seed is None:
             seed = self._seeds
-        if seed is not None:  # checks it before the game is unwound
+        if seed is not None:  # checks it before unwinding the game
             self._host.begin_run(seed if isinstance(seed, EpisodeSeeds) else SeedsFrom(seed))
         self._seeds = None
         self._host.settle()
@@ -160,7 +163,7 @@ class TrainAgentEnv(Environment):
         """Like `act`, with one mapping per agent; None for agents that do not wait.
 
         Raises:
-            ProtocolError: as `act`, or actions for other agents than those that wait.
+            ProtocolError: as `act`, or the actions are for other agents than those that wait.
             ClosedError, SchemaError: as `act`.
         """
         self._require_open()
@@ -196,10 +199,10 @@ class TrainAgentEnv(Environment):
         return self._observe_all()
 
     def close(self) -> None:
-        """Unwinds the game, so that its `finally` blocks run; may be called twice.
+        """Unwinds the game, running its `finally` blocks; may be called twice.
 
         Raises:
-            ProtocolError: the game does not leave, or another thread must close it.
+            ProtocolError: the game does not exit, or another thread must close it.
         """
         self._host.close()
         self._finalizer.detach()
@@ -221,7 +224,7 @@ class TrainAgentEnv(Environment):
             agent.first_score = agent.last_score = score
         reward, agent.last_score = score - agent.last_score, score
         observation = to_observation(agent.obs, agent.kinds, self._game.schema, reward=reward)
-        # Checked now, so that a wrong mask is reported with the observation.
+        # Checked here, to report a wrong mask with its observation.
         asked = questions(observation, self.obs_space(), self.action_space())
         self._asked[agent.agent_id] = {question.name: question for question in asked}
         return observation

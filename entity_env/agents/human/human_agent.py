@@ -1,4 +1,4 @@
-"""HumanAgent: an agent that asks a person in a terminal."""
+"""HumanAgent: asks a person at a terminal for actions."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ from entity_env.views.seen import seen_entities
 Place: TypeAlias = tuple[float, float]
 
 _MAX_LISTED: Final = 6
-"""Choices on the board that the menu lists, too."""
+"""Most choices on the board that the menu also lists."""
 
 
 class BoardView(Protocol):
-    """Draws observations with the questions that a person is asked about them."""
+    """Draws observations, with the questions for the person."""
 
     def places(self, agent_id: int, observation: Observation) -> Mapping[EntityID, Place]:
-        """Where entities are on the board, by id; empty without a board."""
+        """Positions of entities on the board, by id; empty without a board."""
 
     def show(
         self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
     ) -> None:
-        """Draws an observation, the question marked on it, with lines below."""
+        """Draws an observation with the question marked on it and lines below."""
 
 
 class HumanAgent(PolicyAgent):
     """Asks a person for actions: arrow keys, letters and numbers, with labels from the schema.
 
-    Only allowed actions can be chosen; several actors are asked for one after the other. A terminal
-    is read by single keys, and its mode is restored after every question; any other stream is read
-    by lines, with the same keys or the labels. q, Ctrl-C and the end of input make the game leave.
+    Offers only allowed actions, and asks for several actors one after the other. On a terminal it
+    reads single keys, and restores the terminal's mode after every question. From any other stream
+    it reads lines: keys or labels. q, Ctrl-C and the end of input stop the game.
 
-    With a board in a terminal, the keys of entities that can be selected are on the board, and
-    arrows move from one to the next. Enter repeats the last choice of the actor, or selects the
-    entity nearest to its last one; `.` does the same for all actors that are left.
+    With a board on a terminal, entities that can be selected show their keys on the board, and
+    arrows move between them. Enter repeats the actor's last choice, or selects the entity nearest
+    to it; `.` does this for all remaining actors.
 
     Args:
         source: input; None = standard input.
         out: output; None = standard output.
         show: called with every observation before its questions; None = lists the visible entities
             on `out`.
-        board: draws every question, in place of `show`; None = nothing does.
-        clock_s: time for each decision on a terminal; see `MoveClock` for what is done when it is
-            over. None = no limit.
+        board: draws every question, instead of `show`; None = not drawn.
+        clock_s: time for each decision on a terminal; see `MoveClock` for the default action. None
+            = no limit.
 
     Raises:
         UsageError: a clock without a terminal, or a time that is not above 0.
@@ -91,7 +91,7 @@ class HumanAgent(PolicyAgent):
         self._prompt = Prompt(sys.stdin if source is None else source, self._out, self._clock)
 
     def copy_for_seat(self) -> Self:
-        """A copy that plays in another seat, for the same person, with its own clock."""
+        """A copy for another seat of the same person, with its own clock."""
         copied = copy.copy(self)
         copied._last, copied._last_places = LastChoices(), {}
         if self._clock is not None:
@@ -104,7 +104,7 @@ class HumanAgent(PolicyAgent):
         if self._clock is not None:
             self._clock.begin(self._run.num_steps)
             if not self._run.num_steps:
-                self._prompt.forget_keys()  # they were meant for the last episode
+                self._prompt.forget_keys()  # typed for the last episode
         if not self._run.num_steps:
             self._last.clear()
             self._last_places.clear()
@@ -134,7 +134,7 @@ class HumanAgent(PolicyAgent):
         return _Asking(question, words, places, lambda asked: draw(asked=asked))
 
     def _answer(self, asking: _Asking, *, is_last: bool) -> Action:
-        """Asks actor by actor, until the person leaves the others to their defaults."""
+        """Asks actor by actor, until the person chooses the defaults for the rest."""
         chosen: list[Any] = []
         is_asked = True
         num_actors = len(asking.question.actors)
@@ -186,7 +186,7 @@ class HumanAgent(PolicyAgent):
         )
 
     def _default(self, asking: _Asking, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """What Enter does, and the end of the time; None = nothing."""
+        """The choice for Enter and for the end of the time; None = none."""
         question = asking.question
         if self._clock is not None:
             return self._clock.default(question, actor)
@@ -195,7 +195,7 @@ class HumanAgent(PolicyAgent):
         near = self._last_places.get((question.name, question.actors[actor]))
         nearest = asking.nearest(actor, near)
         allowed = question.legal(actor)
-        # Ids are positions in an observation, so they do not find a selected entity again.
+        # Ids are positions in one observation, so they cannot identify an entity in the next.
         is_select = isinstance(question.space, SelectEntityActionSpace)
         found = [nearest, None if is_select else self._last.of(question, actor)]
         if len(question.actors) > 1:
@@ -209,7 +209,6 @@ class HumanAgent(PolicyAgent):
             self._last_places[question.name, question.actors[actor]] = place
 
     def _words(self, observation: Observation) -> dict[EntityID, str]:
-        """Descriptions of all entities, by id."""
         space = self.schema.obs_space()
         return {e.id: describe_entity(e, space) for e in seen_entities(observation, space)}
 
@@ -222,10 +221,9 @@ class _Asking:
     """A question about an observation, in words and on the board.
 
     Args:
-        question: all of its actors.
-        words: for all entities.
-        places: of entities on the board, if their keys are to be there.
-        draw: draws the observation with what is asked.
+        question: for all its actors.
+        places: of entities on the board, if their keys are shown there.
+        draw: draws the observation and the question.
     """
 
     question: Question
@@ -234,7 +232,7 @@ class _Asking:
     draw: Callable[[Asked], None] = lambda asked: None
 
     def title(self, actor: int) -> str:
-        """The action, and who acts."""
+        """The action, and its actor."""
         question = self.question
         entity = question.actors[actor]
         if entity is None:
@@ -244,7 +242,6 @@ class _Asking:
         return f"{question.name} of {self.words[entity]}{place}"
 
     def choices(self, actor: int) -> list[Choice]:
-        """What an actor may choose."""
         question = self.question
         allowed = question.legal(actor)
         if not self._is_select:
@@ -256,7 +253,7 @@ class _Asking:
         return numbered_choices(texts, allowed)
 
     def drawer(self, actor: int, choices: Sequence[Choice]) -> Callable[[int | None, int], None]:
-        """Draws the question of an actor with a choice in focus, above so many lines."""
+        """Function that draws an actor's question with a choice in focus, given the lines below."""
         actees = self.question.actees if self._is_select else ()
         on_board = {actees[c.index]: c.keys[0] for c in choices if c.place is not None and c.keys}
         menu = frozenset(actees[c.index] for c in choices if actees and c.place is None)
@@ -276,11 +273,11 @@ class _Asking:
         return self.words[question.actees[chosen]] if self._is_select else question.choices[chosen]
 
     def place_of(self, chosen: Any) -> Place | None:  # noqa: ANN401 - as above
-        """Where a selected entity is."""
+        """Position of a selected entity."""
         return self.places.get(self.question.actees[chosen]) if self._is_select else None
 
     def nearest(self, actor: int, to: Place | None) -> int | None:
-        """The allowed choice that is nearest to a place, or to the actor; None off the board."""
+        """The allowed choice nearest to a place, or to the actor; None off the board."""
         allowed = self.question.legal(actor)
         places = {i: place for i in allowed if (place := self.place_of(i)) is not None}
         near = to or self.places.get(self.question.actors[actor])

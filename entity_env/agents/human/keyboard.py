@@ -1,7 +1,7 @@
 """Keyboard: single keys from a terminal, lines from any other stream.
 
-`click.getchar` does not do here: it reads standard input or /dev/tty only, drops the keys that were
-typed before it is called, returns several fast ones as one, and fails where a terminal disappears.
+Not `click.getchar`: it reads only standard input or /dev/tty, drops keys typed before the call,
+merges fast keys into one, and fails if a terminal disappears.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ else:
 
 _ESCAPE: Final = "\x1b"
 _ESCAPE_WAIT_S: Final = 0.05
-"""A terminal sends an arrow key at once; a person needs longer for the next key."""
+"""A terminal sends all bytes of an arrow key at once; a person needs longer for the next key."""
 _ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ENTER: Final = ("\n", "\r")
 _END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if the terminal sends them as keys
@@ -50,9 +50,9 @@ _POLL_S: Final = 0.01
 
 
 class Keyboard:
-    """Reads keys and lines of a terminal, past its buffer, or lines of any stream.
+    """Reads keys and lines from a terminal, bypassing its buffer, or lines from any stream.
 
-    The source is not closed.
+    Does not close the source.
     """
 
     def __init__(self, source: TextIO) -> None:
@@ -63,7 +63,7 @@ class Keyboard:
 
     @contextmanager
     def single_keys(self) -> Iterator[None]:
-        """Switches the terminal to single keys without echo, and restores its mode.
+        """Context in which a terminal sends single keys without echo; restores its mode.
 
         Ctrl-C still interrupts.
         """
@@ -103,7 +103,7 @@ class Keyboard:
             termios.tcflush(self._source.fileno(), termios.TCIFLUSH)
 
     def key(self) -> str:
-        """Waits for one key: a character, or `up`, `down`, `left`, `right`, `enter`.
+        """Waits for a key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
         Returns "" at the end of input and for Ctrl-D. Call it within `single_keys`.
         """
@@ -150,7 +150,7 @@ class Keyboard:
         return text.decode(errors="replace")
 
     def _char(self) -> str:
-        """One character of UTF-8; "" at the end of input."""
+        """One UTF-8 character; "" at the end of input."""
         data = b""
         while True:
             byte = self._byte()

@@ -1,4 +1,4 @@
-"""MoveClock: a person's time for a decision, and what is done when it is over."""
+"""MoveClock: time limit of a person's decisions, and the default action when it expires."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from entity_env.core.observation import EntityID
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 
 REAL_TIME_S: Final = 1.0
-"""The longest time for a decision with which a game runs in real time."""
+"""Longest time per decision at which a game runs in real time."""
 _IDLE: Final = ("stay", "wait", "noop", "donothing", "nothing", "none", "pass", "idle", "hold")
 
 
 class LastChoices:
-    """What each actor did last in an episode, the default of its next decision."""
+    """Each actor's last choice in an episode, the default of its next decision."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[ActionName, EntityID], Any] = {}
 
     def clear(self) -> None:
-        """Forgets them, for a new episode."""
+        """Forgets all choices, for a new episode."""
         self._last.clear()
 
     def of(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """The last value of an actor; None without one, and if it is not allowed now."""
+        """An actor's last value; None if there is none, or it is not allowed now."""
         last = self._last.get((question.name, question.actors[actor]))
         if last is None or isinstance(question.space, ContinuousActionSpace):
             return last
@@ -37,14 +37,14 @@ class LastChoices:
         return last if last is not None and question.allowed[actor][last] else None
 
     def keep(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
-        """Keeps what an actor does."""
+        """Stores an actor's choice."""
         is_select = isinstance(question.space, SelectEntityActionSpace)
         value = question.actees[chosen] if is_select else chosen
         self._last[question.name, question.actors[actor]] = value
 
 
 def idle_choice(question: Question, actor: int) -> int | None:
-    """The first allowed choice that does nothing, such as STAY; None without one."""
+    """The first allowed choice that does nothing, such as STAY; None if there is none."""
     if isinstance(question.space, ContinuousActionSpace | SelectEntityActionSpace):
         return None
     allowed = question.legal(actor)
@@ -52,14 +52,14 @@ def idle_choice(question: Question, actor: int) -> int | None:
 
 
 class MoveClock:
-    """Limits the time of one person's decisions, and decides when it is over.
+    """Limits one person's time per decision, and decides when it expires.
 
-    The first decision of an episode has no limit: the clock starts with it. Up to 1 second the game
-    runs in real time: a decision takes effect when its time is over, not before.
+    The first decision of an episode has no limit; it starts the clock. With at most 1 second per
+    decision, the game runs in real time: a decision takes effect when its time expires, not
+    earlier.
 
     Args:
-        seconds: time for each decision, all of its questions together.
-        now: the time.
+        seconds: time for each decision, including all its questions.
 
     Raises:
         UsageError: the time is not above 0.
@@ -72,45 +72,46 @@ class MoveClock:
         self._now = now
         self._end_s: float | None = None
         self.last = LastChoices()
-        """What the person chose, for `default`; its owner keeps every choice."""
+        """The person's choices, for `default`; the owner of the clock stores every choice."""
 
     def begin(self, step: int) -> None:
-        """Begins the decision of this number in its episode."""
+        """Starts the decision with this index in its episode."""
         if not step:
             self.last.clear()
             self._end_s = None
             return
         now, last_s = self._now(), self._end_s
-        begin_s = now if last_s is None or not self.is_real_time else last_s  # at a steady pace
-        # What drawing and other agents have taken is at most half of the time.
+        begin_s = now if last_s is None or not self.is_real_time else last_s  # keeps a steady pace
+        # Drawing and other agents may use at most half of the time.
         self._end_s = max(begin_s, now - self.seconds / 2) + self.seconds
 
     def restart(self) -> None:
-        """Gives the decision its whole time again."""
+        """Restarts the decision's full time."""
         if self._end_s is not None:
             self._end_s = self._now() + self.seconds
 
     @property
     def left_s(self) -> float | None:
-        """Time that is left, 0 if it is over; None = there is no limit."""
+        """Time left, 0 if it has expired; None = no limit."""
         return None if self._end_s is None else max(self._end_s - self._now(), 0.0)
 
     @property
     def rest_s(self) -> float:
-        """Time until a decision that was made takes effect."""
+        """Time until a finished decision takes effect."""
         return (self.left_s or 0.0) if self.is_real_time else 0.0
 
     def describe(self, default: str) -> str:
-        """What a person should know of the clock, with what is done when the time is over."""
+        """Explains the clock to the player, with the default action."""
         if self._end_s is None:
             return f"no limit, then {self.seconds:g} s each"
         return f"{self.seconds:g} s, then {default}"
 
     def default(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """What is done for an actor when the time is over, a value of `Question.action`.
+        """An actor's default action when the time expires, a value of `Question.action`.
 
-        The choice that does nothing, such as STAY; else the last choice of this actor, as long as
-        it is allowed; else the first that is. Numbers stay as they were, at first 0 or the nearest.
+        The choice that does nothing, such as STAY; else the actor's last choice, while it is
+        allowed; else the first allowed choice. Numbers keep their last value, initially 0 or the
+        nearest legal value.
         """
         last, space = self.last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):

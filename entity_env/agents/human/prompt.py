@@ -23,13 +23,13 @@ _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
 _ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 _NAMED: Final = {**_ARROWS, "enter": "⏎"}
-"""Keys that are no characters, and their symbols."""
+"""Keys that are not characters, and their symbols."""
 _GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
-"""Keys of a gamepad's buttons in emulators; `c` where lines are typed."""
+"""Emulator keys for the buttons of a gamepad; `c` where lines are typed."""
 _QUIT: Final = "q"
 _GAP: Final = "   "
 _REST: Final = "."
-"""Key for the default of this actor and of all that follow."""
+"""Key for the defaults of this actor and all that follow."""
 _NEXT: Final = "\t"
 _TOWARDS: Final = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
 _BOARD_KEYS: Final = "123456789abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPRSTUVWXYZ"
@@ -40,11 +40,11 @@ class UserQuit(Exception):
 
 
 class RestAsBefore(Exception):
-    """The person leaves this actor and all that follow to their defaults."""
+    """The person chooses the defaults for this actor and all that follow."""
 
 
 class TimeIsUp(Exception):
-    """The time of a question is over."""
+    """The time for a question has expired."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Choice:
     Args:
         index: result of `Prompt.choose`.
         text: label.
-        keys: single characters, names of arrow keys, `enter`, or numbers to be typed; none for one
-            that only the arrows reach.
-        place: on the board, where arrows move from one choice to the next; None = on none.
-        is_listed: in the menu; else its key is on the board.
+        keys: single characters, names of arrow keys, `enter`, or numbers to type; empty for a
+            choice that only the arrows reach.
+        place: position on the board, for moving by arrows; None = not on the board.
+        is_listed: in the menu; otherwise its key is on the board.
     """
 
     index: int
@@ -69,7 +69,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person is asked, for drawing it with the observation.
+    """A question, for drawing it with the observation.
 
     Args:
         actor: the entity that acts; None = the action is global.
@@ -87,15 +87,15 @@ class Asked:
 
 
 Draw: TypeAlias = Callable[[int | None, int], None]
-"""Draws what is above a question: given the choice in focus, and the lines of the question."""
+"""Draws above a question: takes the choice in focus and the question's number of lines."""
 
 
 class Prompt:
-    """Asks questions on a terminal with single keys, or on any stream with lines.
+    """Asks questions by single keys on a terminal, or by lines on any stream.
 
-    On a terminal it erases what it wrote, so that a drawing above it stays. With a clock a question
-    raises `TimeIsUp`, and the last one of a decision returns when the decision takes effect; two
-    keys that are pressed meanwhile are kept for the next questions.
+    On a terminal it erases its own output; a drawing above it stays. With a clock, a question may
+    raise `TimeIsUp`, and the last one of a decision returns when the decision takes effect. Up to
+    two keys pressed meanwhile are kept for the next questions.
     """
 
     def __init__(self, source: TextIO, out: TextIO, clock: MoveClock | None = None) -> None:
@@ -104,20 +104,20 @@ class Prompt:
         self.is_terminal = self._keyboard.is_terminal and out.isatty()
         self._clock = clock
         self._ahead: list[str] = []
-        """Keys that were pressed before their question."""
+        """Keys pressed before their question."""
         if clock is not None and not self.is_terminal:
             raise UsageError(
                 "a clock needs a terminal, where keys are read at once: this input is none"
             )
 
     def with_clock(self, clock: MoveClock) -> Prompt:
-        """A prompt with another clock at the same terminal."""
+        """A prompt with another clock, on the same terminal."""
         copied = copy.copy(self)
         copied._clock = clock
         return copied
 
     def forget_keys(self) -> None:
-        """Drops keys that were pressed and not read."""
+        """Discards keys that were pressed but not read."""
         self._ahead.clear()
         self._keyboard.drop_typed()
 
@@ -131,25 +131,26 @@ class Prompt:
         has_rest: bool = False,
         draw: Draw = lambda focus, num_lines: None,
     ) -> int:
-        """Waits until one of `choices` is chosen, and returns its index.
+        """Waits for one of `choices`, and returns its index.
 
         Args:
             title: above the choices.
             choices: all that are allowed.
-            is_last: no other question of this decision follows.
-            default: index of the choice of Enter, in a terminal; None = Enter chooses none.
-            has_rest: offer the defaults of this actor and of all that follow.
+            is_last: whether this is the last question of the decision.
+            default: index of the choice that Enter selects, on a terminal; None = Enter selects
+                nothing.
+            has_rest: offer the defaults for this actor and all that follow.
             draw: called before the question is written, and when the focus moves.
 
         Raises:
             UserQuit: the person quits.
-            RestAsBefore: what `has_rest` offers is chosen.
+            RestAsBefore: the person chooses the offer of `has_rest`.
         """
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self.is_terminal and has_keys:
             return self._choose_by_key(title, choices, is_last, default, has_rest, draw)
         of_answer = {choice.text.lower(): choice.index for choice in choices}
-        # A text that is the key of another choice means that choice.
+        # Keys take precedence over texts of other choices.
         of_answer |= {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
         hints = self._hints(choices, default, has_rest)
@@ -226,8 +227,11 @@ class Prompt:
         *,
         has_rest: bool,
     ) -> tuple[str, int]:
-        """Waits for a key that means something: the key, and the choice that it selects, or to
-        which it moves the focus."""
+        """Waits for a key with a meaning.
+
+        Returns:
+            The key, and the choice that it selects or that gets the focus.
+        """
         while True:
             if not self._ahead:
                 self._require_time()
@@ -246,7 +250,6 @@ class Prompt:
                 raise UserQuit
 
     def _hints(self, choices: Sequence[Choice], default: int | None, has_rest: bool) -> list[str]:
-        """What other keys do."""
         entries = []
         if not all(choice.is_listed for choice in choices):
             entries.append("keys on the board")
@@ -258,13 +261,13 @@ class Prompt:
         return [*entries, f"{_REST} all as before"] if has_rest else entries
 
     def _require_time(self) -> None:
-        """Waits until something was typed; TimeIsUp if the time is over before."""
+        """Waits for input; raises TimeIsUp if the time expires first."""
         left_s = None if self._clock is None else self._clock.left_s
         if left_s is not None and not self._keyboard.has_key(left_s):
             raise TimeIsUp
 
     def _read_ahead(self, key: str, is_last: bool) -> None:
-        """Reads keys until the decision takes effect; a key that is held counts once."""
+        """Reads keys until the decision takes effect; a held key counts once."""
         clock = self._clock if is_last else None
         while clock is not None and clock.is_real_time and self._keyboard.has_key(clock.rest_s):
             pressed = self._keyboard.key()
@@ -296,7 +299,7 @@ class Prompt:
             raise
         finally:
             if answer is None or not self._keyboard.is_terminal:
-                self._write("\n")  # no Enter was pressed here
+                self._write("\n")  # Enter was not pressed
             if self.is_terminal:
                 self._erase(len(lines) + 1)
         if answer is None or answer.lower() == _QUIT:
@@ -313,8 +316,10 @@ class Prompt:
     def _block(
         self, title: str, entries: Sequence[str], hints: Sequence[str], problem: str
     ) -> list[str]:
-        """A question as lines that fit the terminal: the problem, the title, entries in columns,
-        and hints one after another."""
+        """A question as lines that fit the terminal.
+
+        The problem, the title, entries in columns, and hints in sequence.
+        """
         width = shutil.get_terminal_size().columns - 1
         title, problem = one_line(title), one_line(problem)
         entries, hints = [*map(one_line, entries)], [*map(one_line, hints), f"{_QUIT} quit"]
@@ -344,15 +349,15 @@ class Prompt:
         self._out.flush()
 
     def _erase(self, num_lines: int) -> None:
-        """Removes the last lines; leaves the cursor at the start of the first of them."""
+        """Erases the last lines; leaves the cursor at the start of the first of them."""
         self._write(f"\r\x1b[{num_lines}A\x1b[J")
 
 
 def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
     """Choices for the allowed labels, with keys that do not depend on the mask.
 
-    Labels that name directions get the arrow keys and w, a, s, d. The others get their initials if
-    those are distinct, else numbers; buttons of a gamepad get the keys of emulators.
+    Labels that name directions get the arrow keys and w, a, s, d. Other labels get their initials
+    if these are distinct, else numbers. Gamepad buttons get the keys of emulators.
     """
     directions = _directions(labels)
     others = [label for i, label in enumerate(labels) if i not in directions]
@@ -373,7 +378,7 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
 
 
 def numbered_choices(texts: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
-    """Choices for the allowed texts, numbered from 1 by their index among all texts."""
+    """Choices for the allowed texts, numbered from 1 by index among all texts."""
     return [Choice(index, texts[index], (str(index + 1),)) for index in allowed]
 
 
@@ -383,9 +388,9 @@ def board_choices(
     places: Sequence[tuple[float, float] | None],
     most_listed: int,
 ) -> list[Choice]:
-    """Choices for the allowed texts, with single keys as far as these go.
+    """Choices for the allowed texts, with single keys while these last.
 
-    Those with a place on the board are listed as well if there are at most `most_listed`.
+    Choices on the board are also listed if there are at most `most_listed`.
     """
     is_listed = len(allowed) <= most_listed
     return [
@@ -401,7 +406,7 @@ def board_choices(
 
 
 def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None:
-    """The choice to which a key moves the focus; None if it does not."""
+    """The choice that a key moves the focus to; None if there is none."""
     order = [choice.index for choice in choices if choice.place is not None]
     places = {choice.index: choice.place for choice in choices if choice.place is not None}
     if not order or (key != _NEXT and key not in _TOWARDS):
@@ -421,7 +426,7 @@ def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None
 
 
 def _directions(labels: Sequence[str]) -> dict[int, str]:
-    """Direction in the last word of each label; empty if two labels name the same one."""
+    """Direction in the last word of each label; empty if two labels share a direction."""
     found: dict[int, str] = {}
     for index, label in enumerate(labels):
         word = re.split(r"[^a-z]+", label.lower())[-1]

@@ -1,6 +1,6 @@
-"""Imitation learning: recorded decisions as a `Dataset`, and behavioural cloning of them.
+"""Imitation learning: recorded decisions as a `Dataset`, and behavioral cloning.
 
-Importing this package does not import torch. Decisions of replays come from `replay.dataset_of`.
+Importing this package does not import torch. `replay.dataset_of` reads the decisions of replays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Behavioural cloning: a network that chooses what recorded agents chose."""
+"""Behavioral cloning: trains a network to choose what recorded agents chose."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
 from entity_env.errors import TrainingDivergedError, UsageError
 
 _AT_ONCE: Final = 2048
-"""Decisions that are evaluated at once."""
+"""Decisions evaluated in one batch."""
 _LEAST_STEPS: Final = 500
-"""Of the optimizer without a better network: few decisions make short epochs."""
+"""Optimizer steps without a better network before training may end: few decisions make short
+epochs.
+"""
 _LEAST_DEVIATION: Final = 0.1
-"""Of returns, in units of the largest."""
+"""Least deviation of returns, as a share of the largest."""
 _SAVE_INTERVAL_S: Final = 30.0
 _NAN: Final = float("nan")
 
 
 class HeldOut(NamedTuple):
-    """Figures of a network on held-out decisions, NaN without any.
+    """Metrics of a network on held-out decisions; NaN without any.
 
     Args:
-        nll: mean negative log-likelihood of a decision, nats; of real numbers it is of their
-            density in units of half the range of the action space, which can be below 0.
-        accuracy: share of decisions that are the most probable ones: of actors that choose labels
-            or entities, all choose what was chosen. NaN if there are only real numbers.
+        nll: mean negative log-likelihood per decision, in nats. For real numbers it uses their
+            density in units of half the range of the action space, and can be below 0.
+        accuracy: share of decisions that match the network's most probable choice for every actor
+            that chooses labels or entities. NaN if there are only real numbers.
         explained_variance: 1 - Var(return - value) / Var(return).
     """
 
@@ -59,12 +61,12 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloneResult(TrainResult):
-    """Result of behavioural cloning; `net` is the best network.
+    """Result of behavioral cloning; `net` is the best network.
 
     Args:
-        held_out: its figures.
-        epoch: the epoch that it is from.
-        num_decisions, num_episodes: learnt from.
+        held_out: its metrics.
+        epoch: its epoch.
+        num_decisions, num_episodes: used for training.
         num_held_out: decisions that were held out.
     """
 
@@ -84,39 +86,38 @@ def clone(
     on_update: Callable[[TrainProgress], None] | None = None,
     about: Mapping[str, object] | None = None,
 ) -> CloneResult:
-    """Fits a network to decisions: behavioural cloning (Pomerleau 1991), by maximum likelihood.
+    """Fits a network to decisions: behavioral cloning (Pomerleau 1991), by maximum likelihood.
 
-    The loss of a decision is the negative logarithm of its probability among those that its masks
-    allow. The value is fitted to the discounted returns, so that PPO can go on from the network; of
-    an episode that was cut, decisions near the cut count little, see `Dataset.known_share`. Some
-    episodes are held out; when they get no more probable, learning ends, and the best network is
-    kept. Real numbers are learnt as samples of a Gaussian, from which bounds cut nothing off.
+    The loss of a decision is the negative logarithm of its probability among the choices its masks
+    allow. The value is fitted to the discounted returns, so PPO can continue from the network. In a
+    truncated episode, decisions near the truncation have little weight, see `Dataset.known_share`.
+    Some episodes are held out; training ends when their likelihood stops improving, and the best
+    network is kept. Real numbers are samples of a Gaussian, not clipped by bounds.
 
-    Statistics that normalize features are those of the decisions learnt from. The same settings and
-    decisions give the same network on a CPU. Ctrl-C, SIGTERM and SIGHUP end learning after the
-    present minibatch, and keep the best network so far.
+    Feature statistics come from the training decisions. On a CPU, the same settings and decisions
+    give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and
+    keep the best network so far.
 
     Args:
-        dataset: the decisions.
         config: None = `CloneConfig()`.
         policy: the network to fit, or a function that makes one from an observation and an action
             space; None = the one of `config.net`.
-        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, as of `train`; its agent can be
-            loaded with `load_agent`.
-        on_update: called after every epoch; `metrics` has the figures of `HeldOut`, by names such
+        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, as in `train`; `load_agent` can
+            load its agent.
+        on_update: called after every epoch; `metrics` has the fields of `HeldOut`, with names such
             as "held_out/nll". `losses.policy_loss` is the mean nll of the epoch.
-        about: what else `run.json` says.
+        about: further entries of `run.json`.
 
     Raises:
-        UsageError: no decisions, one episode alone of which none can be held out, a network for
-            other spaces, or a folder where another run trains or other files are.
-        StoppedBySignal: as of `train`.
+        UsageError: no decisions; a single episode, with nothing to hold out; a network for other
+            spaces; a folder in which another run trains, or with other files.
+        StoppedBySignal: as in `train`.
         TrainingDivergedError: a loss or the network is no longer finite.
     """
     config = config or CloneConfig()
     folder = None if out is None else Path(out)
     with torch_threads(config.num_threads):
-        run = _Cloning(dataset, config, policy, folder)  # refuses before anything is written
+        run = _Cloning(dataset, config, policy, folder)  # raises before anything is written
         return _fit(run, on_update, about or {})
 
 
@@ -130,7 +131,7 @@ def _fit(
         if run.out is not None:
             described = write_run(run.out, run.config, 0, {**run.about(), **about})
         with curve_writer(run.out) as write_curves, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.config.seed)  # of dropout
+            torch.manual_seed(run.config.seed)  # for dropout
             try:
                 while not run.is_over:
                     run.learn_epoch(interrupt.check)
@@ -177,7 +178,7 @@ class _Cloning:
         self.is_interrupted = False
         self.epoch = self.best_epoch = 0
         self.figures = HeldOut()
-        """Of the best network."""
+        """Metrics of the best network."""
         self._best: dict[str, Tensor] | None = None
         self._is_saved = False
         self._started = self._saved_at = time.monotonic()
@@ -190,7 +191,6 @@ class _Cloning:
         return self.epoch >= config.epochs or (is_idle and len(self.held_out) > 0)
 
     def about(self) -> dict[str, object]:
-        """What `run.json` says."""
         return {
             "algorithm": "behavioural cloning",
             "entities": list(self.net.obs_space.entities),
@@ -201,7 +201,7 @@ class _Cloning:
         }
 
     def learn_epoch(self, check: Callable[[], None]) -> None:
-        """Learns from every decision once, and keeps the network if it is the best."""
+        """Trains on every decision once, and keeps the network if it is the best."""
         sums, num_seen = np.zeros(3), 0
         self.net.train()
         try:
@@ -218,7 +218,7 @@ class _Cloning:
         self._count(Losses(policy_loss, value_loss, entropy), figures)
 
     def _step(self, rows: NDArray[np.int64]) -> tuple[float, float, float]:
-        """One step of the optimizer; returns nll, loss of the value, entropy."""
+        """One optimizer step; returns nll, value loss, entropy."""
         new = self._data.evaluate(self.net, rows)
         nll = -new.logprobs.mean()
         value_loss = self._data.value_loss(new.values, rows)
@@ -241,7 +241,6 @@ class _Cloning:
         return f"{self.out / SUBFOLDER} has the network of epoch {self.best_epoch}"
 
     def _keep(self, figures: HeldOut) -> None:
-        """Keeps the network if it is the best so far."""
         if bad := not_finite(self.net.state_dict()):
             raise TrainingDivergedError(
                 f"{bad[0]} of the network is not finite in epoch {self.epoch}; {self._kept()}"
@@ -271,7 +270,7 @@ class _Cloning:
         )
 
     def save(self) -> None:
-        """Writes a checkpoint of the best network, if there is a better one than the last."""
+        """Writes a checkpoint of the best network, if it improved since the last one."""
         if self._is_saved or self._best is None or self.out is None:
             return
         training = {"clone": self.config.to_json(), "epoch": self.best_epoch, **self.about()}
@@ -282,7 +281,7 @@ class _Cloning:
         self._is_saved, self._saved_at = True, time.monotonic()
 
     def finish(self) -> CloneResult:
-        """Takes and saves the best network."""
+        """Loads the best network, saves it, and returns the result."""
         if self._best is None:  # interrupted in the first epoch
             self._keep(self._data.figures(self.net, self.held_out))
         self.save()
@@ -302,7 +301,7 @@ class _Cloning:
 
 
 class _Decisions:
-    """The decisions of a dataset as a network evaluates them."""
+    """The decisions of a dataset in the form a network evaluates."""
 
     def __init__(self, dataset: Dataset, config: CloneConfig) -> None:
         self._dataset = dataset
@@ -314,17 +313,17 @@ class _Decisions:
             name: RaggedArray(_samples(dataset.action_space[name], actions), actions.lengths)
             for name, actions in dataset.actions.items()
         }
-        none = np.zeros(len(dataset), dtype=np.float32)  # what PPO needs besides
+        none = np.zeros(len(dataset), dtype=np.float32)  # further inputs of PPO
         rows = np.arange(len(dataset))
         self._rollout = Rollout(dataset.obs, samples, rows, none, none, none, self._returns)
 
     def normalize(self, net: Policy, rows: NDArray[np.int64]) -> None:
-        """Counts observations into the statistics of the network, and returns."""
+        """Updates the network's feature statistics, and the statistics of returns."""
         for part in _parts(rows):
             net.update_statistics(self._rollout.minibatch(part).obs)
         returns = self._returns[rows].astype(np.float64)
         mean, variance = _moments(returns, self._shares[rows])
-        # Where all returns are about equal, their errors must not become large ones.
+        # If all returns are about equal, do not scale up their errors.
         self._std = max(math.sqrt(variance), _LEAST_DEVIATION * float(np.abs(returns).max())) or 1.0
         if self._has_value:
             net.scale_values(mean, self._std)
@@ -344,7 +343,6 @@ class _Decisions:
 
     @torch.no_grad()
     def figures(self, net: Policy, rows: NDArray[np.int64]) -> HeldOut:
-        """Figures of a network on some decisions."""
         if not len(rows):
             return HeldOut()
         logprobs, values, is_right = [], [], []
@@ -368,7 +366,7 @@ class _Decisions:
         )
 
     def _is_right(self, net: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`(num_rows,) bool`: all labels and entities are those that the network prefers."""
+        """`(num_rows,) bool`: the network prefers all labels and entities that were chosen."""
         minibatch = self._rollout.minibatch(rows)
         best = net.act(minibatch.obs, greedy=True).actions
         is_right = np.ones(len(rows), dtype=np.bool_)
@@ -382,7 +380,7 @@ class _Decisions:
 def _split(
     dataset: Dataset, share: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to learn from, and rows of held-out episodes."""
+    """Training rows, and rows of held-out episodes."""
     rows = np.arange(len(dataset))
     if not share:
         return rows, rows[:0]

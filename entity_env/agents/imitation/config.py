@@ -1,4 +1,4 @@
-"""Every setting of behavioural cloning; reading them does not import torch."""
+"""Settings of behavioral cloning; reading them does not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Count: TypeAlias = Annotated[int, Range(1, 10**9)]
 
 @dataclass(frozen=True)
 class CloneConfig:
-    """Every setting of behavioural cloning.
+    """Settings of behavioral cloning.
 
     Raises:
         UsageError: a setting that cannot work.

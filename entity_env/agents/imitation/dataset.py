@@ -1,4 +1,4 @@
-"""`Dataset`: decisions of recorded episodes, to learn from."""
+"""`Dataset`: decisions of recorded episodes, for training."""
 
 from __future__ import annotations
 
@@ -51,39 +51,40 @@ from entity_env.errors import SchemaError, UsageError
 
 _MAX_RECORDINGS: Final = 1000
 _PARTS: Final = "actors", "actees", "mask"
-"""Of an action mask."""
+"""Parts of an action mask."""
 _TOLERANCE: Final = 1e-5
-"""Of sums of float32 rewards, relative to 1 and to the largest."""
+"""For sums of float32 rewards, relative to 1 and to the largest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Decisions of agents, one per row, in arrays that the caller owns.
 
-    A decision is all that one agent does on one observation. Rows may be in any order: `episode`,
-    `agent_id` and `step` say what follows what.
+    A decision is everything that one agent does on one observation. Rows may be in any order:
+    `episode`, `agent_id` and `step` define the sequence.
 
     Args:
         obs_space, action_space: of the game.
-        obs: what the agents saw.
+        obs: the agents' observations.
         actions: per action one value per actor, in the order of `obs.action_masks[name].actors`:
             int64 index of a label or position in the list of actees, or `(num_actors, num_labels)`
             float32 in the units of the action space.
         reward: `(num_decisions,)` float32, earned until the agent's next decision, or the end.
-        terminated: `(num_decisions,)` bool, the episode ended after this decision by its rules.
-        truncated: `(num_decisions,)` bool, it was cut there, or the recording ended.
-        episode: `(num_decisions,)` int64, the same for all agents of an episode.
+        terminated: `(num_decisions,)` bool, the episode terminated after this decision.
+        truncated: `(num_decisions,)` bool, the episode was truncated after it, or the recording
+            ended.
+        episode: `(num_decisions,)` int64, shared by all agents of an episode.
         agent_id: `(num_decisions,)` int64.
-        step: `(num_decisions,)` int64, number of the agent's turns before in this episode, also of
-            those without a question.
-        seed: `(num_decisions,)` uint64, `Episode.seed` of the episode; None where it is not known
-            of all, as in files of earlier releases.
-        recordings: what was recorded, one entry per game, agents and run, as JSON: `game`, its
-            name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`; `seed` of
-            the run. Empty where it is not known.
-        final: one row per decision: what the agent saw at the end of an episode that ended after
-            this decision, with actors and masks if it was truncated, as in `VecObs.final`. All
-            other rows are empty, those where the recording ended, too. None = a file of an earlier
+        step: `(num_decisions,)` int64, number of the agent's earlier turns in this episode,
+            including turns without a question.
+        seed: `(num_decisions,)` uint64, `Episode.seed` of the episode; None unless known for all,
+            as in files of earlier releases.
+        recordings: sources of the decisions, one entry per game, agents and run, as JSON: `game`,
+            its name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`;
+            `seed` of the run. Empty if unknown.
+        final: one row per decision: the agent's final observation, if the episode ended after this
+            decision, with actors and masks if it was truncated, as in `VecObs.final`. All other
+            rows are empty, including those where the recording ended. None = a file of an earlier
             version, without final observations.
     """
 
@@ -106,16 +107,16 @@ class Dataset:
 
     @property
     def num_episodes(self) -> int:
-        """Number of episodes that decisions are of."""
+        """Number of episodes with decisions here."""
         return len(np.unique(self.episode))
 
     @property
     def spaces(self) -> Spaces:
-        """The observation space, and the action space."""
+        """Observation space and action space."""
         return self.obs_space, self.action_space
 
     def returns(self, gamma: float = 1.0) -> NDArray[np.float32]:
-        """`(num_decisions,)` float32: rewards from each decision on, up to the end of its episode.
+        """`(num_decisions,)` float32: sum of rewards from each decision to the end of its episode.
 
         Args:
             gamma: discount per decision of the agent, 0 to 1.
@@ -139,13 +140,13 @@ class Dataset:
         return returns
 
     def known_share(self, gamma: float) -> NDArray[np.float32]:
-        """`(num_decisions,)` float32: how much of each return is known, 0 to 1.
+        """`(num_decisions,)` float32: known share of each return, 0 to 1.
 
-        1 where the agent's episode ends by its rules; otherwise `1 - gamma**n`, the share of the
-        discounted weights that its `n` decisions up to the cut have of endlessly many.
+        1 if the agent's episode terminates. Otherwise `1 - gamma**n` for `n` decisions up to the
+        truncation: their share of the discounted weights of an endless episode.
 
         Raises:
-            UsageError: a discount that is not from 0 to 1.
+            UsageError: a discount outside 0 to 1.
         """
         _require_discount(gamma)
         order, starts = self._trajectories()
@@ -166,16 +167,16 @@ class Dataset:
         winners: bool = False,
         min_reward: float | None = None,
     ) -> Dataset:
-        """The decisions of agents that did well.
+        """The decisions of successful agents.
 
         Args:
             rows: `(num_decisions,) bool`, only these, such as `dataset.agent_id == 0`; None = all.
-            winners: only of agents with the largest reward of their episode, all of those that tie.
-                They are compared with all agents of this dataset, whatever `rows` says.
-            min_reward: only of agents that earned at least that in their episode.
+            winners: only agents with the largest reward of their episode, including ties. They are
+                compared with all agents of this dataset, independent of `rows`.
+            min_reward: only agents that earned at least this much in their episode.
 
         Raises:
-            UsageError: `winners` where every episode is of one agent, or no decisions are left.
+            UsageError: `winners` where every episode has a single agent, or no decisions are left.
         """
         keep = np.ones(len(self), dtype=np.bool_)
         if rows is not None:
@@ -195,7 +196,7 @@ class Dataset:
         return self.select(keep)
 
     def _totals(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """`(num_decisions,)` index of each decision's trajectory, and the reward of each."""
+        """`(num_decisions,)` index of each decision's trajectory, and each trajectory's reward."""
         order, starts = self._trajectories()
         of_row = np.empty(len(order), dtype=np.int64)
         of_row[order] = np.cumsum(starts) - 1
@@ -203,7 +204,7 @@ class Dataset:
         return of_row, np.add.reduceat(rewards, np.flatnonzero(starts))
 
     def _best(self, of_row: NDArray[np.int64], totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Per trajectory the largest reward of its episode."""
+        """Largest reward of each trajectory's episode."""
         episodes = np.empty(len(totals), dtype=np.int64)
         episodes[of_row] = self.episode
         firsts = np.flatnonzero(np.append(True, episodes[1:] != episodes[:-1]))
@@ -215,7 +216,7 @@ class Dataset:
         return np.repeat(np.maximum.reduceat(totals, firsts), counts)
 
     def _trajectories(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Rows sorted by episode, agent and step; and which of these begin another agent's."""
+        """Rows sorted by episode, agent and step; and a mask of those that start a trajectory."""
         order = np.lexsort((self.step, self.agent_id, self.episode))
         keys = self.episode[order], self.agent_id[order]
         starts = np.ones(len(order), dtype=np.bool_)
@@ -226,7 +227,7 @@ class Dataset:
         """Copies of some decisions, in the given order; see `VecObs.select`.
 
         Raises:
-            UsageError: a row that does not exist, or a mask of another length.
+            UsageError: a row that does not exist, or a mask with a wrong length.
         """
         index = chosen_rows(rows, len(self), "decisions")
         return replace(
@@ -239,12 +240,12 @@ class Dataset:
 
     @staticmethod
     def concat(datasets: Sequence[Dataset]) -> Dataset:
-        """The decisions of several datasets, with other numbers of episodes so that all differ.
+        """The decisions of several datasets, with episodes renumbered to be unique.
 
-        The result has final observations if all of them do.
+        The result has final observations if all datasets do.
 
         Raises:
-            SchemaError: there are none, or their spaces differ.
+            SchemaError: there are no datasets, or their spaces differ.
         """
         if not datasets:
             raise SchemaError("cannot tell the spaces of no datasets: pass at least one")
@@ -281,16 +282,16 @@ class Dataset:
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> None:
-        """Writes a file: `NAME.npz`, or `NAME.parquet`, one row per decision.
+        """Writes a file: `NAME.npz`, or `NAME.parquet` with one row per decision.
 
         Both hold the columns that `columns` returns, and as JSON the format, its version, the
         spaces, `recordings` and the release of entity_env. In an npz, a ragged column `x` is two
-        arrays, `x.values` and `x.lengths`; in a parquet file, a list in every row. A dataset of
-        that name is replaced, whole or not at all.
+        arrays, `x.values` and `x.lengths`; in a parquet file, a list in every row. An existing
+        dataset with this name is replaced atomically.
 
         Raises:
-            UsageError: another ending, another file of that name, a folder that cannot be
-                written to, or a dataset that `load` would refuse.
+            UsageError: another ending, another kind of file with this name, a folder that is not
+                writable, or a dataset that `load` would refuse.
             MissingExtraError: parquet needs pyarrow: `pip install 'entity-env[parquet]'`.
         """
         content = self.spaces, self.columns(), self.recordings
@@ -301,7 +302,7 @@ class Dataset:
         """Reads a file that `save` wrote.
 
         Raises:
-            UsageError: it cannot be read, is no dataset or a damaged one, or too large.
+            UsageError: the file cannot be read, is not a dataset, is damaged, or is too large.
             MissingExtraError: parquet needs pyarrow.
         """
         return read_dataset(Path(path), cls.from_columns)
@@ -309,10 +310,11 @@ class Dataset:
     def columns(self) -> dict[str, Column]:
         """All arrays by name.
 
-        `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, `seed`; ragged are
-        `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`, `actees/ACTION`, `mask/ACTION` and
-        `chosen/ACTION`, with `visible` and `mask` only where something is hidden or forbidden, and
-        `seed` only where it is known; and of final observations `final/features/ENTITY` and so on.
+        Flat columns are `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, and
+        `seed` if known. Ragged ones are `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`,
+        `actees/ACTION`, `mask/ACTION` and `chosen/ACTION`; `visible` and `mask` exist only if
+        something is hidden or forbidden. Final observations are in `final/features/ENTITY` and so
+        on.
         """
         found: dict[str, Column] = {**self._flat_columns()}
         found |= _columns_of(self.obs)
@@ -322,7 +324,7 @@ class Dataset:
         return found
 
     def _flat_columns(self) -> dict[str, Any]:
-        """The columns that are not ragged, by name."""
+        """Columns that are not ragged, by name."""
         found = {name: getattr(self, name) for name in (*FLAT, *FLAT_OPTIONAL)}
         return {name: values for name, values in found.items() if values is not None}
 
@@ -333,10 +335,10 @@ class Dataset:
         columns: Mapping[str, Column],
         recordings: Sequence[Mapping[str, object]] = (),
     ) -> Dataset:
-        """The dataset with these columns, after a check of all of them.
+        """Makes a dataset from columns, after checking all of them.
 
         Raises:
-            SchemaError: a column that is missing or does not fit the spaces and the others.
+            SchemaError: a column is missing, or does not fit the spaces and the other columns.
         """
         flat: Any = {name: _flat(columns, name, dtype) for name, dtype in flat_columns(columns)}
         num_rows = len(flat["reward"])
@@ -361,7 +363,6 @@ class Dataset:
 
 
 def _columns_of(batch: EntityBatch) -> dict[str, Column]:
-    """The arrays of observations, by the names of their columns."""
     found: dict[str, Column] = {f"features/{name}": each for name, each in batch.features.items()}
     found |= {f"visible/{name}": each for name, each in batch.visible.items()}
     for name, mask in batch.action_masks.items():
@@ -378,8 +379,7 @@ def _batch(
     prefix: str,
     is_shown: NDArray[np.bool_],
 ) -> EntityBatch:
-    """The observations in the columns with this prefix, after a check; empty where nothing was
-    shown."""
+    """Checks and returns the observations in the columns with a prefix; empty where not shown."""
     missing = [
         name
         for name, kind in shown_columns(spaces).items()
@@ -414,7 +414,7 @@ def _batch(
 def distinct_recordings(
     recordings: Iterable[Mapping[str, object]],
 ) -> tuple[Mapping[str, object], ...]:
-    """Different entries of `Dataset.recordings`, in their order; the first 1,000 of them."""
+    """Distinct entries of `Dataset.recordings`, in order; the first 1,000 of them."""
     texts = {json.dumps(each, sort_keys=True, default=str): each for each in recordings}
     return tuple(islice(texts.values(), _MAX_RECORDINGS))
 
@@ -469,7 +469,7 @@ def _mask(
     counts: NDArray[np.int64],
     prefix: str,
 ) -> VecActionMask:
-    """The actors and legal choices of an action; `counts` are the entities of each decision."""
+    """The actors and legal choices of an action; `counts` are the entities per decision."""
     of_actors, of_actees, of_mask = (f"{prefix}{part}/{name}" for part in _PARTS)
     actors, mask = ragged[of_actors], ragged.get(of_mask)
     _require_entities(of_actors, actors, counts)

@@ -52,22 +52,25 @@ _FORMAT: Final = "entity_env.dataset"
 _VERSION: Final = 1
 _HEADER: Final = "header"
 _KEY: Final = b"entity_env.dataset"
-"""Of the header in the metadata of a parquet file."""
+"""Key of the header in the metadata of a parquet file."""
 _MAX_FILE_BYTES: Final = 1 << 32
 _MAX_BYTES: Final = 1 << 34
-"""Of all arrays together, which a file can hold a thousand times as short."""
+"""Limit for all arrays together; their file can be a thousand times shorter."""
 _MAX_ROWS: Final = _MAX_BYTES // 8
-"""Of one array: each has an index in int64 as soon as the dataset is used."""
+"""Limit for one array: each gets an int64 index once the dataset is used."""
 _MAX_HEADER_BYTES: Final = 1 << 24
 _MAX_ARRAYS: Final = 1 << 16
 _MAX_NAME_BYTES: Final = (1 << 16) - 1
-"""Of a member of a zip file."""
+"""Limit for a member of a zip file."""
 _DIALECT: Final = (1, 0), (2, 0)
-"""Versions of the npy format that numpy writes for arrays of numbers."""
+"""Versions of the npy format that numpy writes for numeric arrays."""
 
 
 class ColumnKind(NamedTuple):
-    """A ragged column: dtype, numbers per row (None = one, without an axis of its own), need."""
+    """A ragged column.
+
+    Dtype, numbers per row (None = one, without its own axis), and whether it is optional.
+    """
 
     dtype: type[np.generic]
     width: int | None
@@ -75,7 +78,7 @@ class ColumnKind(NamedTuple):
 
 
 def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
-    """The ragged columns that a dataset of these spaces may have."""
+    """The ragged columns that a dataset with these spaces may have."""
     found = shown_columns(spaces)
     final = {
         f"{FINAL}{name}": kind._replace(is_optional=True)
@@ -86,7 +89,7 @@ def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
 
 
 def shown_columns(spaces: Spaces) -> dict[str, ColumnKind]:
-    """Ragged columns of what was observed and chosen at a decision."""
+    """Ragged columns of the observation and choice at a decision."""
     found: dict[str, ColumnKind] = {}
     for name, width in entity_widths(*spaces).items():
         found[f"features/{name}"] = ColumnKind(np.float32, width)
@@ -106,28 +109,27 @@ def shown_columns(spaces: Spaces) -> dict[str, ColumnKind]:
 
 
 def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
-    """Name and dtype of the columns that are not ragged: all that a dataset needs, and those of
-    the others that are present."""
+    """Name and dtype of flat columns: all required ones, and optional ones that are present."""
     yield from FLAT.items()
     yield from (each for each in FLAT_OPTIONAL.items() if each[0] in present)
 
 
 def is_dataset_file(path: Path) -> bool:
-    """Whether a path has the ending of a dataset."""
+    """Whether a path has a dataset's suffix."""
     return path.suffix in (NPZ, PARQUET)
 
 
 def write_dataset(path: Path, content: Content, make: Callable[..., T]) -> None:
-    """See `Dataset.save`; `make` is `Dataset.from_columns`, which the file must satisfy."""
+    """See `Dataset.save`; `make` is `Dataset.from_columns`, which must accept the file."""
     _require_ending(path)
-    if path.exists():  # nothing but a dataset is replaced
+    if path.exists():  # only a dataset is replaced
         try:
             _header_of(path)
         except UsageError as error:
             raise UsageError(f"{path} exists and is no dataset: choose another name") from error
     try:
         written = (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(*content)
-        # What cannot be read again is not written.
+        # Refuse to write a file that cannot be read again.
         if len(written) > _MAX_FILE_BYTES:
             raise SchemaError(f"{len(written)} bytes are too many to be read again")
         make(*_parsed(written, path.suffix))
@@ -150,7 +152,6 @@ def _parsed(content: bytes, suffix: str) -> Content:
 
 
 def _header_of(path: Path) -> _Header:
-    """The header of a dataset."""
     with _naming(path):
         content = read_file(path, _MAX_FILE_BYTES)
         if path.suffix == PARQUET:
@@ -167,7 +168,7 @@ def _require_ending(path: Path) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Raises one `UsageError` for whatever is wrong with a file."""
+    """Converts any error about a file to one `UsageError`."""
     try:
         yield
     except (MissingExtraError, UsageError, MemoryError):
@@ -178,7 +179,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except EntityEnvError as error:
         raise UsageError(f"{path} is a damaged dataset: {error}") from error
-    except Exception as error:  # of zipfile, numpy and pyarrow: too many to name
+    except Exception as error:  # from zipfile, numpy and pyarrow: too many to list
         what = f"{type(error).__name__}: {_first_line(error)}"
         raise UsageError(f"{path} is no dataset: {what}") from error
 
@@ -191,7 +192,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Header(NamedTuple):
-    """What the header of a dataset says; recordings as of `Dataset`."""
+    """Header of a dataset; recordings as in `Dataset`."""
 
     spaces: Spaces
     recordings: Sequence[Mapping[str, object]]
@@ -212,7 +213,7 @@ def _header_text(
         "recordings": list(recordings),
     }
     header = json.dumps(data, default=str)
-    _parsed_header(header.encode())  # refuses names that cannot be those of arrays
+    _parsed_header(header.encode())  # refuses names that arrays cannot have
     return header
 
 
@@ -255,7 +256,7 @@ def _npz_bytes(
                     f"the name {shown(name)} of an array is too long for {NPZ}: write {PARQUET}, "
                     "or shorten the name of the entity or action"
                 )
-            # As `np.savez_compressed`, which takes the names of arrays as names of arguments.
+            # Like `np.savez_compressed`, which takes the names of arrays as argument names.
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
     return content.getvalue()
@@ -276,7 +277,7 @@ def _read_npz(content: bytes) -> Content:
 
 
 class _Archive:
-    """The arrays of an npz file; of each no more is read than its size says."""
+    """The arrays of an npz file; reads no more of each than its declared size."""
 
     def __init__(self, content: bytes) -> None:
         self._file = zipfile.ZipFile(io.BytesIO(content))
@@ -305,16 +306,15 @@ class _Archive:
         return _parsed_header(text.encode())
 
     def array(self, name: str, expected: type[np.generic]) -> NDArray[Any]:
-        """An array of that dtype; its shape is not checked here."""
+        """An array with this dtype; its shape is not checked here."""
         content, shape, dtype = self._read(name)
         if dtype != np.dtype(expected):
             raise SchemaError(f"array {name!r} needs {np.dtype(expected)}, got {dtype}")
-        if dtype == np.bool_:  # of bytes that may be neither 0 nor 1
+        if dtype == np.bool_:  # its bytes may be neither 0 nor 1
             return np.not_equal(np.frombuffer(content, np.uint8), 0).reshape(shape)
         return np.frombuffer(content, dtype).reshape(shape).copy()
 
     def _read(self, name: str) -> tuple[bytes, tuple[int, ...], np.dtype[Any]]:
-        """Content, shape and dtype of an array."""
         if name not in self:
             raise SchemaError(f"it has no array {name!r}")
         with self._file.open(f"{name}.npy") as member:
@@ -404,7 +404,7 @@ def _read_rows(content: bytes) -> Content:
 
 
 def _require_size(metadata: Any) -> None:  # noqa: ANN401 - pyarrow's
-    """Refuses what would take too much memory: runs of one value take almost none in the file."""
+    """Refuses files that would need too much memory: equal values compress to almost nothing."""
     total = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):

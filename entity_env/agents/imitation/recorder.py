@@ -1,4 +1,4 @@
-"""`DatasetRecorder`: watches games, and keeps every decision for a `Dataset`."""
+"""`DatasetRecorder`: watches games and collects every decision for a `Dataset`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from entity_env.errors import ProtocolError, UsageError
 
 _END_OF_SEEDS: Final = 2**64
 _AT_ONCE: Final = 512
-"""Observations that wait to be put into arrays."""
+"""Observations buffered before they become arrays."""
 
 
 class DatasetRecorder:
-    """Watches `Game.run`, and keeps every decision of every agent.
+    """Watches `Game.run`, and collects every decision of every agent.
 
-    People and bots are imitated without files: `game.run(agent, episodes=100, watch=recorder)`,
-    then `recorder.dataset()`. Several runs, of one game with any settings, add to each other.
+    For imitation without files: `game.run(agent, episodes=100, watch=recorder)`, then
+    `recorder.dataset()`. Several runs accumulate; they must be of one game, with any settings.
 
     Args:
         watch: another watcher, called after each turn.
-        agents: names of the agents, by which they were loaded; default: their classes.
+        agents: names the agents were loaded by; default: their classes.
     """
 
     def __init__(self, watch: Watch | None = None, *, agents: Sequence[str] = ()) -> None:
@@ -47,28 +47,28 @@ class DatasetRecorder:
         self._names = tuple(agents)
         self._recordings: list[Mapping[str, object]] = []
         self._seed_of: Callable[[int], int | None] = _no_seed
-        """Seed of the episode with an index in its run; None if it is not known."""
+        """Seed of the episode with an index in its run; None if unknown."""
         self._seeds: list[int | None] = []
-        """Of the episode of each decision."""
+        """For each decision, the seed of its episode."""
         self._spaces: Spaces | None = None
         self._obs: _Collected | None = None
         self._final: _Collected | None = None
         self._final_rows: list[int] = []
-        """Numbers of the decisions that the final observations follow."""
+        """Indices of the decisions before the final observations."""
         self._chosen: dict[str, list[Any]] = {}
-        """Per action the values of every actor, decision after decision."""
+        """Per action, the values of all actors, in order of decisions."""
         self._rows: dict[str, list[Any]] = {
             name: []
             for name in ("episode", "agent_id", "step", "reward", "terminated", "truncated")
         }
         self._open: dict[int, int] = {}
-        """Per agent that plays the number of its last decision."""
+        """Per active agent, the index of its last decision."""
         self._first = 0
-        """Number of the first episode of this run."""
+        """Index of the first episode of this run."""
 
     @property
     def num_decisions(self) -> int:
-        """How many there are so far."""
+        """Number of decisions so far."""
         return len(self._rows["reward"])
 
     def begin_run(
@@ -77,7 +77,7 @@ class DatasetRecorder:
         """See `RunWatcher`.
 
         Raises:
-            UsageError: another game was recorded before, with other spaces.
+            UsageError: another game with other spaces was recorded before.
         """
         self._begin((game.obs_space(), game.action_space()), game.name)
         self._seed_of = seeds.__getitem__
@@ -95,7 +95,7 @@ class DatasetRecorder:
         )
 
     def end_run(self, error: BaseException | None) -> None:
-        """See `RunWatcher`; an episode that was left counts as truncated."""
+        """See `RunWatcher`; an unfinished episode counts as truncated."""
         for row in self._open.values():
             self._rows["truncated"][row] = True
         self._open.clear()
@@ -110,17 +110,16 @@ class DatasetRecorder:
         seed: int | None = None,
         recording: Mapping[str, object] | None = None,
     ) -> None:
-        """Adds the turns of an episode, as of `Replay.turns`.
+        """Adds the turns of an episode, as from `Replay.turns`.
 
         Args:
-            spaces: of the game.
-            turns: in their order.
-            name: says whose they are, in errors.
-            seed: of the episode; None if it is not known.
-            recording: an entry of `Dataset.recordings`; None if nothing is known.
+            turns: in order.
+            name: source of the turns, for errors.
+            seed: of the episode; None if unknown.
+            recording: an entry of `Dataset.recordings`; None if unknown.
 
         Raises:
-            UsageError: another game was recorded before, with other spaces.
+            UsageError: another game with other spaces was recorded before.
         """
         self._begin(spaces, name)
         self._seed_of = _no_seed if seed is None else lambda _: seed
@@ -140,7 +139,7 @@ class DatasetRecorder:
             raise UsageError(f"{name} is of other spaces: {'; '.join(found)}")
 
     def __call__(self, turn: Turn) -> None:
-        """Keeps a decision, or ends an episode."""
+        """Records a decision, or ends an episode."""
         self._add(turn)
         if self._watch is not None:
             self._watch(turn)
@@ -161,7 +160,7 @@ class DatasetRecorder:
                 self._final_rows.append(before)
             return
         asked = [each for each in questions(observation, *self._spaces) if len(each.actors)]
-        if not asked:  # nobody decides
+        if not asked:  # there is no decision
             return
         chosen = {each.name: each.chosen(turn.actions.get(each.name)) for each in asked}
         self._obs.add(observation)
@@ -174,10 +173,10 @@ class DatasetRecorder:
             column.append(value)
 
     def dataset(self) -> Dataset:
-        """The decisions so far; an episode that still runs counts as truncated.
+        """The decisions so far; an episode that is still running counts as truncated.
 
         Raises:
-            UsageError: there are none, or a reward or an action that does not fit float32.
+            UsageError: there are no decisions, or a reward or an action does not fit float32.
         """
         if not self.num_decisions or not (self._spaces and self._obs and self._final):
             raise UsageError("no decisions were recorded")
@@ -214,18 +213,18 @@ class DatasetRecorder:
 
 
 def _no_seed(number: int) -> None:
-    """Nothing is known of an episode's seed."""
+    """Seed of an episode whose seed is unknown."""
 
 
 def _seeds_as_array(seeds: Sequence[int | None]) -> NDArray[np.uint64] | None:
-    """Seeds of episodes; None if one is not known, or larger than a file can hold."""
+    """Seeds of episodes; None if one is unknown, or too large for a file."""
     if any(seed is None or not 0 <= seed < _END_OF_SEEDS for seed in seeds):
         return None
     return np.array(seeds, dtype=np.uint64)
 
 
 def _as_json(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings as JSON: Enums by name, and texts for what JSON lacks."""
+    """Settings as JSON: Enums by name, and strings for values that JSON lacks."""
     found: dict[str, object] = {}
     for name, value in settings.items():
         kept = value.name if isinstance(value, Enum) else value
@@ -235,7 +234,7 @@ def _as_json(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 class _Collected:
-    """Observations, in arrays soon after they are added."""
+    """Observations, converted to arrays in small batches."""
 
     def __init__(self, spaces: Spaces, *, is_final: bool = False) -> None:
         where = f"{'final observation' if is_final else 'decision'} {{}}".format
@@ -248,7 +247,7 @@ class _Collected:
             self._flush()
 
     def batch(self, *, with_empty: bool = False) -> EntityBatch:
-        """All of them, and an empty one at the end if asked for."""
+        """All of them, with an empty one at the end if requested."""
         self._flush()
         if not with_empty:
             return concat_entities(self._batches)
@@ -260,7 +259,7 @@ class _Collected:
             self._batches.append(self._arrays())
 
     def _arrays(self) -> EntityBatch:
-        """Arrays of the observations that wait, which are none afterwards."""
+        """Converts the buffered observations to arrays, and clears the buffer."""
         none = np.zeros(self._batcher.num_rows, dtype=np.int64)
         flags = none.astype(np.bool_)
         obs = self._batcher.finish(none.astype(np.float32), flags, flags, none, none)

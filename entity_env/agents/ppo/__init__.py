@@ -1,6 +1,6 @@
 """PPO: one trainer. Importing this package does not import torch.
 
-Names that need torch are loaded when they are first used.
+Names that need torch are loaded on first use.
 """
 
 from __future__ import annotations

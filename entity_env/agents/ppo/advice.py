@@ -1,6 +1,6 @@
-"""Advice: settings that are unusual for a kind of environment, and what a run's figures tell.
+"""Advice: settings that are unusual for an environment, and diagnoses of a run's metrics.
 
-The rules, with what is behind each, are explained in docs/not_learning.md.
+docs/not_learning.md explains the rules and their reasons.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from entity_env.core.vec_obs import VecEnvironment
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
 PAGE: Final = "docs/not_learning.md"
-"""Where the rules are explained."""
+"""The page that explains the rules."""
 
 _USUAL: Final[Mapping[str, tuple[float, float]]] = {
     "learning_rate": (1e-5, 1e-2),
@@ -45,7 +45,7 @@ _USUAL: Final[Mapping[str, tuple[float, float]]] = {
     "target_kl": (0.003, 0.3),
     "weight_decay": (0.0, 0.1),
 }
-"""Smallest and largest value that is usual for PPO."""
+"""Smallest and largest usual values for PPO."""
 _LEAST_ROLLOUT: Final = 256
 _LEAST_GRADIENT_STEPS: Final = 8
 
@@ -58,16 +58,10 @@ def unusual_settings(
     action_space: Mapping[ActionName, ActionSpace],
     num_rows: int,
 ) -> list[str]:
-    """Settings that are allowed but rarely right for an environment, a sentence each.
-
-    Args:
-        config: the settings.
-        obs_space, action_space: of the environment.
-        num_rows: rows of a batch of it.
-    """
+    """Settings that are allowed but rarely right for an environment, one sentence each."""
     found = []
     for name, (least, most) in _USUAL.items():
-        # A schedule may end below what is usual, as one that goes down to 0.
+        # A schedule may end below the usual range, for example at 0.
         value = max(values_of(getattr(config, name)), default=None)
         if value is not None and not least <= value <= most and math.isfinite(value):
             found.append(f"{name}={value:g}: usual are {least:g} to {most:g}")
@@ -107,14 +101,14 @@ def unusual_settings(
 
 
 class RunHistory:
-    """Figures of a run as it went on, at most so many points, and the hints that they give."""
+    """Metrics over the course of a run, a limited number of points, and the hints they give."""
 
     def __init__(self) -> None:
         self._points: list[TrainProgress] = []
         self._stride = 1
         self._num_updates = 0
         self.shown: dict[str, Hint] = {}
-        """Hints that `news` returned, by their names."""
+        """Hints that `news` returned, by name."""
 
     def add(self, progress: TrainProgress) -> None:
         """Counts an update."""
@@ -126,14 +120,14 @@ class RunHistory:
             self._stride *= 2
 
     def news(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """Hints that are known since the last update, each of them once in a run."""
+        """Hints from the last update, each once per run."""
         found = early_hints(RunView(self._points, last, config)) if self._points else []
         news = [hint for hint in found if hint.name not in self.shown]
         self.shown |= {hint.name: hint for hint in news}
         return news
 
     def hints(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """What to look at, if the run did not learn; see `final_hints`."""
+        """What to check if the run did not learn; see `final_hints`."""
         if not self._num_updates:
             return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
         run = RunView(self._points, last, config)
@@ -150,7 +144,7 @@ def _no_update(limit_s: float) -> Hint:
 
 
 def log_settings(vec: VecEnvironment, config: PPOConfig, num_threads: int) -> None:
-    """Logs the settings of a run, and warns of unusual ones."""
+    """Logs the settings of a run, and warns about unusual ones."""
     _LOGGER.info("%s rows, %s", vec.num_rows, config.summary())
     found = unusual_settings(config, vec.obs_space(), vec.action_space(), vec.num_rows)
     for sentence in [*found, *crowded_threads(num_threads, getattr(vec, "num_workers", 0))]:
@@ -158,23 +152,23 @@ def log_settings(vec: VecEnvironment, config: PPOConfig, num_threads: int) -> No
 
 
 def log_hints(hints: Iterable[Hint]) -> None:
-    """Logs hints that are known while a run goes on."""
+    """Logs hints while a run continues."""
     for hint in hints:
         _LOGGER.warning("hint: %s", hint)
 
 
 def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
-    """A sentence about more threads of torch and workers than cores; none if there are enough.
+    """A sentence if torch threads and workers outnumber the cores; otherwise none.
 
-    Threads of torch wait for each other at every operation. Where a worker has the core of one,
+    torch's threads wait for each other at every operation. If a worker occupies the core of one,
     all wait until it is scheduled again: two threads and two workers on two cores once made 100
-    steps per second instead of 7,000. One thread never waits for another.
+    steps per second instead of 7,000. A single thread never waits.
 
     Args:
-        num_threads: threads of torch in each rank.
-        num_workers: worker processes of each rank.
+        num_threads: torch threads per rank.
+        num_workers: worker processes per rank.
     """
-    ranks, cores = os.environ.get("LOCAL_WORLD_SIZE", ""), num_cores()  # as torchrun sets it
+    ranks, cores = os.environ.get("LOCAL_WORLD_SIZE", ""), num_cores()  # set by torchrun
     num_ranks = int(ranks) if ranks.isdecimal() else 1
     if num_threads == 1 or num_ranks * (num_threads + num_workers) <= cores:
         return []

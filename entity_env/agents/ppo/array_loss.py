@@ -1,4 +1,4 @@
-"""`ppo_loss` of an MLP in numpy, with its gradient: faster than torch for small minibatches."""
+"""`ppo_loss` of an MLP and its gradient in numpy: faster than torch for small minibatches."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ def add_array_gradient(
     config: CurrentConfig,
     value_unit: float,
 ) -> tuple[float, Tensor]:
-    """Adds a share of the gradient of `ppo_loss`; returns its loss and figures.
+    """Adds a share of the gradient of `ppo_loss`; returns its loss and metrics.
 
-    The slopes are those of torch: of the larger of two that are equal, half of each.
+    Uses torch's subgradients: if two operands of a maximum are equal, each gets half.
 
     Args:
         arrays: computes the network.
-        rollout: the decisions before.
-        inds: those of the microbatch.
-        advantages: of these, normalized.
+        inds: indices of the microbatch.
+        advantages: of the microbatch, normalized.
         share: of the microbatch in the minibatch.
-        config: the settings.
-        value_unit: what a value of 1 is worth.
+        value_unit: unit of the value loss.
     """
     number = len(inds)
     clip = config.clip_coef

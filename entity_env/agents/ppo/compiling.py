@@ -1,8 +1,8 @@
-"""Compiles the network's kernels in a child process, while training begins in torch.
+"""Compiles the network's kernels in a child process, while training starts in torch.
 
-numba compiles one function at a time and holds the interpreter meanwhile: a thread would not help.
-The child makes one update of a small part of the first rollout, which compiles all that the run
-needs, and leaves machine code in numba's cache on disk, where the run finds it.
+A thread would not help: numba compiles one function at a time and holds the interpreter meanwhile.
+The child makes one update on a small part of the first rollout, which compiles everything the run
+needs. The machine code goes to numba's cache on disk, where the run finds it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _NUM_DECISIONS: Final = 256
-"""Of the rollout that the child learns from."""
+"""Size of the child's rollout, in decisions."""
 _CHILD: Final = (
     "import sys; sys.path += sys.argv[2:]; from entity_env.agents.ppo.compiling import main; main()"
 )
 
 
 class KernelSwitch:
-    """Whether a run computes in torch or in compiled kernels.
+    """Decides whether a run computes in torch or in compiled kernels.
 
-    With "background", and kernels that can be kept on disk and are not there yet, the run begins
-    in torch. A child compiles; the first update after its end is the first with kernels. With a
-    number of steps the run is in torch up to that step, whether the kernels are there or not.
+    With "background", if the kernels can be cached on disk but are not there yet, the run starts in
+    torch while a child compiles. The first update after the child exits is the first with kernels.
+    With a number of steps, the run uses torch up to that step, whether the kernels are cached or
+    not.
 
     Args:
         mode: as `PPOConfig.compile`.
-        net: the network of the run.
     """
 
     def __init__(self, mode: str | int, net: Policy) -> None:
@@ -58,20 +58,20 @@ class KernelSwitch:
         is_cold = (mode == "background" or self._at is not None) and _must_compile(net)
         self._needs_child = is_cold
         self.is_compiling = is_cold or self._at is not None
-        """Whether kernels are to come: the run is in torch until then."""
+        """True until the run switches from torch to kernels."""
         self._is_torch = mode == "never" or self.is_compiling
         self.from_step: int | None = None
-        """Decisions before the first update with kernels; None = there was no such update."""
+        """Decisions before the first update with kernels; None = there was none."""
         self._held = ExitStack()
         self._child: subprocess.Popen[bytes] | None = None
 
     @contextmanager
     def running(self, step: int) -> Iterator[None]:
-        """The block of a run that begins after so many decisions.
+        """Context of a run that starts after this many decisions.
 
-        At its end the child is killed; it also exits by itself when this process is gone.
+        On exit, kills the child. The child also exits by itself when this process is gone.
         """
-        if self._at is not None and step >= self._at:  # a run that goes on after the change
+        if self._at is not None and step >= self._at:  # a run resumed after the switch
             self.is_compiling = self._is_torch = False
         with self._held:
             if self._is_torch:
@@ -84,10 +84,10 @@ class KernelSwitch:
                 self._stop_child()
 
     def advance(self, net: Policy, rollout: Rollout, config: CurrentConfig, step: int) -> bool:
-        """After an update, which ended at that step: starts the child, or changes over.
+        """Call after an update, with its last step: starts the child, or switches to kernels.
 
         Returns:
-            Whether it changed over.
+            Whether it switched.
         """
         if not self.is_compiling:
             return False
@@ -122,13 +122,13 @@ class KernelSwitch:
             pickle.dump(job, file)
             file.seek(0)
             self._child = subprocess.Popen(
-                # The modules of Python come first: not from the current folder, -P.
+                # Python's own modules first, not those in the current folder: -P.
                 [sys.executable, "-P", "-c", _CHILD, str(file.fileno()), *sys.path],
-                stdin=subprocess.PIPE,  # which ends when this process does
+                stdin=subprocess.PIPE,  # closed when this process exits
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=[file.fileno()],
-                start_new_session=True,  # Ctrl-C is for the run, which ends the child
+                start_new_session=True,  # Ctrl-C is for the run, which stops the child
             )
 
     def _stop_child(self) -> None:
@@ -139,7 +139,7 @@ class KernelSwitch:
 
 
 class _Job(NamedTuple):
-    """What the child computes, once."""
+    """The computation of the child, done once."""
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
@@ -148,7 +148,7 @@ class _Job(NamedTuple):
     config: CurrentConfig
 
     def run(self) -> None:
-        """Decides, and learns from the rollout, with kernels."""
+        """Decides and learns on the rollout, with kernels."""
         net = RogueNet(self.obs_space, self.action_space, self.net_config)
         rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
         fastest_policy(net).act(self.rollout.obs, generator=generator)
@@ -157,12 +157,12 @@ class _Job(NamedTuple):
 
 
 def _must_compile(net: Policy) -> bool:
-    """Whether all of a network has kernels, of which some are not in the cache but could be."""
+    """Whether all layers have kernels, and some of these are cacheable but not cached."""
     if type(net) is not RogueNet or not CompiledPolicy.fits(net) or net.config.dropout:
         return False
     if os.name != "posix" or not sys.executable:
         return False
-    # Here and not above: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels import attention, block
     from entity_env.core.numba_utils import is_cached
 
@@ -184,15 +184,15 @@ def _head(rollout: Rollout) -> Rollout:
 
 
 def main() -> None:
-    """The child process: runs the job in the file of the given number, and exits."""
+    """Child process: runs the job in the file with the given descriptor, and exits."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    gc.disable()  # a tenth of the time of compiling
+    gc.disable()  # a tenth of the compile time
     torch.set_num_threads(1)
     with open(int(sys.argv[1]), "rb") as file:
-        job: _Job = pickle.load(file)  # noqa: S301 - of the parent, in memory that only it has
+        job: _Job = pickle.load(file)  # noqa: S301 - from the parent, in memory only it can access
     job.run()
 
 
 def _exit_with_parent() -> None:
-    os.read(0, 1)  # returns when the other end is closed, also by the death of its process
+    os.read(0, 1)  # returns when the other end is closed, also if its process dies
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Every setting of the trainer."""
+"""Settings of the trainer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
 FINE_TUNING_STEP: Final = 0.3
-"""Share of a preset's step size for a network that can play already."""
+"""Factor on a preset's step size when fine-tuning a trained network."""
 FINE_TUNING_ENTROPY: Final = 0.01
-"""Most reward for entropy for such a network: presets make beginners explore with up to 0.1."""
+"""Largest `ent_coef` when fine-tuning: presets use up to 0.1 to make untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
-"""Points of `stay_close` for such a network: until its value knows the game."""
+"""Points of `stay_close` when fine-tuning: until the value function knows the game."""
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
-"""Values of the setting `compile`, besides a number of steps."""
+"""Values of the setting `compile`, in addition to a number of steps."""
 _INT64: Final = 2**63 - 1
 _INT32: Final = 2**31 - 1
 NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
@@ -32,17 +32,17 @@ NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "mlp": MLPConfig,
     "cnn": CNNConfig,
 }
-"""Kinds of networks, as a file names them."""
+"""Kinds of networks, as named in files."""
 NET_KIND: Final = "kind"
 
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """Every setting of the trainer; the defaults suit small games on a few cores.
+    """Settings of the trainer; the defaults suit small games on a few cores.
 
     The number of environments is not here: it is a property of the `VecEnvironment`.
 
-    A setting that may be a `Schedule` may be given as its JSON, too.
+    A setting that may be a `Schedule` also accepts its JSON.
 
     Raises:
         UsageError: a setting that cannot work.
@@ -150,13 +150,13 @@ class PPOConfig:
             )
 
     def at(self, step: int, num_decisions: int = 0, *, time_fraction: float = 0.0) -> CurrentConfig:
-        """The settings of an update: those that change over the run are numbers.
+        """The settings of an update, with schedules replaced by numbers.
 
         Args:
             step: decisions before its rollout.
-            num_decisions: of the rollout, which count while the step size warms up.
-            time_fraction: fraction of `max_train_time_s` before its rollout. Schedules follow it
-                where it is larger than that of the steps.
+            num_decisions: decisions in the rollout, which count during warm-up.
+            time_fraction: elapsed fraction of `max_train_time_s` before its rollout. Schedules
+                follow the larger of this and the fraction of steps.
         """
         reached = max(step, time_fraction * self.total_steps)
         left = 1 - reached / self.total_steps
@@ -175,7 +175,7 @@ class PPOConfig:
         return CurrentConfig(**found)
 
     def _step_size(self, learning_rate: float, rise: float, reached: float) -> float:
-        """The step size after a share of the warm-up, 1 at its end, at a step of the schedules."""
+        """The step size at a fraction of the warm-up (1 = its end) and a place in the schedules."""
         left = 1.0
         if self.anneal_learning_rate and reached > self.warmup_steps:
             left -= (reached - self.warmup_steps) / (self.total_steps - self.warmup_steps)
@@ -185,28 +185,28 @@ class PPOConfig:
     def for_env(
         cls, vec: VecEnvironment, *, preset: str | None = None, **settings: object
     ) -> PPOConfig:
-        """Settings that suit the environments, with the given ones in their place.
+        """Settings that suit the environments, overridden by the given ones.
 
-        Where the preset is fitted (see `Preset`), the environments are reset and played at random
-        first, for two seconds at most: reset them before you use them.
+        If the preset is fitted (see `Preset`), this first resets the environments and plays at
+        random, for two seconds at most: reset them again before use.
 
         Args:
             vec: the environments.
             preset: name of one of `PRESETS`; None = the one that suits the spaces: "control" (an
-                MLP, normalized returns) for observations of fixed size and no select action,
-                "pictures" for those with a picture, "entities" for all others. All of them make
-                more gradient steps than the defaults of this class.
+                MLP, normalized returns) for observations of fixed size without select actions,
+                "pictures" for observations with a picture, "entities" for all others. All make more
+                gradient steps than the defaults of this class.
             settings: fields of this class.
 
         Raises:
-            SchemaError: a `vec` that is no vector environment.
-            UsageError: a preset or a setting that there is not, or one that cannot work.
+            SchemaError: `vec` is not a vector environment.
+            UsageError: an unknown preset or setting, or one that cannot work.
         """
         require_vec_env(vec, "PPOConfig.for_env")
         _require_known(settings)
         spaces, num_agents = (vec.obs_space(), vec.action_space()), getattr(vec, "num_agents", 1)
         found = named_preset(preset) if preset else preset_for(*spaces, num_agents=num_agents)
-        # Values of other types are refused by the class, unless they are left out.
+        # The class refuses values of other types, so they are skipped here.
         sizes = {name: settings.get(name) for name in ("total_steps", "num_steps")}
         given = {name: value for name, value in sizes.items() if isinstance(value, int)}
         seen = GameFigures.of(vec) if found.is_fitted else None
@@ -215,12 +215,11 @@ class PPOConfig:
         return cls(**{**own.settings, **settings})
 
     def for_fine_tuning(self) -> PPOConfig:
-        """These settings for a network that can play already, such as `initialized_from` makes.
+        """These settings for fine-tuning a trained network, such as one from `initialized_from`.
 
-        The step size is `FINE_TUNING_STEP` of this one, `ent_coef` at most `FINE_TUNING_ENTROPY`,
-        and `stay_close` falls from 0.2 to 0 in the first half of the run. Schedules, and a
-        `stay_close` that is not 0, stay as they are. See docs/how-to/fine_tuning.md for what was
-        measured.
+        Multiplies the step size by `FINE_TUNING_STEP`, limits `ent_coef` to `FINE_TUNING_ENTROPY`,
+        and lets `stay_close` fall from 0.2 to 0 in the first half of the run. Schedules, and a
+        nonzero `stay_close`, stay unchanged. See docs/how-to/fine_tuning.md for measurements.
         """
         tuned: dict[str, float | Schedule] = {}
         if not isinstance(self.learning_rate, Schedule):
@@ -232,7 +231,7 @@ class PPOConfig:
         return self.changed(tuned)
 
     def summary(self) -> str:
-        """The settings that are changed most often, in one line."""
+        """The most frequently changed settings, in one line."""
         names = (
             *("num_steps", "minibatch_size", "update_epochs", "learning_rate", "gamma", "ent_coef"),
             "norm_returns",
@@ -252,10 +251,10 @@ class PPOConfig:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> PPOConfig:
-        """The settings that `to_json` gave.
+        """Reads the settings from the JSON of `to_json`.
 
         Raises:
-            UsageError: a setting that this release does not know, or that cannot work.
+            UsageError: a setting that is unknown to this release, or cannot work.
         """
         _require_known(data)
         values = dict(data)
@@ -265,39 +264,38 @@ class PPOConfig:
         try:
             kind, sizes = stored_net(net)
             size = NETS[kind](**sizes)  # type: ignore[arg-type]  # checked by the class
-        except TypeError as error:  # a setting that is unknown
+        except TypeError as error:  # an unknown setting
             raise UsageError(f"the setting 'net': {error}") from error
         return cls(net=size, **values)  # type: ignore[arg-type]  # checked by the class
 
     @classmethod
     def from_file(cls, path: str | Path, start: PPOConfig | None = None) -> PPOConfig:
-        """The settings in a file of `entity-env train --config`, in place of those of `start`.
+        """Reads settings from a file for `entity-env train --config`, in place of those of `start`.
 
-        The file is TOML: fields of this class, and a table `net` with those of the network and its
-        `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. What it
-        says of the game and the command, in the tables `game` and `run`, is not read here.
+        The file is TOML: fields of this class, and a table `net` with fields of the network and its
+        `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. Its tables
+        `game` and `run`, for the game and the command, are ignored here.
 
         Args:
-            path: the file.
             start: None = the defaults; `PPOConfig.for_env(vec)` suits the environments.
 
         Raises:
-            UsageError: a file that cannot be read, a setting that there is not, or that cannot
-                work; names the file.
+            UsageError: a file that cannot be read, or a setting that is unknown or cannot work;
+                names the file.
         """
         return (start or cls()).changed(read_settings(Path(path)).trainer, str(path))
 
     def changed(self, settings: Mapping[str, object], source: str = "") -> PPOConfig:
-        """These settings with others in their place.
+        """A copy with some settings changed.
 
         Args:
-            settings: fields of this class; under "net" those of the network that change, and its
-                "kind". Without it fields that this network lacks make one of the kind that has
-                them. "none" is None.
-            source: where they are from, which errors name.
+            settings: fields of this class; under "net", the fields of the network to change, and
+                its "kind". Without "kind", fields that this network lacks select a kind that has
+                them. "none" means None.
+            source: origin of the settings, for errors.
 
         Raises:
-            UsageError: a setting that there is not, or that cannot work.
+            UsageError: a setting that is unknown or cannot work.
         """
         try:
             _require_known(settings)
@@ -316,7 +314,7 @@ SCHEDULED: Final = tuple(
 
 
 class CurrentConfig(PPOConfig):
-    """Settings of an update, see `PPOConfig.at`: there is no schedule among them."""
+    """Settings of an update, see `PPOConfig.at`: none is a schedule."""
 
     if TYPE_CHECKING:
         learning_rate: float
@@ -333,14 +331,14 @@ class CurrentConfig(PPOConfig):
         update_epochs: int
 
     def __post_init__(self) -> None:
-        """Checks nothing: the settings that these are made of were checked."""
+        """Skips validation: the original settings were validated."""
 
 
 Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 
 
 def _changed_net(net: Net, settings: object) -> Net:
-    """A network with other settings, or one of another kind."""
+    """A network with changed settings, or of another kind."""
     if not isinstance(settings, Mapping):
         raise UsageError(f"net holds settings of its own, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}
@@ -348,7 +346,7 @@ def _changed_net(net: Net, settings: object) -> Net:
     if name is not None and name not in tuple(NETS):
         raise UsageError(f"net.kind must be one of {', '.join(NETS)}, got {shown(name)}")
     known = {kind: {each.name for each in fields(kind)} for kind in NETS.values()}
-    # The present kind first: without a name it stays, if it has all fields.
+    # The current kind first: without a name it stays, if it has all fields.
     kinds = [type(net), *NETS.values()] if name is None else [NETS[str(name)]]
     kind = next((each for each in kinds if set(values) <= known[each]), None)
     if kind is None:
@@ -364,12 +362,12 @@ def _changed_net(net: Net, settings: object) -> Net:
 
 
 def _none(name: str, value: object) -> object:
-    """None for the word of it, which TOML lacks; the device is a text of any kind."""
+    """None for the word "none", since TOML has no null; the device may be any text."""
     return None if value == "none" and name != "device" else value
 
 
 def _whole(name: str, value: object) -> object:
-    """An integer for 1e6, which TOML reads as a float, where the setting is one."""
+    """An integer for 1e6, which TOML reads as a float, if the setting is an integer."""
     if not isinstance(value, float) or int not in settings_of(PPOConfig)[name].kinds:
         return value
     return int(value) if value.is_integer() else value

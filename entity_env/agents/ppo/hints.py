@@ -1,6 +1,6 @@
-"""Hints: why a run does not learn, from its figures, and the settings to try.
+"""Hints: reasons why a run does not learn, from its metrics, and settings to try.
 
-The rules, and what is behind each, are explained in docs/not_learning.md.
+docs/not_learning.md explains the rules and their reasons.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from entity_env.agents.training.tracking.progress import TrainProgress
 from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
 
 LEAST_UPDATES: Final = 10
-"""Without so many a run is not judged."""
+"""Fewest updates for judging a run."""
 _FIRST_UPDATES: Final = 5
-"""After so many it is known whether the policy and the value move at all."""
+"""Updates after which it is clear whether policy and value change at all."""
 _LEAST_EPISODES: Final = 20
 _MOST_FIRST: Final = 0.95
-"""Share of the rows whose first episode must have ended before these are compared with."""
+"""Share of rows whose first episode must have ended before first episodes serve as a reference."""
 _LATEST_FIRST: Final = 0.5
-"""Share of a run after which its first episodes are no longer of a policy that has not learned."""
+"""Share of a run after which first episodes no longer come from an untrained policy."""
 _LEAST_SHARE: Final = 0.3
-"""Of a run, before which a reward that has not risen tells nothing."""
+"""Share of a run before which a flat reward means nothing."""
 _STANDARD_ERRORS: Final = 3.0
 _LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
-"""Of the deviation of rewards: the last episodes may have those of one agent more than others."""
+"""Share of the standard deviation of rewards: the last episodes may favor one agent."""
 
 _MOST_FORCED: Final = 0.9
 _LEAST_RETURNS: Final = 20
@@ -42,9 +42,9 @@ _RETURNED: Final = 0.9
 _FEW_EPISODES: Final = 5
 _ENOUGH_EPISODES: Final = 12
 _PART_OF_EPISODE: Final = 4
-"""A rollout that is so many times shorter than an episode sees a part of it only."""
+"""A rollout this many times shorter than an episode sees only a part of it."""
 _ENOUGH_TO_MIX: Final = 10
-"""Episodes after which copies are at different parts of them."""
+"""Episodes after which copies are out of step."""
 _LEAST_ENVS: Final = 8
 _LARGE_VALUE_LOSS: Final = 10.0
 _LEAST_EXPLAINED: Final = 0.5
@@ -55,17 +55,17 @@ _LARGE_KL: Final = 0.05
 _COLLAPSED: Final = 0.05
 _UNCHANGED: Final = 0.98
 _LARGE_BONUS: Final = 0.5
-"""Reward for entropy of a decision, in deviations of advantages."""
+"""Entropy bonus per decision, in standard deviations of advantages."""
 
 
 @dataclass(frozen=True)
 class Hint:
-    """What to look at in a run that does not learn.
+    """A suggestion for a run that does not learn.
 
     Args:
         name: of the rule.
-        text: one sentence with the figures seen.
-        settings: to try, by their names: fields of `PPOConfig`, and `num_envs`.
+        text: one sentence with the observed figures.
+        settings: to try, by name: fields of `PPOConfig`, and `num_envs`.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Hint:
 
     @classmethod
     def from_json(cls, data: object) -> Hint | None:
-        """The hint that `to_json` gave; None for anything else, as of a file that was edited."""
+        """The hint from `to_json`; None for anything else, such as an edited file."""
         if not isinstance(data, dict):
             return None
         name, text, settings = (data.get(each) for each in ("name", "text", "settings"))
@@ -94,12 +94,12 @@ class Hint:
 
 
 def hint_facts(hints: Iterable[Hint]) -> dict[str, object]:
-    """What `run.json` says of hints."""
+    """Hints as entries of `run.json`."""
     return {"hints": [hint.to_json() for hint in hints]}
 
 
 def hints_of(about: Mapping[str, object]) -> list[Hint]:
-    """The hints that a `run.json` has."""
+    """Hints in a `run.json`."""
     found = about.get("hints")
     hints = map(Hint.from_json, found if isinstance(found, list) else ())
     return [hint for hint in hints if hint is not None]
@@ -117,7 +117,7 @@ _OPTIONS: Final = {
     "learning_rate": "--learning-rate",
     "ent_coef": "--ent-coef",
 }
-"""Options of the command for some of them; the others go through --set-train."""
+"""Command options for some of them; the others use --set-train."""
 
 
 def train_options(settings: Mapping[str, float]) -> list[str]:
@@ -132,12 +132,11 @@ def train_options(settings: Mapping[str, float]) -> list[str]:
 
 
 def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hint]) -> str:
-    """The command that trains again as hints say, in a new folder; "" if there is none.
+    """Command that trains again with the hints' settings, in a new folder; "" if there is none.
 
     Args:
-        folder: of the run.
-        about: content of its `run.json`: of a run of `entity-env train`.
-        hints: of several that change one setting the first one counts.
+        about: the `run.json` of a run of `entity-env train`.
+        hints: if several change one setting, the first one counts.
     """
     settings: dict[str, float] = {}
     for hint in hints:
@@ -151,7 +150,7 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
 
 
 def _next_folder(folder: Path) -> Path:
-    """A folder that is not there: `snake-2` beside `snake`, `snake-3` beside `snake-2`."""
+    """An unused folder: `snake-2` after `snake`, `snake-3` after `snake-2`."""
     name, _, number = folder.name.rpartition("-")
     known = int(number) if name and re.fullmatch("[1-9][0-9]{0,5}", number) else 1
     stem = name if known > 1 else folder.name
@@ -160,7 +159,7 @@ def _next_folder(folder: Path) -> Path:
 
 
 class _Rewards(NamedTuple):
-    """Rewards of some episodes: mean, standard deviation, number; whether of random play."""
+    """Rewards of some episodes: mean, standard deviation, number; whether from random play."""
 
     mean: float
     std: float
@@ -168,17 +167,17 @@ class _Rewards(NamedTuple):
     is_random: bool = False
 
     def is_above(self, other: _Rewards) -> bool:
-        """Whether this mean is larger by more than chance makes it."""
+        """Whether this mean is larger by more than chance explains."""
         errors = [each.std / math.sqrt(max(1, each.num_episodes)) for each in (self, other)]
         return self.mean - other.mean > _STANDARD_ERRORS * math.hypot(*errors)
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run until now, as rules see it.
+    """A run so far, as input of the rules.
 
     Args:
-        points: some updates from the start of the run on.
+        points: some updates since the start of the run.
         last: the last update.
         config: the settings.
     """
@@ -189,7 +188,7 @@ class RunView:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether the run began here, rather than with a checkpoint of its own."""
+        """Whether the run started here, not from its own checkpoint."""
         return self.points[0].update <= 1
 
     @cached_property
@@ -199,15 +198,15 @@ class RunView:
 
     @property
     def share(self) -> float:
-        """Share of the run that is over."""
+        """Completed share of the run."""
         return self.last.step / max(1, self.last.total)
 
     @cached_property
     def reference(self) -> _Rewards | None:
-        """Rewards without learning; None if they are not known.
+        """Rewards without learning; None if unknown.
 
-        Those of random play, or of the first episodes of all rows: the episodes that end first are
-        the shortest, and so not typical.
+        From random play, or from the first episodes of all rows: the first ones to end are the
+        shortest, and not typical.
         """
         found = self.last.random_play
         if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
@@ -224,7 +223,7 @@ class RunView:
 
     @cached_property
     def fair(self) -> list[TrainProgress]:
-        """Points since the first episodes of all rows, and 20 in all, have ended."""
+        """Points after the first episodes of all rows, and 20 in total, have ended."""
         return [
             point
             for point in self.scored
@@ -239,10 +238,10 @@ class RunView:
 
     @cached_property
     def is_comparable(self) -> bool:
-        """Whether a mean reward that did not rise tells that nothing was learned.
+        """Whether a flat mean reward shows that nothing was learned.
 
-        It does not where agents that share the network may play against each other, where the run
-        was resumed and so may have risen before, and where the last episodes are the short ones.
+        False if agents that share the network may play each other, if a resumed run may have risen
+        before, or if the last episodes are the short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
         if is_versus or "rating" in self.last.metrics:
@@ -260,16 +259,16 @@ class RunView:
 
     @cached_property
     def is_stuck(self) -> bool:
-        """Whether the reward is known not to have risen, after a good part of the run."""
+        """Whether the reward is known to be flat, after a good part of the run."""
         if not self.is_comparable or self.reference is None or self.has_risen:
             return False
         num_first = self.last.rollouts.num_first
         return self.share >= _LEAST_SHARE and self.last.num_episodes >= 2 * num_first
 
     def freedom(self, point: TrainProgress) -> float:
-        """Entropy as a share of that of equally likely choices; in nats if that is not known.
+        """Entropy relative to equally likely choices; in nats if that is unknown.
 
-        Unlike entropy it does not change with the number of actors and choices.
+        Unlike entropy it does not depend on the number of actors and choices.
         """
         found = point.rollouts
         uniform = 0.0 if found.num_reals else found.random_entropy
@@ -298,7 +297,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
-    """Whether what one agent earns another one loses: the mean is always 0."""
+    """Whether one agent's gain is another's loss: the mean is always 0."""
     return any(each.std_reward > 0 for each in points) and all(
         abs(each.mean_reward) <= _LARGEST_MEAN_OF_ZERO_SUM * each.std_reward for each in points
     )
@@ -371,7 +370,7 @@ def _large_value_loss(run: RunView) -> Iterator[Hint]:
     if len(run.points) < _FIRST_UPDATES:
         return
     loss, explained = run.recent("value_loss"), run.recent("explained_variance")
-    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # or not known, NaN
+    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # or unknown, NaN
         return
     seen = f"the value loss is {loss:.3g} (explained variance {explained:.2f})"
     if run.config.norm_returns:
@@ -507,39 +506,39 @@ def _larger_bonus(run: RunView) -> float:
 
 
 def _scaled(setting: object, factor: float) -> float:
-    """The largest value of a setting times a factor, with one digit."""
+    """The largest value of a setting times a factor, to one digit."""
     value = max(values_of(setting)) * factor  # type: ignore[arg-type]
     return float(f"{value:.1g}")
 
 
 def _rounded_up(number: float) -> int:
-    """The number with two digits, rounded up."""
+    """The number rounded up to two digits."""
     unit: int = 10 ** max(0, math.floor(math.log10(max(1.0, number))) - 1)
     return math.ceil(number / unit) * unit
 
 
 _MISTAKES: Final[tuple[Callable[[RunView], Iterator[Hint]], ...]] = (_forced, _score_per_step)
-"""Rules about games, which hold even if the run learns."""
+"""Rules about games, which apply even if the run learns."""
 _EARLY: Final = (
     *(_few_episodes, _only_beginnings, _large_value_loss, _small_updates, _same_rewards),
     *(_no_exploration, _large_bonus),
 )
-"""Rules that may be known after a few updates."""
+"""Rules that may apply after a few updates."""
 _LATE: Final = (_unchanged, _poor_value, _large_updates)
 """Rules about a whole run whose reward did not rise."""
 
 
 def early_hints(run: RunView) -> list[Hint]:
-    """What is known while a run goes on."""
+    """Hints available while a run continues."""
     rules = _MISTAKES if run.has_risen and run.is_comparable else (*_MISTAKES, *_EARLY)
     return [hint for rule in rules for hint in rule(run)]
 
 
 def final_hints(run: RunView) -> list[Hint]:
-    """What the figures of a whole run tell; nothing but mistakes if its reward rose."""
+    """Hints from a whole run; only mistakes if its reward rose."""
     found = [hint for rule in _MISTAKES for hint in rule(run)]
     last, scored = run.last, run.scored
-    if last.unfinished > MOST_UNFINISHED:  # its mean rewards tell nothing
+    if last.unfinished > MOST_UNFINISHED:  # its mean rewards mean nothing
         told = (
             f"{last.unfinished:.0%} of the episodes that still run are already longer than all of "
             "the last that ended: the mean reward of training is one of short episodes; compare "
@@ -567,7 +566,6 @@ def _no_rise(run: RunView) -> str:
 
 
 def _lost(run: RunView) -> Iterator[Hint]:
-    """A reward that rose and fell again."""
     if not run.fair:
         return
     best, reference = max(run.fair, key=lambda each: each.mean_reward), run.reference

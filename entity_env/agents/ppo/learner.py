@@ -1,4 +1,4 @@
-"""`Learner`: network, optimizer, random states and statistics of returns of a run; checkpoints."""
+"""`Learner`: network, optimizer, random states and return statistics of a run; checkpoints."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from entity_env.errors import CheckpointError, TrainingDivergedError
 
 _MOST: Final = 2**63 - 1
 GENERATOR: Final = "generator"
-"""Name of the random state among the optimizer's tensors; parameters have dots in their names."""
+"""Key of the random state among the optimizer's tensors; names of parameters contain dots."""
 _RATE: Final = 0.05
-"""Weight of the newest rollout, at least."""
+"""Smallest weight of the newest rollout."""
 _LEAST_STD: Final = 1e-6
 
 
 class ReturnStatistics:
-    """Running mean and deviation of returns, as a moving average over rollouts.
+    """Running mean and standard deviation of returns, a moving average over rollouts.
 
     Args:
         mean, square: means of the returns and of their squares.
@@ -50,12 +50,12 @@ class ReturnStatistics:
 
     @property
     def std(self) -> float:
-        """Deviation, at least a tenth of the root mean square: equal returns still have a scale."""
+        """Standard deviation, at least a tenth of the root mean square, also for equal returns."""
         variance = max(self.square - self.mean**2, 0.01 * self.square)
         return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
 
     def update(self, returns: NDArray[np.float32], peers: Peers = ALONE) -> None:
-        """Counts the returns of a rollout, of all ranks, if there are any."""
+        """Adds the returns of a rollout, from all ranks, if there are any."""
         squares = np.square(returns, dtype=np.float64)
         whole, of_squares = peers.moments((returns, squares))
         if not whole.number:
@@ -68,18 +68,18 @@ class ReturnStatistics:
 
 @dataclass(slots=True)
 class Learner:
-    """State of training, apart from the environments.
+    """State of training, without the environments.
 
     Args:
         net: the network.
-        optimizer: Adam, over the parameters of `net` in their order.
-        generator: draws actions.
+        optimizer: Adam, over the parameters of `net` in order.
+        generator: samples actions.
         rng: shuffles minibatches.
         step: decisions so far.
-        update: rollouts learnt from so far.
-        num_episodes: episodes that ended so far.
+        update: rollouts used so far.
+        num_episodes: finished episodes so far.
         elapsed_s: seconds of training so far.
-        returns: mean and deviation of returns.
+        returns: mean and standard deviation of returns.
     """
 
     net: Policy
@@ -96,7 +96,7 @@ class Learner:
 def new_learner(
     vec: VecEnvironment, config: PPOConfig, policy: Policy | MakePolicy | None = None
 ) -> Learner:
-    """A network and its optimizer; torch's own random state stays as it is."""
+    """A network and its optimizer; torch's global random state is unchanged."""
     device = torch_device(config.device)
     spaces, size = (vec.obs_space(), vec.action_space()), config.net
     if isinstance(size, RogueNetConfig):
@@ -120,7 +120,7 @@ def save_learner(
     resumable: bool = True,
     notes: Mapping[str, object] | None = None,
 ) -> None:
-    """Writes a checkpoint from which `load_learner` goes on, if it is to be resumable."""
+    """Writes a checkpoint; with `resumable`, `load_learner` can continue from it."""
     optimizer = _optimizer_tensors(learner) if resumable else {}
     for tensors in (learner.net.state_dict(), optimizer):
         if bad := not_finite(tensors):
@@ -143,7 +143,7 @@ def save_learner(
 
 
 def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
-    """Puts a checkpoint's state into `learner`, whose network has the same size and spaces."""
+    """Loads a checkpoint into `learner`, whose network has matching size and spaces."""
     training = checkpoint.training
     if GENERATOR not in checkpoint.optimizer or "update" not in training:
         raise CheckpointError(

@@ -1,11 +1,11 @@
 """Proximal policy optimization (PPO), in reading order.
 
-`collect` plays a rollout. `compute_advantages` estimates what each decision was worth. `update`
+`collect` plays a rollout. `compute_advantages` estimates the advantage of each decision. `update`
 learns from the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss`
-for each. `Run.update` (run.py) calls `collect` and `update` until the end of the run.
+per minibatch. `Run.update` (run.py) calls `collect` and `update` until the end of the run.
 
 - Another advantage estimator: replace `compute_advantages`.
-- Another loss: change `ppo_loss`, and `array_loss.py`, which is the same loss of an MLP in numpy.
+- Another loss: change `ppo_loss`, and `array_loss.py`, the equivalent loss of an MLP in numpy.
 - An auxiliary target: record it in `collect`, add a field to `Rollout` and `Minibatch`
   (training/rollout_buffer.py), and add its loss in `ppo_loss`.
 """
@@ -48,16 +48,17 @@ _FIGURES: Final = (
     *("policy loss", "value loss", "entropy", "divergence of the policy", "clipped share"),
     *("divergence from the teacher", "agreement with the teacher"),
 )
-"""What `ppo_loss` returns besides the loss; the last two with a teacher alone."""
+"""Metrics that `ppo_loss` returns with the loss; the last two only with a teacher."""
 _NUM_WITHOUT_TEACHER: Final = 5
 _MOST_ROWS: Final = 1024
-"""Of a minibatch in arrays: where there are more, torch can use several threads."""
+"""Largest minibatch for numpy: on larger ones torch can use several threads."""
 _LEAST_DEVIATION: Final = 0.1
-"""Of advantages, in deviations of returns: what is below that is mostly errors of the value."""
+"""For advantages, in standard deviations of returns: smaller values are mostly errors of the value.
+"""
 
 
 def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
-    """Plays `num_steps` steps, from where the last rollout stopped."""
+    """Plays `num_steps` steps, continuing from the last rollout."""
     vec, net = collector.vec, collector.net
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
@@ -84,12 +85,12 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         finals.add(next_obs, t)
         after_step(next_obs)
     trajectories.is_ready[-1] = collector.next_obs.is_ready
-    if not trajectories.done[-1].all():  # else it is not used
+    if not trajectories.done[-1].all():  # otherwise unused
         trajectories.values[-1] = net.values(collector.next_obs)
     finals.fill(trajectories.final_values, net)
 
     config, decided = collector.config, np.nonzero(trajectories.is_ready[:-1])
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)
         returns = advantages[decided] + trajectories.values[decided]
     if not np.isfinite(returns).all():
@@ -116,9 +117,9 @@ def compute_advantages(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Advantage of every decision.
 
-    Rewards up to a row's next decision belong to the last one. The value after an episode is 0 if
-    it terminated, that of its final observation if it was truncated. The outcome of a decision is
-    known once its episode has ended or the row decides again.
+    Rewards up to a row's next decision belong to its previous one. The value after an episode is 0
+    if it terminated, and the value of its final observation if it was truncated. The outcome of a
+    decision is known once its episode has ended or the row decides again.
 
     Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
     (2016), equation 16.
@@ -126,8 +127,8 @@ def compute_advantages(
     num_steps = len(trajectories.rewards)
     advantages = np.zeros_like(trajectories.rewards)
     is_known = np.zeros_like(trajectories.terminated)
-    # Of each row, backward in time: rewards since step t, value and advantage of the decision (or
-    # end) that follows, and whether one follows.
+    # Per row, backward in time: rewards since step t, value and advantage of the next decision (or
+    # end), and whether there is one.
     earned = np.zeros_like(trajectories.values[0])
     next_value = trajectories.values[-1].copy()
     next_advantage = np.zeros_like(next_value)
@@ -179,11 +180,11 @@ def learn(
     peers: Peers = ALONE,
     teacher: Policy | None = None,
 ) -> Losses:
-    """Some epochs of minibatches over a rollout; changes nothing if no outcome is known.
+    """Some epochs of minibatches over a rollout; does nothing if no outcome is known.
 
-    A minibatch has a part of the rollout of every rank, and all take the same step: the gradient
-    is the mean over the decisions of all. Its network is in training mode meanwhile. What dropout
-    zeroes depends on `rng` alone. `teacher` is the network to stay close to.
+    A minibatch contains a part of every rank's rollout, and all ranks take the same step: the
+    gradient is the mean over all decisions. The network is in training mode meanwhile. Dropout
+    masks depend only on `rng`. `teacher` is the network to stay close to.
     """
     total, explained = _explained_variance(rollout, peers)
     num_minibatches = max(1, round(total / config.minibatch_size))
@@ -217,12 +218,12 @@ def learn(
 
 
 class _Minibatches(NamedTuple):
-    """What the gradient of a minibatch depends on.
+    """Inputs of the gradient of a minibatch.
 
     Args:
-        old: a copy of the network before it learned, if it has dropout.
-        teacher: the network to stay close to, if there is one.
-        arrays: what computes the gradient instead of torch, if it can.
+        old: a copy of the network before the update, if it has dropout.
+        teacher: the network to stay close to, if any.
+        arrays: computes the gradient instead of torch, if possible.
     """
 
     net: Policy
@@ -252,7 +253,7 @@ class _Minibatches(NamedTuple):
     def add_gradient(
         self, mb_inds: NDArray[np.int64], whole: Moments, rng: np.random.Generator
     ) -> tuple[float, Tensor]:
-        """Adds the gradient of the decisions of that index; returns their loss and figures.
+        """Adds the gradient of the decisions with these indices; returns their loss and metrics.
 
         `whole` has the moments of the advantages of all ranks, whose shares add up to 1.
         """
@@ -278,7 +279,7 @@ class _Minibatches(NamedTuple):
     def _parts(
         self, mb_inds: NDArray[np.int64], whole: Moments
     ) -> Iterator[tuple[NDArray[np.int64], Floats, float]]:
-        """Indices of microbatches, with their advantages, and their shares of the whole."""
+        """Indices of microbatches, with their advantages and their share of the whole."""
         advantages = self.rollout.advantages[mb_inds]
         if self.config.norm_adv:
             advantages = normalized(advantages, whole, self.return_scale)
@@ -293,10 +294,10 @@ class _Minibatches(NamedTuple):
     def _evaluate(
         self, minibatch: Minibatch, rng: np.random.Generator
     ) -> tuple[Evaluation, Minibatch]:
-        """The samples by the network; with dropout, also by the one before, in the minibatch.
+        """Evaluates the network, and with dropout the old one, for the minibatch's ratios.
 
-        A ratio of probabilities compares two policies: with dropout, those with the same units
-        zeroed, which are equal before the first step.
+        A probability ratio compares two policies. With dropout, both use the same mask, so they are
+        equal before the first step.
         """
         if self.old is None:
             return evaluate_beside(self.teacher, self.net, minibatch), minibatch
@@ -324,8 +325,8 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
 
-    Where `new` was compared with a teacher, the divergence from it is added.
-    `return_scale` is the deviation of returns, the unit of the value loss with `norm_returns`.
+    If `new` was compared with a teacher, the divergence from it is added. `return_scale` is the
+    standard deviation of returns, the unit of the value loss with `norm_returns`.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
@@ -364,10 +365,10 @@ def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
 
 
 def normalized(advantages: Floats, whole: Moments, return_scale: float | None) -> Floats:
-    """Advantages with mean 0 and about deviation 1 over the whole minibatch.
+    """Advantages with mean 0 and standard deviation of about 1 over the whole minibatch.
 
-    They are divided by their deviation, but by no less than a share of that of returns: where all
-    outcomes are equal, they are errors of the value, which must not become large ones.
+    The divisor is their standard deviation, but at least a share of that of returns: if all
+    outcomes are equal, advantages are errors of the value, and must not be scaled up.
     """
     if whole.number < 2:
         return advantages
@@ -376,10 +377,10 @@ def normalized(advantages: Floats, whole: Moments, return_scale: float | None) -
 
 
 def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
-    """Scales the gradient to at most that norm; returns the norm before."""
+    """Scales the gradient to at most this norm; returns the norm before."""
     if parameters[0].device.type != "cpu":
         return float(nn.utils.clip_grad_norm_(parameters, max_norm))
-    # The same in a third of the time, for most gradients are short enough.
+    # A third of the time of torch's function, since most gradients are short enough.
     gradients = [each.grad for each in parameters if each.grad is not None]
     norm = float(torch.cat([each.reshape(-1) for each in gradients]).norm())
     scale = max_norm / (norm + 1e-6)

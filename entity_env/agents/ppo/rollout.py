@@ -1,4 +1,4 @@
-"""What `collect` needs besides the algorithm: places of faults, resets in turns, cut episodes."""
+"""Helpers of `collect`: locations of invalid numbers, staggered resets, truncated episodes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 def staggered_starts(
     num_envs: int, num_staggered: int, num_steps: int, seed: int
 ) -> NDArray[np.int64]:
-    """`(num_envs,)` steps after which environments are reset, so that they do not run in lockstep.
+    """`(num_envs,)` steps after which each environment is reset, to keep them out of lockstep.
 
-    Spread evenly over the first `num_staggered` steps, drawn by the seed, and rounded down to the
-    end of a rollout of `num_steps` steps. 0 = the environment goes on with its first episode.
+    Spread evenly over the first `num_staggered` steps in an order drawn from the seed, and rounded
+    down to the end of a rollout of `num_steps` steps. 0 = the environment continues its first
+    episode.
     """
     places = np.random.default_rng(seed).permutation(num_envs)
     starts: NDArray[np.int64] = places * num_staggered // num_envs
@@ -40,18 +41,16 @@ def staggered_starts(
 
 
 class Collector:
-    """Environments that `collect` plays, each rollout from where the last one stopped.
+    """Environments for `collect`; each rollout continues where the last one stopped.
 
     Args:
         vec: the environments, with autoreset "same_step".
-        net: the policy.
-        generator: source of its draws.
-        next_obs: the last observations of `vec`, of new episodes.
-        config: the settings, which may be replaced between rollouts.
-        seed: of the order in which environments are staggered, see `stagger`.
+        next_obs: the last observations of `vec`, from new episodes.
+        config: the settings; may be replaced between rollouts.
+        seed: for the order of staggered resets, see `stagger`.
 
     Attributes:
-        meter: counts the rollouts.
+        meter: statistics of the rollouts.
 
     Raises:
         SchemaError: an observation that is not finite.
@@ -76,20 +75,20 @@ class Collector:
         num_envs = getattr(vec, "num_envs", len(next_obs))
         self.meter = RolloutMeter(num_envs, len(next_obs), net.action_space)
         self._num_steps = 0
-        """Of all rollouts so far."""
+        """Steps of all rollouts so far."""
         self._reset_envs = partial_reset(vec)
         num_staggered = 0 if self._reset_envs is None else config.staggered_steps
         self._starts = staggered_starts(num_envs, num_staggered, config.num_steps, seed)
-        """Of every environment the step at which it is reset; 0 = no more."""
+        """Step at which each environment is reset; 0 = no reset is left."""
 
     def stagger(self) -> NDArray[np.int64]:
-        """Resets the environments whose turn it is, see `PPOConfig.staggered_steps`.
+        """Resets the environments that are due, see `PPOConfig.staggered_steps`.
 
-        The values of their last observations have been used by then. The episodes that this cuts
-        off are in no figures.
+        Call it after using the values of their last observations. The truncated episodes are not
+        counted in any statistics.
 
         Returns:
-            The rows that begin new episodes.
+            The rows that start new episodes.
 
         Raises:
             SchemaError: an observation that is not finite.
@@ -99,7 +98,7 @@ class Collector:
             return np.empty(0, np.int64)
         self._starts[is_due] = 0
         self.next_obs = next_obs = self._reset_envs(is_due)
-        # Where a worker died between rollouts, others began anew, too.
+        # If a worker died between rollouts, its environments have also restarted.
         rows = np.flatnonzero(is_due[next_obs.env_id] | next_obs.done)
         self._clock.restart(rows)
         self.meter.restart(rows)
@@ -109,13 +108,13 @@ class Collector:
     def count(
         self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
     ) -> None:
-        """Counts a rollout, given the masks of its decisions."""
+        """Adds a rollout to the statistics, given the masks of its decisions."""
         self._clock.advance(trajectories.done)
         self._num_steps += len(trajectories.rewards)
         self.meter.add(trajectories, action_masks)
 
     def require_finite(self, trajectories: Trajectories, t: int) -> None:
-        """Checks rewards and observations of step `t`, of any kind of environments."""
+        """Checks rewards and observations of step `t`, of any kind of environment."""
         obs = self.next_obs
 
         def before(row: int) -> str:
@@ -160,18 +159,18 @@ class _EpisodeClock:
         self._steps = np.zeros(num_rows, np.int64)
 
     def advance(self, done: NDArray[np.bool_]) -> None:
-        """Counts a rollout; `done` is `(num_steps, num_rows)`."""
+        """Advances by a rollout; `done` is `(num_steps, num_rows)`."""
         since = done[::-1].argmax(axis=0)
         self._steps = np.where(done.any(axis=0), since, self._steps + len(done))
         self._episodes += done.sum(axis=0)
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Begins the next episode of some rows, between rollouts."""
+        """Starts the next episode of some rows, between rollouts."""
         self._episodes[rows] += 1
         self._steps[rows] = 0
 
     def place(self, row: int, done: NDArray[np.bool_] | None = None, steps: int = 0) -> str:
-        """Episode and step of a row, `steps` after those of `done`, as of `advance`."""
+        """Episode and step of a row, `steps` after those in `done`, as for `advance`."""
         passed = np.zeros(0, np.bool_) if done is None else done[:, row]
         ends = np.flatnonzero(passed)
         steps += len(passed) + (-1 - int(ends[-1]) if len(ends) else int(self._steps[row]))
@@ -186,7 +185,7 @@ def require_finite_output(output: PolicyOutput) -> None:
 
 
 class FinalObservations:
-    """Final observations of truncated episodes, to be valued all at once."""
+    """Final observations of truncated episodes, evaluated in one batch."""
 
     def __init__(self) -> None:
         self._entities: list[EntityBatch] = []

@@ -1,4 +1,4 @@
-"""`Run`: the state of one call of `train`, and what it does from update to update."""
+"""`Run`: state and updates of one call of `train`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from entity_env.errors import (
 )
 
 _LEAST_ENTROPY: Final = 0.05
-"""Nats: decisions almost without a choice must not count for more than others."""
+"""Nats: decisions with almost no choice must not get more weight than others."""
 
 
 class Run(TrainState):
@@ -105,17 +105,17 @@ class Run(TrainState):
         self._teacher: Policy | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
-        """Of all ranks, at the last update."""
+        """Statistics of all ranks, at the last update."""
         self.rollouts = RolloutFigures()
         self.num_rows = vec.num_rows
         self.history = RunHistory()
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._described = TrainingRun(Path())
-        """What `run.json` says."""
+        """Content of `run.json`."""
         self._recorded: dict[str, float] = {}
         """By callbacks, since the last point of the curves."""
         self._facts: dict[str, object] = {}
-        """What `run.json` says besides, from the end on."""
+        """Entries added to `run.json` at the end."""
         self._hints: list[Hint] = []  # at the end
         self._has_ended = False
         """Whether callbacks were called for the last time."""
@@ -124,7 +124,7 @@ class Run(TrainState):
         self._saved = time.monotonic()
         self._saved_update = 0
         self._begins_statistics = False
-        """Whether the first observations are all that features are normalized by."""
+        """Whether features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
         """In the last rollout: fewer than rows where agents take turns."""
         self._elapsed_before = 0.0
@@ -191,21 +191,21 @@ class Run(TrainState):
                 self.stopping_call(getattr(callback, name), self, *args)
 
     def stopping_call(self, function: Callable[..., object], *args: object) -> None:
-        """Calls a function; Ctrl-C in it ends the run when the other ranks know of it."""
+        """Calls a function; a Ctrl-C in it ends the run once the other ranks know."""
         try:
             function(*args)
         except KeyboardInterrupt:
             self.is_stopping = True
 
     def take_recorded(self) -> dict[str, float]:
-        """What callbacks recorded since the last call."""
+        """Values recorded by callbacks since the last call."""
         recorded, self._recorded = self._recorded, {}
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Lets callbacks end, all of them and once, and raises what the first of them raises.
+        """Ends every callback once, and raises the first exception among them.
 
-        After an error, what they raise is a note of that error.
+        After an error, their exceptions become notes of that error.
         """
         if self._has_ended:
             return
@@ -228,12 +228,12 @@ class Run(TrainState):
             raise self.error
 
     def _compiled_from_step(self) -> int | None:
-        """The step of the whole run from which compiled code ran; None = it never ran."""
+        """Step of the whole run at which compiled code first ran; None = never."""
         earlier = self._described.about.get("compiled_from_step")
         return earlier if isinstance(earlier, int) else self.kernels.from_step
 
     def result(self, signum: int | None) -> TrainResult:
-        """What `train` returns."""
+        """Result of `train`."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
         hints = tuple(map(str, self._hints))
         progress = self.progress
@@ -267,7 +267,7 @@ class Run(TrainState):
             self._teacher = load_teacher(path, net)
 
     def writer(self, given: Mapping[str, object]) -> AbstractContextManager[WriteCurves]:
-        """Writes `run.json`; returns what writes the curves."""
+        """Writes `run.json`; returns the writer of the curves."""
         step, net = self.learner.step, self.net
         about = about_training(self.vec, net, self.peers.size, given)
         self._described = write_run(self.written, self.config, step, about)
@@ -305,20 +305,20 @@ class Run(TrainState):
         return collector
 
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
-        """Collects one rollout and learns from it."""
+        """Collects a rollout and learns from it."""
         config, learner = self.config, self.learner
         time_fraction = self.limit.start_update(self.peers.gather_reports)
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = self._now(num_decisions, time_fraction)
         # The first rollout was normalized by the openings of episodes, which must not be counted
-        # twice: what it teaches is for the statistics from now on.
+        # twice: statistics restart from this rollout, before learning.
         if begins_statistics := self._begins_statistics:
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
         losses = update(learner, rollout, now, self.peers, teacher)
-        # After learning, so that the policy which learns is the one that played.
+        # After learning, so the policy that learns equals the one that played.
         if not begins_statistics:
             self._count(rollout.obs)
 
@@ -347,7 +347,7 @@ class Run(TrainState):
         return now
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
-        """A rollout of this rank, and the number of decisions of all; they stop together."""
+        """A rollout of this rank, and the number of decisions of all; the ranks stop together."""
 
         watching = [each for each in self.callbacks if type(each).on_step is not Callback.on_step]
 
@@ -394,7 +394,7 @@ class Run(TrainState):
         return rollout, sum(counts)
 
     def save_if_due(self, collector: Collector) -> None:
-        """Writes a checkpoint if the last one is old."""
+        """Writes a checkpoint if it is due."""
         if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:
             self.require_sound(collector)
             self.save()
@@ -412,7 +412,7 @@ class Run(TrainState):
     def save_after(self, error: BaseException) -> None:
         """Writes a checkpoint after an error, if there was an update since the last one.
 
-        A note of the error says what there is to go on from.
+        A note on the error names the checkpoint to resume from.
         """
         try:
             if self.learner.update != self._saved_update:
@@ -435,7 +435,7 @@ class Run(TrainState):
         )
 
     def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:
-        """Counts observations into the statistics that normalize them."""
+        """Adds observations to the normalization statistics."""
         net = self.net
         self.peers.update_statistics(net, batch, restart=restart)
         if bad := not_finite(dict(net.named_buffers())):
@@ -477,7 +477,7 @@ class Run(TrainState):
 
 @contextmanager
 def _naming(callback: Callback, method: str) -> Iterator[None]:
-    """Notes in an error which callback raised it."""
+    """Adds a note to an error that names the callback that raised it."""
     try:
         yield
     except Exception as error:

@@ -21,26 +21,24 @@ from entity_env.core.spaces import differences
 from entity_env.errors import CheckpointError, UsageError
 
 TEACHER: Final = "teacher"
-"""Folder of the teacher's network, in the folder of the run."""
+"""Subfolder for the teacher's network in the folder of a run."""
 
 
 def has_teacher(config: PPOConfig) -> bool:
-    """Whether a run stays close to a teacher at any time."""
+    """Whether a run uses a teacher at any time."""
     return any(values_of(config.stay_close))
 
 
 def frozen(net: Policy) -> Policy:
-    """A copy that does not learn, with its statistics of features as they are."""
+    """A copy of a network with frozen weights and feature statistics."""
     return copy.deepcopy(net).eval().requires_grad_(False)
 
 
 def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Policy:
-    """The teacher of a run, which rank 0 also keeps in the folder of the run.
+    """The teacher of a run; rank 0 also saves it in the run's folder.
 
     Args:
-        start: the network that the run began with; None = an untrained one.
-        peers: the ranks of the run.
-        out: its folder, if there is one.
+        start: the network at the start of the run; None = an untrained one.
 
     Raises:
         UsageError: the network is untrained.
@@ -58,10 +56,10 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
 
 
 def load_teacher(path: Path, net: Policy) -> Policy:
-    """The teacher of the run whose checkpoint is at a path, for a run of `net`.
+    """Loads the teacher that belongs to the checkpoint at a path, for a run of `net`.
 
     Raises:
-        CheckpointError: the run has none, or one of another game.
+        CheckpointError: there is no teacher, or it is for another game.
     """
     folder = find_checkpoint(path).parent / TEACHER
     if not (folder / CONFIG).is_file():
@@ -77,12 +75,12 @@ def load_teacher(path: Path, net: Policy) -> Policy:
 
 
 def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
-    """`Policy.evaluate` of a minibatch, compared with a teacher if there is one.
+    """`Policy.evaluate` on a minibatch, compared with a teacher if there is one.
 
     KL(teacher || policy) is the direction of AlphaStar (Vinyals et al. 2019), Kickstarting (Schmitt
     et al. 2018, as a cross-entropy) and the winner of Lux AI 2021. Its gradient is largest where
-    the policy has given up a choice of the teacher; in the reverse direction, as in RLHF, such a
-    choice has hardly a gradient, and what is lost stays lost.
+    the policy has given up a choice of the teacher. In the reverse direction, as in RLHF, such a
+    choice has almost no gradient and is not recovered.
     """
     if teacher is None:
         return net.evaluate(minibatch.obs, minibatch.samples)

@@ -44,43 +44,43 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    The same settings, environments and threads give the same network on a CPU; see also `compile`.
+    On a CPU, the same settings, environments and threads give the same network; see also `compile`.
 
-    If `torch.distributed` is initialized, its ranks train one network together, each on its own
-    environments; all call this with the same settings. Steps, minibatches and episodes are counted
-    over all of them. Rank 0 writes `out`, which all must see. If a rank ends or does not answer
-    for `config.peer_timeout_s`, the others raise, after a checkpoint.
+    If `torch.distributed` is initialized, its ranks train one network, each on its own
+    environments; all call this with the same settings. Steps, minibatches and episodes are totals.
+    Rank 0 writes `out`, which all must see. If a rank exits or does not answer for
+    `config.peer_timeout_s`, the others raise, after a checkpoint.
 
-    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint, and so does every
-    error; a second Ctrl-C ends it at once. After SIGTERM or SIGHUP the program goes on only if it
-    handles them: its handler is called then. A network that is not finite is never saved.
+    Ctrl-C, SIGTERM, SIGHUP and any error end the run at the next step, after a checkpoint; a second
+    Ctrl-C ends it immediately. After SIGTERM or SIGHUP the program continues only if it handles
+    them: its handler is called then. A network that is not finite is never saved.
 
     Args:
         vec: the environments, with autoreset "same_step". They are reset here, and not closed.
         config: None = `PPOConfig.for_env(vec)`.
-        policy: the network to train, or a function that makes one from an observation and an
-            action space; None = the one of `config.net`. A network of your own derives from
-            `Policy`; `rogue_net.initialized_from(path)` makes one with the weights of another run.
-        out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (a line per update) and
-            `tensorboard`, where that is installed; None writes nothing. Other files stay.
+        policy: the network, or a function that makes one from an observation and an action space;
+            None = the one of `config.net`. Your own network derives from `Policy`;
+            `rogue_net.initialized_from(path)` makes one with the weights of another run.
+        out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
+            and `tensorboard`, if installed; None writes nothing. Other files stay.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
             optimizer, random states and counters are restored. Environments cannot be saved: they
-            start new episodes, with new seeds. From a path, one in `out` is overwritten.
+            start new episodes, with new seeds. A path overwrites any checkpoint in `out`.
         on_update: called after every update.
-        callbacks: see the run, and can stop it; called in their order, before `on_update`.
-        recorders: get the settings and curves of the run, as `WandbRecorder`; see `Recorder`.
-        about: what else `run.json` says, as "game" and "settings", which `entity-env runs` shows.
+        callbacks: observe the run, and can stop it; called in order, before `on_update`.
+        recorders: get the settings and curves of the run, such as `WandbRecorder`; see `Recorder`.
+        about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
-        CheckpointError: no checkpoint to resume from, or one of another game or size.
+        CheckpointError: no checkpoint to resume from, or it has another game or size.
         MissingExtraError: `out` without safetensors, which saves the network.
         ProtocolError: environments without actions, or without final observations.
-        SchemaError: a number that is not finite, or a `vec` that is none.
+        SchemaError: a number that is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
         TrainingDivergedError: a loss, a gradient or the network is no longer finite.
-        UsageError: `resume=True` without `out`, a checkpoint in `out` without `resume`, or another
-            run; a checkpoint or a recorder cannot be written; ranks that cannot train together.
-        WorkerError: a rank ended, or did not answer in time; names it.
+        UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
+            another run; an unwritable checkpoint or recorder; ranks that cannot train together.
+        WorkerError: a rank exited, or did not answer in time; names it.
     """
     require_vec_env(vec, "train", autoreset="same_step")
     config = config or PPOConfig.for_env(vec)
@@ -120,7 +120,7 @@ def _train(
                     while run.learner.step < config.total_steps:
                         run.update(collector, interrupt.check)
                         if run.learner.update == begun + 1:
-                            freeze()  # after one update everything long-lived exists
+                            freeze()  # after one update all long-lived objects exist
                         run.call("on_update")
                         write_curves(run.progress, run.episodes.metrics, run.take_recorded())
                         if on_update is not None:
@@ -129,13 +129,13 @@ def _train(
                     run.require_sound(collector)
                 except KeyboardInterrupt:
                     if peers.size > 1 and not run.is_stopping:
-                        raise  # the second one, of which the other ranks know nothing
+                        raise  # the second one, unknown to the other ranks
                     run.is_stopping = True
                 run.save()
                 run.end()
-                if recorded := run.take_recorded():  # by callbacks, as they ended
+                if recorded := run.take_recorded():  # by callbacks, when they ended
                     write_curves(run.progress, run.episodes.metrics, recorded)
-                peers.gather_reports("saved")  # no rank leaves before that
+                peers.gather_reports("saved")  # no rank exits before that
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:
@@ -146,7 +146,7 @@ def _train(
                 run.end(error)
                 if not is_a(error, Exception) or not interrupt.ends_program:
                     raise
-                cause = error  # of that signal, likely: a terminal, a worker that is gone, too
+                cause = error  # probably due to that signal, which may also hit a worker
     result = run.result(interrupt.signum)
     interrupt.deliver(result, cause)
     return result

@@ -21,12 +21,12 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError
 
 Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
-"""One value an actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
+"""One value per actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
 
 
 @dataclass(frozen=True)
 class Actees:
-    """Entities that can be selected by the actors of a select action.
+    """Entities that the actors of a select action can select.
 
     Args:
         packed: `(num_actees,)` packed index of every actee.
@@ -43,12 +43,12 @@ class Actees:
 
     @cached_property
     def max_actors(self) -> int:
-        """Largest number of actors of an observation."""
+        """Largest number of actors in an observation."""
         return int(self.mask.actors.lengths.max(initial=0))
 
     @cached_property
     def max_actees(self) -> int:
-        """Largest number of actees of an observation."""
+        """Largest number of actees in an observation."""
         return int(self.mask.actees.lengths.max(initial=0))
 
     @cached_property
@@ -58,7 +58,7 @@ class Actees:
 
     @cached_property
     def source(self) -> Ints:
-        """`(num_rows * max_actees,)` packed index of the actee in each slot, 0 in an empty one."""
+        """`(num_rows * max_actees,)` packed index of the actee in each slot, 0 if empty."""
         source = np.zeros(self.num_rows * self.max_actees, dtype=np.int64)
         source[self.slots] = self.packed
         return source
@@ -108,7 +108,7 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
 
 
 def find_row_choices(action: ActionName, mask: VecActionMask) -> Choices:
-    """The same for a network with one output a row: actors are rows, whatever their entity."""
+    """`find_choices` for a network with one output per row: actors are rows, for any entity."""
     rows = mask.actors.row_index
     if isinstance(mask, VecSelectEntityActionMask):
         raise SchemaError(f"action {action!r} selects entities, which a network of rows cannot")

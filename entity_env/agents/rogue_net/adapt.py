@@ -1,7 +1,7 @@
-"""FeatureAdaptor and `renamed`: agents for games that show more, or call it by other names.
+"""FeatureAdaptor and `renamed`: agents for games that show more, or use other names.
 
-As in entity-gym-rs, features and entity types that are unknown to the agent are left out of the
-observations. Entities of an unknown type can neither act nor be selected.
+As in entity-gym-rs, observations omit features and entity types that are unknown to the agent.
+Entities of an unknown type can neither act nor be selected.
 """
 
 from __future__ import annotations
@@ -62,14 +62,13 @@ def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
 
 
 def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
-    """The same network with other names.
+    """The network with other names.
 
     Args:
-        weights: the network.
-        names: by the network's name of an entity type, feature, action or choice the new one.
+        names: maps the network's names of entity types, features, actions and choices to new names.
 
     Raises:
-        UsageError: the network has no such name, or two things would have the same name.
+        UsageError: the network has no such name, or two names would become equal.
     """
     used: set[str] = set()
 
@@ -111,7 +110,7 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
 
 
 def _renamed_config(config: NetConfig, names: Mapping[str, str]) -> NetConfig:
-    """A configuration whose relative positions and translation are of the new names."""
+    """A configuration with renamed relative positions and translation."""
     if not isinstance(config, RogueNetConfig):
         return config
     parts: dict[str, Any] = {}
@@ -133,14 +132,11 @@ _NAMING: Final = (
     *("position_features", "rotation_vec_features", "rotation_angle_feature"),
     *("exclude_entities", "reference_entity"),
 )
-"""Fields of `RelposEncodingConfig` and `TranslationConfig` that are names."""
+"""Fields of `RelposEncodingConfig` and `TranslationConfig` that hold names."""
 
 
 class FeatureAdaptor:
     """Converts observations of a game to the spaces of an agent; the order of features may differ.
-
-    Args:
-        agent, game: the spaces.
 
     Raises:
         CheckpointError: the game lacks a feature or type of the agent, or an action differs; the
@@ -165,7 +161,7 @@ class FeatureAdaptor:
         self._shown = tuple(entity_widths(*game))
         """Types in a batch of the game."""
         self._seen = tuple(entity_widths(*agent))
-        """Types in a batch of the agent, all of which are in the game."""
+        """Types in a batch of the agent, all of which exist in the game."""
 
     def observation(self, observation: Observation) -> Observation:
         """The observation in the spaces of the agent; actors and actees keep their order."""
@@ -192,7 +188,7 @@ class FeatureAdaptor:
         )
 
     def known_entities(self, observation: Observation) -> NDArray[np.int64]:
-        """`(num_entities,)` index of every entity in the adapted observation; -1 = left out."""
+        """`(num_entities,)` index of every entity in the adapted observation; -1 = omitted."""
         starts, stop = {}, 0
         for name in self._columns:
             starts[name], stop = stop, stop + observation.num_entities(name)
@@ -234,7 +230,7 @@ class FeatureAdaptor:
         return taken
 
     def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
-        """The same mask; "every entity" becomes every type known to the agent."""
+        """The mask for the agent; "every entity" becomes every type known to the agent."""
         if isinstance(mask, GlobalCategoricalActionMask):
             return mask
         actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
@@ -251,7 +247,7 @@ class FeatureAdaptor:
         types: Sequence[EntityName] | None,
         observation: Observation,
     ) -> Sequence[EntityName] | None:
-        """Known types in place of those given; None = entities are given by their ids."""
+        """The known ones among the given types; None = entities are given by their ids."""
         named = list(self._widths if types is None else types)
         for name in self._widths.keys() - self._columns.keys():
             count = observation.num_entities(name)
@@ -296,7 +292,7 @@ class FeatureAdaptor:
         shift: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> RaggedArray[np.int64]:
-        """The same entities, by their index in the batch of the agent."""
+        """The entities by their index in the batch of the agent."""
         rows = entities.row_index
         kinds = (entities.values >= ends[:, rows]).sum(axis=0)
         for kind in np.unique(kinds):

@@ -1,8 +1,8 @@
 """Layout of the entities of a batch: packed by type, ordered by observation, or padded.
 
-The network keeps all entities of a batch in one packed matrix, type after type. Attention reads
-them observation after observation: by their places, or, for batched matrix products, in slots,
-`max_length` for each observation with an entity.
+The network keeps all entities of a batch in one packed matrix, ordered by type. Attention reads
+them ordered by observation: by their places, or, for batched matrix products, in slots,
+`max_length` per observation that has an entity.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
 
 Batch: TypeAlias = EntityBatch
-"""Another name of `EntityBatch`."""
+"""Alias of `EntityBatch`."""
 ObsBatch: TypeAlias = EntityBatch
-"""Another name of `EntityBatch`."""
+"""Alias of `EntityBatch`."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Layout:
     """Index arrays between packed entities, places and slots.
 
     Args:
-        lengths: `(num_rows,)` number of entities of each observation.
+        lengths: `(num_rows,)` number of entities in each observation.
         offsets: `(num_rows + 1,)` their cumulative sum from 0.
         rows: `(num_entities,)` observation of each packed entity.
-        places: `(num_entities,)` place of each packed entity, observation after observation.
+        places: `(num_entities,)` place of each packed entity, ordered by observation.
         order: `(num_entities,)` packed entity at each place.
-        visible: `(num_entities,)` bool, of each packed entity; None = all are.
+        visible: `(num_entities,)` bool, for each packed entity; None = all are.
     """
 
     lengths: Ints
@@ -48,12 +48,12 @@ class Layout:
 
     @cached_property
     def max_length(self) -> int:
-        """Slots of each observation with an entity; at least 1."""
+        """Slots per observation that has an entity; at least 1."""
         return max(1, int(self.lengths.max(initial=0)))
 
     @cached_property
     def num_padded(self) -> int:
-        """Number of observations with an entity."""
+        """Number of observations that have an entity."""
         return int(np.count_nonzero(self.lengths))
 
     @cached_property
@@ -76,7 +76,7 @@ class Layout:
         """Attention mask, True = masked; None = nothing is.
 
         `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool, key before
-        query. Empty slots are masked for all queries; invisible entities for visible ones.
+        query. Empty slots are masked for all queries, invisible entities for visible ones.
         """
         is_empty = np.arange(self.max_length) >= self.lengths[self.lengths > 0][:, None]
         if self.visible is None:
@@ -88,7 +88,7 @@ class Layout:
         return hidden
 
     def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Ints:
-        """Packed index of entities that are given by their index in the observation."""
+        """Packed index of entities given by their index in the observation."""
         rows = entities.row_index
         index = entities.values
         wrong = (index < 0) | (index >= self.lengths[rows])
@@ -120,7 +120,7 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     rows = np.concatenate([batch.features[name].row_index for name in names])
-    # Place of the first entity of a type in a row, minus its packed index.
+    # Place of a type's first entity in a row, minus its packed index.
     before = np.cumsum(counts, axis=1) - counts
     before += (np.cumsum(counts.sum(axis=1)) - counts.sum(axis=1))[:, None]
     shift = offsets[:-1] + np.cumsum(counts, axis=0) - counts - before
@@ -132,7 +132,7 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
 
 
 def visible_entities(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:
-    """`(num_entities,)`, type after type: whether the policy sees them; None = all."""
+    """`(num_entities,)`, ordered by type: whether the policy sees them; None = all."""
     seen = [batch.visible.get(name) for name in names]
     if all(flags is None for flags in seen):
         return None

@@ -13,13 +13,13 @@ from entity_env.errors import SchemaError, UsageError, shown
 
 MAX_LAYERS: Final = 1000
 MAX_WIDTH: Final = 1 << 16
-"""Of `d_model`, `n_head` and `d_qk`."""
+"""Largest `d_model`, `n_head` and `d_qk`."""
 MAX_NUMBERS: Final = 1 << 28
-"""Parameters of a network: 1 GiB of float32."""
+"""Most parameters of a network: 1 GiB of float32."""
 GATES: Final = OneOf(("linear", "relu", "gelu", "sigmoid"))
 """Activations of a value gate."""
 POOLINGS: Final = OneOf(("mean", "max", "meanmax"))
-"""What may replace attention."""
+"""Poolings that can replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
 """Largest number of buckets of relative positions."""
@@ -35,7 +35,7 @@ _Width: TypeAlias = Annotated[int, Range(1, MAX_WIDTH)]
 class RelposEncodingConfig:
     """Relative positions in attention, as in rogue-net 0.1.9, with its names and their meaning.
 
-    Relative positions are put into buckets, each with a learned key and value: cells of a grid, or
+    Relative positions fall into buckets, each with a learned key and value: cells of a grid, or
     with `radial` and `distance` angles, rings, or both.
 
     Args:
@@ -43,7 +43,7 @@ class RelposEncodingConfig:
             rings, or of both.
         position_features: names of the position features of every entity.
         scale: size of a cell or ring.
-        per_entity_values: values depend on the type of the key entity, too.
+        per_entity_values: values also depend on the type of the key entity.
         exclude_entities: types without a position; rogue-net does not support any.
         value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
         per_entity_projections: one projection per type. As in rogue-net, all of them are added for
@@ -51,9 +51,9 @@ class RelposEncodingConfig:
         radial: buckets by angle.
         distance: buckets by distance.
         rotation_vec_features: two features, the direction of an entity; angles are relative to it.
-        rotation_angle_feature: the same as one angle, in radians.
-        interpolate: interpolates between neighbouring buckets.
-        value_gate: activation of a gate of the values, a projection of the key entity: None,
+        rotation_angle_feature: the direction as one angle, in radians.
+        interpolate: interpolates between neighboring buckets.
+        value_gate: activation of a gate on the values, a projection of the key entity: None,
             "linear", "relu", "gelu" or "sigmoid".
         enable_negative_distance_weight_bug: weights beyond the last ring are extrapolated, as in
             configurations before version 4.
@@ -93,7 +93,7 @@ class RelposEncodingConfig:
         _require_kind(self)
 
     def __str__(self) -> str:
-        """As --relpos takes it, `x=10,y=10`; with other settings as --set-train does, in TOML."""
+        """The syntax of --relpos, `x=10,y=10`; with other settings that of --set-train, TOML."""
         own = {
             each.name: value
             for each in fields(self)
@@ -125,12 +125,12 @@ class RelposEncodingConfig:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Difference of the indices of neighbours along every axis."""
+        """Index distance of neighbors along every axis."""
         return tuple(math.prod(self.sizes[:axis]) for axis in range(len(self.sizes)))
 
     @property
     def has_projection(self) -> bool:
-        """Whether positions themselves are projected, too."""
+        """Whether positions themselves are also projected."""
         return self.value_relpos_projection or self.key_relpos_projection
 
 
@@ -143,8 +143,8 @@ class TranslationConfig:
             Its own features do not change.
         position_features: names of the position features; entities without them do not change.
         rotation_vec_features: two features, the direction of the reference: positions are rotated
-            so that it points along the first axis.
-        rotation_angle_feature: the same as one angle, in radians.
+            to make it point along the first axis.
+        rotation_angle_feature: the direction as one angle, in radians.
         add_dist_feature: adds the distance to the reference as the last feature.
 
     Raises:
@@ -284,7 +284,7 @@ class RogueNetConfig:
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON, without options that are not used."""
+        """The configuration as JSON, without unused options."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -293,7 +293,7 @@ class RogueNetConfig:
 
     @classmethod
     def from_json(cls, data: object) -> RogueNetConfig:
-        """The configuration that `to_json` gave.
+        """Reads the JSON of `to_json`.
 
         Raises:
             UsageError: a size is missing, or a setting is unknown or invalid.
@@ -331,7 +331,7 @@ class MLPConfig:
             raise UsageError(f"hidden needs 1 to {MAX_LAYERS} widths, got {len(self.hidden)}")
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON, without options that are not used."""
+        """The configuration as JSON, without unused options."""
         return {"hidden": list(self.hidden), **({"norm_inputs": True} if self.norm_inputs else {})}
 
 
@@ -340,9 +340,10 @@ CNN_LAYERS: Final = {
     16: (((32, 4, 2), (64, 4, 2)), (256,)),
     1: (((16, 3, 1), (32, 3, 1)), (128,)),
 }
-"""Default layers and hidden widths of a `CNNConfig`, for pictures whose smaller side is at least so
-long. Of large ones they are those of Mnih et al., "Human-level control through deep reinforcement
-learning" (2015)."""
+"""Default layers and hidden widths of a `CNNConfig`, by the smallest size of the picture's shorter
+side. Those for large pictures are from Mnih et al., "Human-level control through deep reinforcement
+learning" (2015).
+"""
 _MAX_KERNEL: Final = 1024
 
 
@@ -378,7 +379,7 @@ class CNNConfig:
             raise UsageError(f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} go")
 
     def of_shape(self, shape: tuple[int, int, int]) -> CNNConfig:
-        """The same with all sizes, for pictures of that height, width and number of channels."""
+        """A copy with all sizes set, for pictures of this height, width and number of channels."""
         side = min(shape[:2])
         layers, hidden = next(each for least, each in CNN_LAYERS.items() if side >= least)
         if self.layers is not None:
@@ -388,10 +389,10 @@ class CNNConfig:
         return CNNConfig(layers, hidden if self.hidden is None else self.hidden)
 
     def out_sizes(self, shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-        """Channels, height and width after every convolution, of a configuration with all sizes.
+        """Channels, height and width after every convolution; all sizes must be set.
 
         Raises:
-            SchemaError: a kernel that is larger than what it reads.
+            SchemaError: a kernel is larger than its input.
         """
         height, width, _ = shape
         sizes: list[tuple[int, int, int]] = []
@@ -415,7 +416,7 @@ class CNNConfig:
 
 @dataclass(frozen=True)
 class OwnNetConfig:
-    """Stands in a checkpoint for a network of another class, which only its maker can make again.
+    """Stands for a network of another class in a checkpoint; only its author can create it.
 
     Args:
         name: of the class.
@@ -435,8 +436,7 @@ NetConfig: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig | OwnNetConfig
 def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Kind ("rogue_net", "mlp" or "cnn") and fields of a network's configuration in a file.
 
-    Fields that are not in the file have the values that change nothing, which are not always the
-    defaults of the class.
+    Fields missing in the file get values without effect, which are not always the class defaults.
     """
     if "layers" in data:
         return "cnn", dict(data)
@@ -446,7 +446,7 @@ def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:
 
 
 def net_from_json(data: object) -> NetConfig:
-    """The configuration that `to_json` of one of them gave; raises `UsageError`."""
+    """Reads the JSON of any network's `to_json`; raises `UsageError`."""
     if isinstance(data, dict) and {"hidden"} <= set(data) <= {"hidden", "norm_inputs"}:
         return MLPConfig(**stored_net(data)[1])  # type: ignore[arg-type]  # checked by the class
     if isinstance(data, dict) and set(data) == {"layers", "hidden"}:

@@ -1,4 +1,4 @@
-"""Features that a RogueNet reads of every entity: its own, the global ones, moved positions."""
+"""Features that a RogueNet reads for every entity: its own, the global ones, moved positions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError
 
 MAX_COLUMNS = 1 << 20
-"""Features of all entity types together, the global ones counted for each."""
+"""Limit for the features of all entity types together, with the global ones counted for each."""
 DISTANCE_FEATURE = "TranslatePositions.distance"
-"""Name in rogue-net of the distance to the reference entity."""
+"""rogue-net's name for the distance to the reference entity."""
 
 
 def input_features(
@@ -54,7 +54,6 @@ class Inputs:
     """Input arrays of a network. Arrays of the batch are only read.
 
     Args:
-        obs_space, action_space: spaces of the network.
         translation: option of the network; None = positions are not moved.
 
     Raises:
@@ -86,7 +85,7 @@ class Inputs:
         }
 
     def arrays(self, batch: Batch) -> dict[EntityName, Floats]:
-        """Per type `(num_entities, width)`, packed as in the batch."""
+        """`(num_entities, width)` per type, packed as in the batch."""
         arrays = self._joined(batch)
         if self.translation is None:
             return arrays
@@ -106,7 +105,6 @@ class Inputs:
         return arrays if self.translation is None else self.translation.of_one(arrays)
 
     def _joined(self, batch: Batch) -> dict[EntityName, Floats]:
-        """Features of every type, with the global ones appended."""
         if not self.has_globals:
             return {name: batch.features[name].values for name in self.names}
         shared = batch.features[GLOBAL_ENTITY]
@@ -125,7 +123,7 @@ class Inputs:
 def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
     """Whether observations have a fixed size and no action selects entities.
 
-    Then an MLP can play, and where `picture_of` names an entity, a CNN.
+    Such games suit an MLP, or a CNN if `picture_of` names an entity.
     """
     return _variable_size(obs_space, action_space) is None
 
@@ -149,17 +147,16 @@ def _variable_size(
 
 
 def picture_of(obs_space: ObsSpace) -> EntityName | None:
-    """The only entity type that is a picture (`Entity.shape`), which a CNN reads; None = no such"""
+    """Name of the picture entity (`Entity.shape`) for a CNN; None unless there is exactly one."""
     pictures = [name for name, entity in obs_space.entities.items() if entity.shape is not None]
     return pictures[0] if len(pictures) == 1 else None
 
 
 class FlatFeatures:
-    """Features of observations of fixed size as one vector: every entity's, then the global ones.
+    """Features of fixed-size observations as one vector: every entity's, then the global ones.
 
     Args:
-        obs_space, action_space: spaces of the network.
-        left_out: an entity type that is read by itself, as an `array` of `part`.
+        left_out: an entity type that is read separately, by `part`.
 
     Raises:
         SchemaError: unless `is_flat`.
@@ -181,21 +178,21 @@ class FlatFeatures:
         """Length of the vector."""
 
     def array(self, batch: Batch) -> Floats:
-        """`(num_rows, width)`; zeros for an entity that is not there."""
+        """`(num_rows, width)`; zeros for a missing entity."""
         parts = [self.part(name, batch) for name in self._names]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def shown(self, batch: Batch) -> Floats:
-        """`array` without the rows that show nothing."""
+        """`array` without rows of empty observations."""
         array = self.array(batch)
         has_any = np.logical_or.reduce([batch.features[name].lengths > 0 for name in self._names])
         return array if has_any.all() else array[has_any]
 
     def part(self, name: EntityName, batch: Batch) -> Floats:
-        """`(num_rows, num_features)` of one entity type, which has features; zeros as `array`."""
+        """`(num_rows, num_features)` of one entity type with features; zeros as in `array`."""
         ragged = batch.features[name]
         lengths = ragged.lengths
-        # Not by the method `all`, which takes twice as long for a few numbers.
+        # Not the method `all`, which takes twice as long for a few numbers.
         if np.logical_and.reduce(lengths == 1):
             return ragged.values
         if lengths.max(initial=0) > 1:

@@ -46,7 +46,7 @@ class Choosing:
             samples, as in training.
         temperature: samples from the probabilities to the power of `1 / temperature`: above 1 more
             evenly, below 1 less; the standard deviation of continuous actions is multiplied by its
-            square root. 1 = as in training. Returned probabilities follow it.
+            square root. 1 = as in training. Also applies to returned probabilities.
 
     Raises:
         UsageError: a temperature that is not above 0, or not finite.
@@ -64,7 +64,7 @@ class Choosing:
 
 
 class TrainedAgent(PolicyAgent):
-    """Acts by a trained network; its actions have the probabilities of all choices.
+    """Plays a trained network; its actions have the probabilities of all choices.
 
     Args:
         spaces: of the network.
@@ -74,8 +74,8 @@ class TrainedAgent(PolicyAgent):
 
     Raises:
         CheckpointError: on the first decision, if the game declared other spaces, or, with `adapt`,
-            lacks some of them; the message names every difference. If `play` of a game is called
-            directly, it declares none: then only its observations are checked.
+            lacks some of them; the message names every difference. In direct calls of a game's
+            `play` it declares none: then only its observations are checked.
     """
 
     def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:
@@ -83,13 +83,13 @@ class TrainedAgent(PolicyAgent):
         self.choosing = choosing
         self.adapt = adapt
         self.path = ""
-        """Where the network was loaded from, for messages; "" = from no file."""
+        """Source of the network, for messages; "" = not from a file."""
         self._spaces = spaces
         self._is_declared = False
         self._checked: Schema | None = None
-        """The schema that was checked last."""
+        """The last checked schema."""
         self._adaptor: FeatureAdaptor | None = None
-        """For the game of that schema; None = its spaces are those of the network."""
+        """For the game with this schema; None = its spaces equal the network's."""
 
     @classmethod
     @abstractmethod
@@ -128,7 +128,7 @@ class TrainedAgent(PolicyAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[Mapping[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        """Legal actions of one observation, and the probabilities of all choices.
+        """Legal actions for one observation, and the probabilities of all choices.
 
         Returns:
             Per action one value per actor, as in `VecActions`; per action with labels or actees
@@ -140,11 +140,11 @@ class TrainedAgent(PolicyAgent):
 
     @abstractmethod
     def thoughts(self, obs: Batch) -> Thoughts:
-        """Those of a batch of one observation, in the spaces of the network."""
+        """Thoughts on a batch of one observation, in the spaces of the network."""
 
     @abstractmethod
     def choose_batch(self, obs: Batch) -> VecActions:
-        """Legal actions of a batch in the spaces of the network."""
+        """Legal actions for a batch in the spaces of the network."""
 
     @property
     def greedy(self) -> bool:
@@ -156,7 +156,7 @@ class TrainedAgent(PolicyAgent):
         self._is_declared = True
 
     def copy_for_seat(self) -> Self:
-        """A copy that plays in another seat, with the same network and random generator."""
+        """A copy for another seat, with the same network and random generator."""
         return copy.copy(self)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
@@ -174,10 +174,10 @@ class TrainedAgent(PolicyAgent):
     def think(self, observation: Observation) -> Thoughts:
         """See `PolicyAgent.think`. Probabilities are those of `decide`, at its temperature.
 
-        An agent that has joined no game takes the observation for one in the spaces of its network.
-        A final observation requests no actions; if it shows nothing, there are no thoughts of it.
-        There is no value if the network has none, or one that was never trained (only zeros, as
-        exports to enn-trainer of a network with `separate_value` have).
+        Before joining a game, an agent expects observations in the spaces of its network. A final
+        observation requests no actions; if it shows nothing, there are no thoughts. There is no
+        value if the network has none, or an untrained one (all zeros, as in exports to enn-trainer
+        of a network with `separate_value`).
 
         Raises:
             CheckpointError: the game is another one, as for `decide`.
@@ -212,11 +212,11 @@ class TrainedAgent(PolicyAgent):
         seen = np.ones(num_known + 1, np.bool_)
         if flags is not None:
             seen[:num_known] = flags[:num_known]
-        seen[-1] = False  # what is left out
+        seen[-1] = False  # omitted entities
         index = np.arange(num_known)
         if self._adaptor is not None:
             index = self._adaptor.known_entities(observation)
-            num_entities = np.count_nonzero(index >= 0)  # besides that of the global features
+            num_entities = np.count_nonzero(index >= 0)  # without the entity of the global features
             index = np.append(index, np.arange(num_entities, num_known))
         (place,) = np.nonzero(seen[index])
         known = index[place]
@@ -250,11 +250,10 @@ class TrainedAgent(PolicyAgent):
         return self._batcher.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
 
     def _adapted(self, observation: Observation) -> Observation:
-        """The observation in the spaces of the network."""
         return observation if self._adaptor is None else self._adaptor.observation(observation)
 
     def _fit_to(self, schema: Schema, is_declared: bool) -> None:
-        """Checks the spaces of a game, and makes the adaptor if one is needed."""
+        """Checks the spaces of a game, and makes an adaptor if needed."""
         game = schema.obs_space(), schema.action_space()
         if not is_declared:
             if not self.adapt:
@@ -276,14 +275,14 @@ class TrainedAgent(PolicyAgent):
         return f"the checkpoint was trained for another game: {'; '.join(found)}. {mend}"
 
     def _retraining(self, game: Spaces) -> str:
-        """How to get an agent for another game from this one, or without it."""
+        """How to get an agent for another game, from this one or from scratch."""
         if untransferable(self._spaces, game):
             return "train another one for this game"
         return fine_tuning(self.path or "AGENT")
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:
-    """Spaces of a game that declares none: those of its observation, else the expected ones."""
+    """Spaces of a game that declares none: from its observation, else the expected ones."""
     (obs_space, actions), (shown_obs, shown_actions) = expected, shown
     entities = {**obs_space.entities, **shown_obs.entities}
     return ObsSpace(shown_obs.global_features, entities), {**actions, **shown_actions}

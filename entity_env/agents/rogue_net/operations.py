@@ -1,32 +1,32 @@
-"""A network as a list of operations over named buffers: plain data, which backends read.
+"""A network as a list of operations over named buffers: plain data, for any backend.
 
-`operations` makes the list of a configuration. Whatever computes a network without torch goes along
-it, and its tensors are those that the list names. A buffer may be written again: what counts is its
-content when it is read. A RogueNet begins with the buffers `features/TYPE`, the arrays of `Inputs`,
-an MLP with `features`, the vector of `FlatFeatures`, and a CNN also with `picture`, `(num_rows,
-height, width, channels)`. At the end `action/NAME` is the distribution of an action, and `value`
-has one number a row, an observation.
+`operations` lists the operations of a configuration. Backends without torch follow this list;
+it names all tensors of the network. A buffer may be overwritten: its content at the time of reading
+counts. A RogueNet starts with the buffers `features/TYPE`, the arrays of `Inputs`, an MLP with
+`features`, the vector of `FlatFeatures`, and a CNN also with `picture`, `(num_rows, height, width,
+channels)`. At the end `action/NAME` is the distribution of an action, and `value` has one number
+per row (observation).
 
 | kind | output |
 |---|---|
-| `normalize` | the input by the statistics `count`, `mean` and `squares_sum`, clipped |
+| `normalize` | the input, normalized by `count`, `mean` and `squares_sum`, clipped |
 | `linear` | `x @ weight.T + bias`, and the `activation` of it, if any: `gelu`, `relu`, … |
-| `layer_norm` | rows of mean 0 and deviation 1, times `weight` plus `bias` |
-| `add` | the first input, to which the second is added in place |
+| `layer_norm` | rows with mean 0 and deviation 1, times `weight` plus `bias` |
+| `add` | the first input, with the second added in place |
 | `repeat` | the tensor `embedding` for every row of the input |
-| `concatenate` | rows of all inputs, the types `entities`; what follows is about these entities |
+| `concatenate` | rows of all inputs, the types `entities`; later operations use these entities |
 | `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
 | `attend` | query, key, value, and maybe positions and gate: `n_head` heads side by side |
 | `pool` | per observation the `mean`, `max` or `meanmax` of its visible entities |
-| `spread` | to every entity the row of its observation |
+| `spread` | for every entity the row of its observation |
 | `mean` | per observation the mean of its entities, 0 without any |
 | `convolve` | pictures, with a `stride` and an `activation` |
-| `flatten` | vectors of pictures, channel after channel |
+| `flatten` | vectors of pictures, channel by channel |
 | `join` | columns of both inputs |
-| `actors`, `actees` | rows of those of the `action`; of an MLP or CNN, of their observations |
-| `compare` | dot products of actors and actees, by the root of their width |
-| `categorical` | of logits, a distribution over the allowed choices of the `action` |
-| `gaussian` | the same of means, with `log_std`, in units of `low` to `high` |
+| `actors`, `actees` | rows of those of the `action`; in an MLP or CNN, of their observations |
+| `compare` | dot products of actors and actees, divided by the root of their width |
+| `categorical` | a distribution over the allowed choices of the `action`, from logits |
+| `gaussian` | a distribution from means, with `log_std`, in units of `low` to `high` |
 | `scale` | the input times `std` plus `mean` |
 """
 
@@ -79,10 +79,10 @@ class Operation:
     """One step of a network.
 
     Args:
-        kind: what it computes, see the head of the module.
+        kind: what it computes, see the top of the module.
         inputs: buffers that it reads.
         output: the buffer that it writes.
-        layer: what the names of its tensors begin with.
+        layer: prefix of the names of its tensors.
         tensors: its parameters and statistics, by the rest of their names.
         constants: numbers and names, as JSON.
     """
@@ -95,7 +95,7 @@ class Operation:
     constants: Mapping[str, Any]
 
     def of(self, tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
-        """Its own of all tensors of a network, by the rest of their names."""
+        """Its own tensors among those of a network, by the rest of their names."""
         return {part: tensors[self.layer + part] for part in self.tensors}
 
     def to_json(self) -> dict[str, object]:
@@ -107,7 +107,7 @@ class Operation:
 def operations(
     obs_space: ObsSpace, action_space: Actions, config: NetConfig
 ) -> tuple[Operation, ...]:
-    """What a network computes, in order.
+    """The operations of a network, in order.
 
     Raises:
         SchemaError: no network has such spaces and options, or it would be too large.
@@ -134,7 +134,7 @@ def operations(
 
 
 def tensors_of(listed: Sequence[Operation]) -> dict[str, TensorSpec]:
-    """Every parameter and statistic by name; of a RogueNet as in rogue-net 0.1.9."""
+    """Every parameter and statistic by name; in a RogueNet as in rogue-net 0.1.9."""
     return {each.layer + part: spec for each in listed for part, spec in each.tensors.items()}
 
 
@@ -224,7 +224,7 @@ def _layer_norm(layer: str, x: str, y: str, width: int) -> Operation:
 
 
 def _positions(config: RogueNetConfig, relpos: RelposEncodingConfig, inputs: Inputs) -> Operation:
-    Relpos(relpos, inputs.features)  # raises where they lack a position
+    Relpos(relpos, inputs.features)  # raises if they lack a position
     d_head, num_types = config.d_head, len(inputs.names)
     num_values = relpos.num_buckets * (num_types if relpos.per_entity_values else 1)
     layers = [_linear(layer, "", "", 3, d_head) for layer in projections(relpos, inputs.names)]
@@ -337,14 +337,14 @@ def _flat_heads(action_space: Actions, x: str, of_value: str, width: int) -> Ite
 
 
 class Picture(NamedTuple):
-    """What a CNN reads.
+    """Inputs of a CNN.
 
     Args:
         name: the entity type that is a picture.
         shape: its height, width and channels.
-        config: sizes of the network, all of them.
-        width: length of the vector of all else.
-        num_convolved: numbers that the last convolution gives.
+        config: sizes of the network, all set.
+        width: length of the vector of all other features.
+        num_convolved: numbers in the last convolution's output.
     """
 
     name: EntityName

@@ -1,8 +1,8 @@
 """Buckets of relative positions, which attention looks up.
 
-They follow from features alone, without a learned number, so torch and numpy share this. Every
-operation is the one of rogue-net 0.1.9, in float32 and in its order, so that a position on the
-border of two buckets gets the same one.
+They follow from features alone, without learned parameters, so torch and numpy share this.
+Operations, their order and float32 are those of rogue-net 0.1.9: a position on the border of two
+buckets gets the same bucket.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _TURN = 2 * math.pi
 
 @dataclass(frozen=True, slots=True)
 class RelposBuckets:
-    """Buckets of every pair of entities of an observation: query first, then key.
+    """Buckets of every pair of entities in an observation: query first, then key.
 
     Args:
-        keys: `(num_rows, length, length)` rows of the table of keys; more than one array when
-            neighbouring buckets are interpolated.
-        values: the same for the table of values.
-        weights: float32 weight of each array of buckets; empty when there is one.
+        keys: `(num_rows, length, length)` rows of the table of keys; several arrays if neighboring
+            buckets are interpolated.
+        values: likewise for the table of values.
+        weights: float32 weight of each array of buckets; empty if there is one.
         relative: `(num_rows, length, length, 3)` relative position and distance, only for
             projections.
         is_first: `(num_rows, length)` bool: the query is of the first entity type.
@@ -49,7 +49,7 @@ class Relpos:
 
     Args:
         config: kind and size of the buckets.
-        features: per entity type the features that the network reads.
+        features: per entity type, the features that the network reads.
 
     Raises:
         SchemaError: a type without a position.

@@ -1,16 +1,16 @@
-"""Weights of a trained network for a game that has changed: what is known moves by name.
+"""Transfers weights of a trained network to a changed game, matching names.
 
-Behaviour stays the same in what both games have: an observation of the old game, shown in the new
-one, gets the same values and the same probabilities of the choices that were there.
+Behavior in the common part stays the same: an observation of the old game, shown in the new one,
+gets the same values, and the same probabilities among the old choices.
 
-- A new feature has weights of zero, and its statistics are counted from the start. A feature that
-  is gone counts as its mean; as zero where features are not normalized, as by a CNN.
-- A new entity type has the mean embedding of the old types, whatever its features: an embedding
-  that was never learnt can upset all that attends to it.
-- A new action and a new number of a continuous action begin untrained.
-- A new choice of an action begins with the mean logit of the others, so it is drawn as often as
-  they are in their geometric mean. A choice that is gone leaves its share to the others.
-- Other bounds of a continuous action leave the real numbers that are drawn as they were.
+- A new feature has weights of zero, and its statistics start from scratch. A removed feature counts
+  as its mean; as zero if features are not normalized, as in a CNN.
+- A new entity type gets the mean embedding of the old types, whatever its features: an untrained
+  embedding can upset everything that attends to it.
+- A new action, and a new number of a continuous action, starts untrained.
+- A new choice of an action starts with the mean logit of the others: its probability is their
+  geometric mean. A removed choice leaves its share to the others.
+- Other bounds of a continuous action do not change the real numbers that are sampled.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _EMBEDDING: Final = "embedding.embeddings."
 _INPUT_NORM: Final = "input_norm."
 _MAX_LISTED: Final = 5
 _EPSILON: Final = 1e-5
-"""Of a layer norm, as torch's."""
+"""Of a layer norm, as in torch."""
 _LEAST_DEVIATION: Final = 1e-6
-"""Relative to the mean: below, a float32 was the same all the time."""
+"""Relative to the mean: below, a float32 was constant."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Transferred:
 
     Args:
         tensors: as `expected_tensors` of the new network lists them.
-        is_new: per `InputNorm`, by the prefix of its tensors, the features whose statistics are
-            counted from the start: `(num_features,)` bool.
+        is_new: per `InputNorm`, by the prefix of its tensors, the features whose statistics start
+            from scratch: `(num_features,)` bool.
     """
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Transferred:
 
 
 def space_changes(old: Spaces, new: Spaces) -> list[str]:
-    """What is new and what is gone, one sentence each; empty for equal spaces."""
+    """Additions and removals, one sentence each; empty for equal spaces."""
     (old_obs, old_actions), (new_obs, new_actions) = old, new
     shared = _Names(old_obs.global_features, new_obs.global_features)
     entities = _Names([*old_obs.entities], [*new_obs.entities])
@@ -108,7 +108,7 @@ class _Names:
 
     @property
     def source(self) -> list[int]:
-        """Per new name its index among the old ones, -1 of an added one."""
+        """Per new name its index among the old ones, -1 for an added one."""
         place = {name: i for i, name in enumerate(self.old)}
         return [place.get(name, -1) for name in self.new]
 
@@ -165,14 +165,11 @@ def _labels(space: ActionSpace) -> Sequence[str]:
 
 
 def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: str) -> list[str]:
-    """Checks that a network can start one for other spaces; returns what begins without effect.
+    """Checks that a network can initialize one for other spaces; returns what starts neutral.
 
-    That is `space_changes`, features that never changed, and values that were left out by an
-    export.
+    These are `space_changes`, features that never changed, and values dropped by an export.
 
     Args:
-        old: the network.
-        spaces: of the new network.
         adapt: the spaces may differ.
         where: name of the network, for errors.
 
@@ -195,7 +192,7 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
 
 
 def fine_tuning(path: str | PurePath) -> str:
-    """How to go on with the network at a path, for a game that has changed."""
+    """Instructions for continuing with the network at a path, for a game that has changed."""
     return (
         "fine-tune it for this one: entity-env train GAME --init-from "
         f"{shlex.quote(str(path))} --adapt --out runs/new, in Python train(..., "
@@ -204,7 +201,7 @@ def fine_tuning(path: str | PurePath) -> str:
 
 
 def untransferable(theirs: Spaces, spaces: Spaces) -> str:
-    """Why a network for their spaces is no start for others, also with `adapt`; "" if it is one."""
+    """Why a network for their spaces cannot initialize others, even with `adapt`; "" if it can."""
     (old_obs, old_actions), (obs_space, action_space) = theirs, spaces
     common = old_obs.entities.keys() & obs_space.entities.keys()
     if not common and not old_actions.keys() & action_space.keys():
@@ -236,7 +233,7 @@ def _untrained(old: Weights, spaces: Spaces) -> list[str]:
 
 
 def _constant_features(old: Weights, name: EntityName) -> list[str]:
-    """Features of an entity type that had one value only, if they are normalized."""
+    """Features of an entity type that were constant, if they are normalized."""
     columns, prefix = _flat_columns(old), _INPUT_NORM
     if isinstance(old.config, RogueNetConfig):
         columns, prefix = _columns(old).get(name, []), f"{_EMBEDDING}{name}.0."
@@ -252,12 +249,12 @@ def _size(shape: tuple[int, int, int] | None) -> str:
 
 
 def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
-    """Checks that a network has the kind and size that is wanted.
+    """Checks that a network has the wanted kind and size.
 
-    `dropout` and `value_scale` may differ, on which no behaviour depends.
+    `dropout` and `value_scale` may differ, since behavior does not depend on them.
 
     Raises:
-        CheckpointError: it has not; names both.
+        CheckpointError: it differs; names both.
     """
     if isinstance(old, RogueNetConfig) and isinstance(wanted, RogueNetConfig):
         wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
@@ -280,12 +277,10 @@ def _kind(config: NetConfig) -> str:
 
 
 def transfer(old: Weights, fresh: Weights) -> Transferred:
-    """Parameters for the spaces of `fresh` which behave like `old`, see the head of the module.
+    """Parameters for the spaces of `fresh` that behave like `old`, see the top of the module.
 
     Args:
-        old: the trained network.
-        fresh: an untrained one of the same kind and size, whose parameters stay where there is
-            nothing to take.
+        fresh: an untrained one of equal kind and size; parameters without a source keep its values.
     """
     if isinstance(fresh.config, RogueNetConfig):
         return _rogue_net(old, fresh)
@@ -314,7 +309,7 @@ def _rogue_net(old: Weights, fresh: Weights) -> Transferred:
 
 
 def _completed(found: Transferred, old: Weights, fresh: Weights) -> Transferred:
-    """With the tensors that depend on no space, as they are."""
+    """With the tensors that do not depend on spaces, unchanged."""
     for name, tensor in fresh.tensors.items():
         if name not in found.tensors:
             found.tensors[name] = np.array(old.tensors[name], tensor.dtype)
@@ -322,7 +317,6 @@ def _completed(found: Transferred, old: Weights, fresh: Weights) -> Transferred:
 
 
 def _columns(weights: Weights) -> dict[EntityName, list[Column]]:
-    """Per entity type what the columns of its embedding are."""
     config = weights.rogue_net_config()
     inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
     shared = [(GLOBAL_ENTITY, name) for name in weights.obs_space.global_features]
@@ -372,7 +366,7 @@ def _embedding_parts(columns: Sequence[Column]) -> list[str]:
 def _with_columns(
     before: Tensors, start: Tensors, old: Sequence[Column], new: Sequence[Column]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """An embedding with other columns; and which of them have statistics from the start."""
+    """An embedding with other columns; and a mask of those with new statistics."""
     source = np.array(_Names(old, new).source, np.int64)
     statistics, is_new = _with_statistics(_statistics(before, "0."), source)
     tensors = dict(start) | {"1.bias": before["1.bias"]}
@@ -389,10 +383,10 @@ def _statistics(tensors: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
 def _with_statistics(
     before: Tensors, source: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """Statistics of columns from other places, -1 for a new one; and which were never learnt.
+    """Statistics of columns from their old places, -1 for a new one; and a mask of untrained ones.
 
-    Those are new ones, and those that had one value: no weight of them was ever learnt, and a
-    deviation of nearly zero would blow them up as soon as they vary.
+    Those are new ones, and constant ones: no weight of them was ever trained, and a deviation of
+    nearly zero would blow them up as soon as they vary.
     """
     is_new = (source < 0) | ~_varied(before)[source]
     taken = {
@@ -403,7 +397,7 @@ def _with_statistics(
 
 
 def _varied(statistics: Tensors) -> NDArray[np.bool_]:
-    """`(num_features,)`: not known to have had one value only."""
+    """`(num_features,)`: False if known to have been constant."""
     count, mean, squares_sum = (statistics[part] for part in _STATISTICS)
     deviation = np.sqrt(squares_sum / np.maximum(count - 1, 1))
     varied: NDArray[np.bool_] = (deviation > _LEAST_DEVIATION * np.abs(mean)) | (count < 2)
@@ -426,14 +420,14 @@ def _with_features(embedding: Floats, start: Tensors) -> dict[str, NDArray[Any]]
 
 
 def _normed(bias: Floats) -> Floats:
-    """Of a linear layer whose input is zero: what the layer norm behind the ReLU makes of it."""
+    """Layer norm of the ReLU of `bias`: the output for a linear layer whose input is zero."""
     hidden = np.maximum(bias, 0)
     normed: Floats = (hidden - hidden.mean()) / np.sqrt(hidden.var() + np.float32(_EPSILON))
     return normed
 
 
 def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transferred) -> None:
-    """Tables by type, those of a new one as the mean; all else depends on no type."""
+    """Tables by type, with the mean for a new type; everything else is independent of types."""
     relpos = fresh.rogue_net_config().relpos_encoding
     if relpos is None:
         return
@@ -459,7 +453,7 @@ def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transf
     if relpos.has_projection:
         found.is_new[f"{RELPOS}relpos_norm."] = np.zeros(3, np.bool_)
     if relpos.per_entity_projections:
-        # All projections are added up, so that the sum has to stay.
+        # All projections are added up, so their sum has to stay.
         theirs, mine = ({*projections(relpos, tuple(each))} for each in (before, names))
         for prefix in mine:
             for part in _LINEAR:
@@ -476,7 +470,7 @@ def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transf
 
 
 def _value_head(old: Weights, fresh: Weights, name: str) -> dict[str, NDArray[Any]]:
-    """Value head and its scale, with the scale that the new network has."""
+    """Value head and its scale, with the new network's scale."""
     tensors, scale = old.tensors, f"{name}_scale."
     mine = [f"{name}.{part}" for part in _LINEAR]
     has_old, has_new = (f"{scale}mean" in each.tensors for each in (old, fresh))
@@ -484,7 +478,7 @@ def _value_head(old: Weights, fresh: Weights, name: str) -> dict[str, NDArray[An
         return dict(zip(mine, value_head(tensors), strict=True))
     if has_new and not has_old:
         mine += [f"{scale}mean", f"{scale}std"]
-        tensors = {**fresh.tensors, **tensors}  # 0 and 1, which change nothing
+        tensors = {**fresh.tensors, **tensors}  # 0 and 1, which have no effect
     return {each: np.array(tensors[each]) for each in mine}
 
 
@@ -510,7 +504,7 @@ def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[A
 
 
 def _choices(before: Floats, labels: _Names) -> Floats:
-    """Rows of the choices; a new one is the mean of those that stay, and so are its logits."""
+    """Rows of the choices; a new row is the mean of the remaining ones, and so are its logits."""
     source = np.array(labels.source)
     rows: Floats = before[source]
     rows[source < 0] = rows[source >= 0].mean(axis=0)
@@ -524,7 +518,7 @@ def _numbers(
     old: ContinuousActionSpace,
     new: ContinuousActionSpace,
 ) -> dict[str, NDArray[Any]]:
-    """Rows of real numbers, which lie in units of half the range from its middle."""
+    """Rows of real numbers, in units of half the range from its middle."""
     tensors = {part: np.array(each) for part, each in start.items()}
     for i, at in enumerate(labels.source):
         if at < 0:
@@ -580,7 +574,7 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
 
 
 def _flat_columns(weights: Weights) -> list[Column]:
-    """Features of the vector that an MLP reads, or a CNN besides its picture."""
+    """Features in the vector that an MLP reads, or a CNN in addition to its picture."""
     left_out = None
     if isinstance(weights.config, CNNConfig):
         left_out = Picture.of(weights.obs_space, weights.action_space, weights.config).name

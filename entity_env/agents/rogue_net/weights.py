@@ -25,7 +25,7 @@ from entity_env.errors import CheckpointError, SchemaError
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 MAX_TENSORS: Final = 1 << 17
-"""In one file, with those of an optimizer."""
+"""Limit for one file, including tensors of an optimizer."""
 _MAX_LISTED: Final = 5
 _LINEAR: Final = ("weight", "bias")
 
@@ -46,11 +46,11 @@ class Weights:
     tensors: Tensors
 
     def operations(self) -> tuple[Operation, ...]:
-        """What the network computes, in order; raises as `operations`."""
+        """The network's operations, in order; raises as `operations`."""
         return operations(self.obs_space, self.action_space, self.config)
 
     def value_net(self) -> Weights:
-        """The network of the value alone, where it is apart."""
+        """The separate value network alone."""
         config = replace(self.rogue_net_config(), separate_value=False)
         tensors = {
             name.removeprefix(VALUE_NET): tensor
@@ -61,14 +61,14 @@ class Weights:
 
     @property
     def has_value(self) -> bool:
-        """Whether it predicts values: a head of zeros was not trained, or left out by an export."""
+        """Whether it predicts values: a head of zeros was not trained, or dropped by an export."""
         if not isinstance(self.config, RogueNetConfig):
             return True
         prefix = (VALUE_NET if self.config.separate_value else "") + "auxiliary_heads.value."
         return any(self.tensors[prefix + part].any() for part in _LINEAR)
 
     def as_rogue_net(self) -> Weights:
-        """The network without options that rogue-net lacks; a value network apart is left out."""
+        """The network without options that rogue-net lacks; a separate value network is dropped."""
         config = self.rogue_net_config()
         if not (config.separate_value or config.value_scale):
             return self
@@ -92,15 +92,15 @@ class Weights:
         return self.config
 
     def require_fit(self, where: str, source: str) -> None:
-        """Checks that the tensors are those of the configuration.
+        """Checks that the tensors match the configuration.
 
         Args:
             where: name of the tensors, for errors.
             source: name of their description, for errors.
 
         Raises:
-            CheckpointError: a tensor is missing, unknown, of another shape or dtype, or not
-                finite; or no network has such spaces and options.
+            CheckpointError: a tensor is missing, unknown, of another shape or dtype, or not finite;
+                or no network has such spaces and options.
         """
         try:
             expected = expected_tensors(self.obs_space, self.action_space, self.config)
@@ -153,7 +153,7 @@ def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[st
 
 
 def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:
-    """Tensors that contradict the configuration from which they follow."""
+    """Tensors that contradict the configuration that defines them."""
     relpos = config.relpos_encoding if isinstance(config, RogueNetConfig) else None
     is_separate = isinstance(config, RogueNetConfig) and config.separate_value
     for name, expected in relpos_constants(relpos).items():
@@ -167,7 +167,7 @@ def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:
 
 
 def relpos_constants(relpos: RelposEncodingConfig | None) -> dict[str, NDArray[Any]]:
-    """Tensors of relative positions that follow from the configuration."""
+    """Relative position tensors that follow from the configuration."""
     if relpos is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What every trainer shares: folders and curves of runs, callbacks, ranks, signals, opponents.
+"""Shared by all trainers: folders and curves of runs, callbacks, ranks, signals, opponents.
 
-Nothing here imports a trainer: PPO is in `ppo`, behavioural cloning in `imitation`.
+Nothing here imports a trainer: PPO is in `ppo`, behavioral cloning in `imitation`.
 """

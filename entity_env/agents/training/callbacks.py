@@ -1,4 +1,4 @@
-"""`Callback`: what sees a training run and can steer it; `TrainState`, what it sees."""
+"""`Callback` observes and steers a training run; `TrainState` is its view of the run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """Episodes that the network of a run has played apart from training.
+    """Episodes that a run's network played outside training.
 
     Args:
         step: decisions of training before it.
-        mean_reward, std_reward, mean_length: of these episodes; the deviation is that of the
-            episodes, not of a sample of them.
-        num_episodes: how many there were.
-        metrics: further figures by name, such as a rate of wins.
-        greedy: whether the network took its most probable actions; otherwise it drew them.
+        mean_reward, std_reward, mean_length: of these episodes; the standard deviation is that of
+            the population.
+        num_episodes: number of episodes.
+        metrics: further metrics by name, such as a win rate.
+        greedy: whether the network took its most probable actions; otherwise it sampled.
     """
 
     step: int
@@ -45,7 +45,7 @@ class EvaluationResult:
 
 
 class TrainState(ABC):
-    """A training run, as callbacks see it; `train` makes it.
+    """A training run as seen by callbacks; created by `train`.
 
     Objects are shared with the trainer, not copied. Change them only through these methods.
 
@@ -54,13 +54,13 @@ class TrainState(ABC):
         config: the settings.
         net: the network that learns.
         optimizer: the optimizer of `net`.
-        progress: figures after the last update.
+        progress: metrics after the last update.
         out: folder of the run, None if it has none.
         rank: of this process, 0 without a process group.
-        is_resumed: the run goes on with an earlier one.
-        error: what ends the run; None until then, and if nothing is wrong.
-        stop_reason: what was given to `stop`; None until then, and where a signal ends the run.
-        is_interrupted: a signal has come, as by Ctrl-C: return soon.
+        is_resumed: the run continues an earlier one.
+        error: the error that ends the run; None before, and without an error.
+        stop_reason: argument of `stop`; None before, and if a signal ends the run.
+        is_interrupted: a signal has arrived, such as Ctrl-C: return soon.
     """
 
     vec: VecEnvironment
@@ -80,53 +80,53 @@ class TrainState(ABC):
 
     @abstractmethod
     def stop(self, reason: str = "") -> None:
-        """Ends the run: after this step, with a checkpoint, and `TrainResult.stop_reason`.
+        """Ends the run after this step, with a checkpoint, and sets `TrainResult.stop_reason`.
 
-        The rollout that is being collected is not learnt from. In a process group all ranks end.
+        The current rollout is discarded. In a process group all ranks end.
         """
 
     @abstractmethod
     def reserve_time(self, seconds: float) -> None:
-        """Keeps so much of `max_train_time_s` for `on_end`, a tenth of it at most."""
+        """Reserves part of `max_train_time_s` for `on_end`, a tenth at most."""
 
     @abstractmethod
     def set_time_fraction(self, fraction: float) -> None:
         """Sets the fraction of the time, 0 to 1, that schedules follow from the next update on.
 
-        It takes the place of that of the clock. In a process group that of rank 0 counts.
+        Replaces the fraction of the clock. In a process group rank 0's value counts.
         """
 
     @abstractmethod
     def describe(self, **facts: object) -> None:
-        """Adds facts, which are JSON, to the end of the run in `run.json`."""
+        """Adds facts, as JSON, to the end of the run in `run.json`."""
 
     @abstractmethod
     def record(self, name: str, value: float) -> None:
-        """Adds a point to the curve of that name at the present step, and to `progress.metrics`.
+        """Adds a point to a curve at the current step, and to `progress.metrics`.
 
-        What is not finite is left out. In `on_step` it counts for the next update; of several
-        numbers with one name the last one counts.
+        Ignores values that are not finite. In `on_step` it counts for the next update; the last of
+        several values with one name counts.
         """
 
     @abstractmethod
     def add_evaluation(self, evaluation: EvaluationResult) -> None:
-        """Calls `on_evaluation` of all callbacks, and adds the figures to the curves."""
+        """Calls `on_evaluation` of all callbacks, and adds the metrics to the curves."""
 
     @abstractmethod
     def add_random_play(self, random_play: RandomPlay) -> None:
-        """Sets `progress.random_play`, which `run.json` keeps, also for a run that is resumed."""
+        """Sets `progress.random_play`, which `run.json` keeps, also when resumed."""
 
     @abstractmethod
     def save_copy(
         self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
     ) -> None:
-        """Replaces the checkpoint in a folder by one of the present network.
+        """Replaces the checkpoint in a folder with one of the current network.
 
         Args:
-            folder: of the checkpoint; made if it is not there.
-            resumable: with the state of the optimizer, twice as large as the network, so that a
-                run can go on from it; otherwise it can be played, and training can begin with it.
-            notes: under "notes" in the checkpoint's `training`, as JSON.
+            folder: of the checkpoint; created if missing.
+            resumable: include the optimizer's state, twice as large as the network, to resume a run
+                from it. Otherwise the checkpoint can be played, and can initialize training.
+            notes: JSON under "notes" in the checkpoint's `training`.
 
         Raises:
             TrainingDivergedError: the network is not finite.
@@ -135,14 +135,14 @@ class TrainState(ABC):
 
     @abstractmethod
     def make_agent(self, seed: int, *, greedy: bool = False) -> TrainedAgent:
-        """An agent that plays the present network, with a seed of its draws.
+        """An agent that plays the current network, with its own sampling seed.
 
         Also a `BatchPolicy`. Shares the network, so its play changes during training.
         """
 
     @abstractmethod
     def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> TrainedAgent:
-        """An agent that plays the network which `save_copy` has written to a folder.
+        """An agent that plays a network that `save_copy` wrote to a folder.
 
         Raises:
             CheckpointError: there is none, or it is damaged.
@@ -150,12 +150,12 @@ class TrainState(ABC):
 
 
 class Callback:
-    """Sees a training run; override what you need. An argument of `train`.
+    """Observes a training run; override what you need. An argument of `train`.
 
-    The methods are called in the process that trains, with the same state each time; with several
-    ranks in each of them. An exception ends the run after a checkpoint, and says which callback
-    raised it. Ctrl-C waits until a method has returned. Draws of torch and numpy without a
-    generator of their own are those of the whole program; the run does not use them.
+    The methods are called in every training process (rank), always with the same state object. An
+    exception ends the run after a checkpoint, and names the callback. Ctrl-C waits until a method
+    returns. The global generators of torch and numpy belong to the program; the run does not use
+    them.
 
     Example:
         >>> from entity_env.agents.ppo import Callback, PPOConfig, train
@@ -171,7 +171,7 @@ class Callback:
     """
 
     def on_start(self, state: TrainState) -> None:
-        """Before the first step, when the environments were reset."""
+        """Before the first step, after the environments are reset."""
 
     def on_step(self, state: TrainState, obs: VecObs) -> None:
         """After every step of the environments; `obs` is valid until the next one."""
@@ -180,7 +180,7 @@ class Callback:
         """After every update."""
 
     def on_evaluation(self, state: TrainState, evaluation: EvaluationResult) -> None:
-        """After every evaluation; called from inside the evaluating callback's `on_update`."""
+        """After every evaluation; called from the evaluating callback's `on_update`."""
 
     def on_end(self, state: TrainState) -> None:
         """At the end, after the last checkpoint; also if the run failed, see `state.error`.
@@ -190,9 +190,9 @@ class Callback:
 
 
 class StopAtReward(Callback):
-    """Ends a run when an evaluation has reached a mean reward; a callback of `train`.
+    """Ends a run when an evaluation reaches a mean reward; a callback of `train`.
 
-    Something must evaluate, such as `entity_env.vec.Evaluator`.
+    Requires evaluations, for example by `entity_env.vec.Evaluator`.
     """
 
     def __init__(self, reward: float) -> None:
@@ -207,20 +207,20 @@ class StopAtReward(Callback):
 class CheckpointHistory(Callback):
     """Keeps checkpoints along a run, such as opponents of rising strength; a callback of `train`.
 
-    `step-000120000` is the network after that many decisions. It can be played, or training can
-    begin with it; without the optimizer, which would triple its size, no run goes on from it. A
-    folder that is there already, as of a run that was resumed, is replaced by one of the same step;
-    nothing else is removed.
+    `step-000120000` is the network after that many decisions. It can be played, and can initialize
+    training. A run cannot resume from it: it lacks the optimizer's state, which would triple its
+    size. An existing folder of the same step, as in a resumed run, is replaced; nothing else is
+    removed.
 
     Args:
-        num: how many, spread evenly over the run, the last one at its end; where
+        num: number of checkpoints, spread evenly over the run, the last one at its end; if
             `max_train_time_s` ends the run, over its time.
-        every: decisions between them, in place of a number.
-        folder: for them; None = `checkpoints` in the folder of the run.
+        every: decisions between checkpoints, instead of a number.
+        folder: of the checkpoints; None = `checkpoints` in the folder of the run.
 
     Raises:
-        UsageError: a number below 1, or not one of `num` and `every`. When the run starts: no
-            `folder`, and none of the run.
+        UsageError: a number below 1, or not exactly one of `num` and `every`. When the run starts:
+            no `folder`, and the run has none.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class CheckpointHistory(Callback):
         self._every = None if every is None else checked_count("every", every)
         self._folder = None if folder is None else Path(folder)
         self._count = 0
-        """Of those that were due at the last update."""
+        """Number of those due at the last update."""
 
     def on_start(self, state: TrainState) -> None:
         if self._folder is None:

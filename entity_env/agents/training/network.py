@@ -1,4 +1,4 @@
-"""The network that a trainer starts with, and the device and threads that it computes on."""
+"""The initial network of a trainer, and the device and threads it computes on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], P
 def new_policy(
     spaces: Spaces, size: NetConfig, seed: int, policy: Policy | MakePolicy | None = None
 ) -> Policy:
-    """A network: the given one, or a new one of that size; torch's random state stays as it is.
+    """The given network, or a new one of that size; torch's global random state is unchanged.
 
     Raises:
-        UsageError: a `policy` that is none, or was made for other spaces.
+        UsageError: `policy` is not a network, or was made for other spaces.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -36,7 +36,6 @@ def new_policy(
 
 
 def _checked(net: object, spaces: Spaces) -> Policy:
-    """Checks that a network was made for the environments."""
     if not isinstance(net, Policy):
         raise UsageError(
             f"policy must be a Policy, or a function that returns one, got {shown(net)}: derive "
@@ -49,7 +48,7 @@ def _checked(net: object, spaces: Spaces) -> Policy:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Sets the number of torch's threads, and restores it; None = as it is."""
+    """Context that sets the number of torch's threads; None = unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -62,7 +61,7 @@ def torch_device(name: str) -> torch.device:
     """A device that torch can use here.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it is not available.
     """
     try:
         device = torch.device(name)

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 # Optimizers import it later. If a process group exists by then, its default arguments keep it, and
-# its threads live until the interpreter ends: one that still needs it aborts the process.
+# its threads live until the interpreter exits; a thread that still needs it aborts the process.
 import torch.distributed.nn
 from numpy.typing import NDArray
 from torch import Tensor
@@ -40,11 +40,11 @@ from entity_env.errors import UsageError, WorkerError, shown
 Report = TypeVar("Report")
 
 _GRACE_S: Final = 10.0
-"""Seconds in which ranks that live notice that another one is gone."""
+"""Seconds for the remaining ranks to notice that one has died."""
 _POLL_S: Final = 0.05
 _PROCESS: Final = ", process "
 _MOST_S: Final = 1e8
-"""Three years: a longer time is for ever."""
+"""Three years: longer times mean forever."""
 _BLOCK: Final = 2048
 """Bytes of a report that are sent before its length is known."""
 _LENGTH: Final = 8
@@ -52,7 +52,7 @@ _num_groups: Final = itertools.count()
 
 
 class Moments(NamedTuple):
-    """Number, mean and sum of squared distances from the mean; 0 of no values."""
+    """Number, mean and sum of squared distances from the mean; 0 without values."""
 
     number: float
     mean: float
@@ -60,7 +60,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Moments:
-        """Those of 1-D values, in float64."""
+        """Moments of 1-D values, in float64."""
         numbers = values.astype(np.float64)
         mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
         numbers -= mean
@@ -68,15 +68,15 @@ class Moments(NamedTuple):
 
     @property
     def std(self) -> float:
-        """Standard deviation of a sample."""
+        """Sample standard deviation."""
         return math.sqrt(self.squares / max(self.number - 1, 1))
 
 
 class Peers:
-    """Processes that train one network together, each with environments of its own.
+    """Processes that train one network together, each with its own environments.
 
-    Every rank makes the same calls in the same order; each call waits for all of them. This class
-    is a group of one process, which has nobody to exchange anything with.
+    Every rank makes the same calls in the same order; each call waits for all ranks. This class is
+    a group of one process, which exchanges nothing.
 
     Attributes:
         rank: number of this process, from 0; rank 0 writes files.
@@ -87,32 +87,33 @@ class Peers:
     size = 1
 
     def moments(self, columns: Sequence[NDArray[np.floating]]) -> list[Moments]:
-        """Moments of some values of all ranks.
+        """Moments of values over all ranks.
 
-        `columns` are as many 1-D arrays on every rank, each of any length.
+        `columns` are 1-D arrays of any length, the same number of arrays on every rank.
         """
         return [Moments.of(each) for each in columns]
 
     def sum_gradients(
         self, parameters: Sequence[Tensor], loss: float, figures: Tensor
     ) -> tuple[float, Tensor]:
-        """Adds the gradients of all ranks; returns the sums of their losses and figures.
+        """Adds the gradients of all ranks; returns the sums of their losses and metrics.
 
         If no rank has a gradient for a parameter, it stays None and Adam skips it.
         """
         return loss, figures
 
     def gather_reports(self, report: Report) -> list[Report]:
-        """What every rank reports, in rank order; a report is JSON."""
+        """The reports of all ranks, in rank order; a report is JSON."""
         return [report]
 
     def copy_from_first(self, net: Policy) -> None:
-        """Gives the network of rank 0 to all ranks."""
+        """Copies the network of rank 0 to all ranks."""
 
     def update_statistics(self, net: Policy, batch: EntityBatch, *, restart: bool) -> None:
-        """Counts the observations of all ranks into the statistics of the network, in rank order.
+        """Adds the observations of all ranks to the network's statistics, in rank order.
 
-        Those of `InputNorm` are exact; other buffers of a network of one's own are rank 0's.
+        Statistics of `InputNorm` are exact; other buffers of a custom network are copied from rank
+        0.
         """
         net.update_statistics(batch, restart=restart)
 
@@ -121,11 +122,11 @@ ALONE: Final = Peers()
 
 
 class Ranks(Peers, ABC):
-    """Several processes, over two operations on tensors."""
+    """Several processes, based on two tensor operations."""
 
     @abstractmethod
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, the same bits on each; may overwrite `values`."""
+        """The sum over all ranks, bitwise equal on each; may overwrite `values`."""
 
     @abstractmethod
     def gather(self, values: Tensor) -> list[Tensor]:
@@ -136,7 +137,7 @@ class Ranks(Peers, ABC):
         counts, means, squares = torch.stack(self.gather(own)).numpy().transpose(2, 0, 1)
         totals = counts.sum(axis=0)
         shares = counts / np.maximum(totals, 1)
-        # One after the other, so that all ranks get the same bits.
+        # Sequentially: all ranks must get equal bits.
         mean = sum(shares * means)
         moments = np.stack((totals, mean, sum(squares + counts * (means - mean) ** 2)), axis=1)
         return [Moments(*each) for each in moments.tolist()]
@@ -183,7 +184,7 @@ class Ranks(Peers, ABC):
 
     def update_statistics(self, net: Policy, batch: EntityBatch, *, restart: bool) -> None:
         norms = [module for module in net.modules() if isinstance(module, InputNorm)]
-        before = [norm.take() for norm in norms]  # what is left are those of the batch alone
+        before = [norm.take() for norm in norms]  # leaves the statistics of the batch alone
         net.update_statistics(batch, restart=restart)
         moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
         parts = self.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
@@ -202,22 +203,22 @@ class Ranks(Peers, ABC):
 
 
 class TorchPeers(Ranks):
-    """The ranks of the default process group, in a group of their own.
+    """The ranks of the default process group, in their own group.
 
     Args:
-        device: where the tensors of `sum` are; those of `gather` are on the CPU. Between CPUs
-            gloo carries them, between GPUs nccl.
+        device: for the tensors of `sum`; those of `gather` are on the CPU. Uses gloo between CPUs,
+            nccl between GPUs.
         timeout_s: seconds that a rank waits for the others.
 
     Raises:
-        WorkerError: in a call, if a rank ended or did not answer in time; names it.
+        WorkerError: in a call, if a rank exited or did not answer in time; names it.
     """
 
     def __init__(self, device: torch.device, timeout_s: float) -> None:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
         self._device = device
-        self._noticed = False  # that others are gone, which is no reason for them to be told
+        self._noticed = False  # that others are gone, which is not reported to them
         store = _get_default_store()
         self._store = PrefixStore(f"entity_env/{next(_num_groups)}", store)
         self._store.set(f"place/{self.rank}", f"{socket.gethostname()}{_PROCESS}{os.getpid()}")
@@ -259,7 +260,7 @@ class TorchPeers(Ranks):
                 dist.destroy_process_group(group)
 
     def _lost(self, cause: RuntimeError) -> WorkerError:
-        """The error that names the ranks which ended or do not answer."""
+        """The error that names the ranks that exited or do not answer."""
         cause.__traceback__ = None  # frames of torch, which would keep the group and its threads
         try:
             found = self._missing()
@@ -270,7 +271,7 @@ class TorchPeers(Ranks):
         return WorkerError(reason)
 
     def _missing(self) -> list[str]:
-        """The ranks that ended, each with its place and reason."""
+        """The ranks that exited, each with its place and reason."""
         self._store.set(f"left/{self.rank}", "")
         others = {rank: self._place(rank) for rank in range(self.size) if rank != self.rank}
         end = time.monotonic() + _GRACE_S
@@ -289,7 +290,6 @@ class TorchPeers(Ranks):
         ]
 
     def _place(self, rank: int) -> str:
-        """Host and process of a rank."""
         key = f"place/{rank}"
         return self._store.get(key).decode() if self._store.check([key]) else "at its start"
 
@@ -337,10 +337,10 @@ def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
 
 @contextmanager
 def launched_group(size: int, timeout_s: float) -> Iterator[None]:
-    """The process group of the variables that torchrun sets, for more than one process.
+    """The process group from torchrun's variables, if there is more than one process.
 
     Raises:
-        WorkerError: other ranks did not come in time.
+        WorkerError: other ranks did not join in time.
     """
     if size == 1 or dist.is_initialized():
         yield
@@ -348,7 +348,7 @@ def launched_group(size: int, timeout_s: float) -> Iterator[None]:
     limit = _limit(timeout_s)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
-        # torchrun keeps one store over restarts: addresses of processes that are gone lie in it.
+        # torchrun keeps one store over restarts, with addresses of processes that are gone.
         attempt = PrefixStore(f"entity_env/attempt {os.environ.get(RESTARTS, '0')}", store)
         dist.init_process_group("gloo", store=attempt, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, ValueError) as error:
@@ -363,15 +363,15 @@ def launched_group(size: int, timeout_s: float) -> Iterator[None]:
 def require_same_run(
     peers: Peers, num_rows: int, run: Mapping[str, object], out: Path | None
 ) -> int:
-    """Checks that all ranks train the same network; returns the rows of all.
+    """Checks that all ranks train one network; returns the total number of rows.
 
     Args:
         num_rows: rows of this rank's environments.
-        run: what must be equal on all ranks, as JSON by its names.
-        out: folder of the run, whose lock rank 0 holds.
+        run: values that must be equal on all ranks, as JSON by name.
+        out: folder of the run; rank 0 holds its lock.
 
     Raises:
-        UsageError: ranks that differ, or do not see `out`; names the rank.
+        UsageError: ranks differ, or do not see `out`; names the rank.
     """
     own = {"release of entity_env": version("entity-env"), **run}
     reports = peers.gather_reports((num_rows, own))

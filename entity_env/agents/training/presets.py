@@ -1,4 +1,4 @@
-"""Defaults of PPO: presets by kind of environment, and what random play shows of a game.
+"""Defaults of PPO: presets by kind of environment, and measurements of random play.
 
 The trainer and the command line both take their defaults from here.
 """
@@ -20,25 +20,25 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
 PROBE_ENVS: Final = 4
-"""Copies that are played at random: each of them for several episodes."""
+"""Copies played at random, each for several episodes."""
 _PROBE_EPISODES: Final = 4
 _PROBE_STEPS: Final = 8
-"""At least, however long they take."""
+"""Fewest probe steps, however long they take."""
 _PROBE_DECISIONS: Final = 10_000
 _PROBE_S: Final = 2.0
 
 
 class GameFigures(NamedTuple):
-    """What some episodes of random play show of environments.
+    """Measurements of random play on an environment.
 
     Args:
-        mean_length: decisions of an agent in an episode: the first episodes of every row, as many
-            of each. Where a row came to no end all decisions over the episodes that ended, or all
-            decisions of a row.
+        mean_length: mean decisions per agent and episode, over an equal number of first episodes
+            from every row. If a row finished no episode: all decisions, divided by the larger of
+            the numbers of finished episodes and rows.
         is_cut: whether most episodes were truncated.
         decisions_per_step: of a row, 1 unless agents take turns.
-        is_continuous: whether an action is real numbers.
-        num_entities: mean number in an observation of an agent that decides.
+        is_continuous: whether an action consists of real numbers.
+        num_entities: mean number of entities in an observation with a decision.
     """
 
     mean_length: float
@@ -52,8 +52,8 @@ class GameFigures(NamedTuple):
         """Resets environments and plays them at random, for two seconds at most.
 
         Args:
-            vec: a few of them, with autoreset "same_step".
-            seed: of environments and actions, which make the figures repeat themselves.
+            vec: a few environments, with autoreset "same_step".
+            seed: of environments and actions; makes the measurements reproducible.
         """
         rng, space = np.random.default_rng(seed), vec.action_space()
         obs, began = vec.reset(seed=seed), time.monotonic()
@@ -87,24 +87,27 @@ def _are_enough(lengths: Mapping[tuple[int, int], list[int]], num_rows: int) -> 
 
 
 _STEPS: Final = (16, 128)
-"""Least and most steps of a rollout: of fewer an advantage sees little, more are for few copies."""
+"""Fewest and most steps of a rollout: with fewer, an advantage sees little; with more, there are
+few copies.
+"""
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
-"""Episodes of every copy in a run, for starts that are spread over a whole one."""
+"""Fewest episodes of every copy in a run, for starts spread over a whole episode."""
 _MANY_ENTITIES: Final = 64
-"""From so many on attention is most of the time, and one block of it learns as much as two."""
+"""From this many, attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256
-"""Of games of entities with real numbers as actions, or with an MLP."""
+"""Minibatch size for entity games with real-valued actions, or with an MLP."""
 _RATE_OF_SEVERAL: Final = 0.005
-"""Step size of games for several agents, with a network of entities."""
+"""Step size for games with several agents and an entity network."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
-"""Least and largest discount where episodes are cut: the value of the observation at the cut is an
-estimate, and one that looks further than an episode is long is made of nothing else."""
+"""Smallest and largest discount for truncated episodes. The value at the truncation is an estimate;
+with a horizon longer than an episode, values would consist only of such estimates.
+"""
 
 
 class Defaults(NamedTuple):
-    """Number of environments, fields of `PPOConfig`, and a sentence for each choice."""
+    """Number of environments, fields of `PPOConfig`, and one sentence per choice."""
 
     num_envs: int
     settings: dict[str, Any]
@@ -116,15 +119,15 @@ class Preset:
     """Settings that suit a kind of environment.
 
     Args:
-        name: what `PPOConfig.for_env` calls it.
+        name: argument of `PPOConfig.for_env`.
         kind: the environments that it suits, in a few words.
-        num_envs: how many to train on, where nothing speaks for another number.
+        num_envs: default number of training environments.
         settings: fields of `PPOConfig` that differ from its defaults.
-        rollout_sizes: least and most decisions of a rollout, whatever the number of environments;
+        rollout_sizes: fewest and most decisions per rollout, for any number of environments;
             between them a run has `num_rollouts`. None = as many as `num_steps` makes.
         num_rollouts: of a run.
-        is_fitted: number of environments, rollouts, discount and whether the value has a network
-            apart follow what random play shows.
+        is_fitted: whether random play determines the number of environments, rollouts, discount,
+            and a separate value network.
     """
 
     name: str
@@ -147,10 +150,9 @@ class Preset:
         """Number of environments and fields of `PPOConfig` for a game.
 
         Args:
-            num_agents: of the game.
             total_steps: decisions of the run; None = those of the preset.
-            seen: what random play shows, if it is known; without effect unless `is_fitted`.
-            num_envs, num_steps: as given; None = to be chosen.
+            seen: measurements of random play, if known; only used if `is_fitted`.
+            num_envs, num_steps: given values; None = choose.
         """
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
@@ -164,7 +166,7 @@ class Preset:
             wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
-        # Copies that are reset early see the ends of their episodes later: not in short runs.
+        # Not in short runs: copies that are reset early reach the ends of their episodes later.
         staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
         settings["staggered_steps"] = int(staggered)
@@ -187,7 +189,7 @@ class Preset:
         """Fields of `PPOConfig`.
 
         Args:
-            num_rows: rows of a batch of the environments.
+            num_rows: rows of a batch from the environments.
             total_steps: decisions of the run; None = those of the preset.
         """
         settings = dict(self.settings)
@@ -199,14 +201,14 @@ class Preset:
         return {**settings, "num_steps": max(size // num_rows, 8)}
 
     def _rollout_size(self, total_steps: int) -> int:
-        """Decisions of a rollout: a quarter of the run at most."""
+        """Decisions per rollout: at most a quarter of the run."""
         least, most = self.rollout_sizes or (1, total_steps)
         wanted = max(least, min(total_steps // self.num_rollouts, most))
         return min(wanted, max(total_steps // 4, 1))
 
 
 def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], list[str]]:
-    """Network and size of its steps for a game of entities where others suit it, and why."""
+    """Changes to network and optimizer for an entity game, and their reasons."""
     changes: dict[str, Any] = {}
     reasons: list[str] = []
     net = RogueNetConfig()
@@ -224,9 +226,9 @@ def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], l
     return changes, reasons
 
 
-# Many small gradient steps, and values in units of their deviation: returns are in the hundreds.
-# A long run can afford longer rollouts, whose gradients are less noisy. LunarLander hovers without
-# end with a gamma of 0.99.
+# Many small gradient steps, and normalized values, since returns are in the hundreds. A long run
+# can afford longer rollouts, whose gradients are less noisy. With a gamma of 0.99, LunarLander
+# hovers forever.
 _CONTROL: Final = Preset(
     "control",
     "observations of fixed size",
@@ -262,9 +264,9 @@ _PICTURES: Final = replace(
 PRESETS: Final[Mapping[str, Preset]] = {
     preset.name: preset
     for preset in (
-        # Entropy counts the same for one actor and for ten, and returns in the hundreds the same as
-        # those of 1; see docs/explanation/defaults.md for what each choice was measured on. With
-        # less reward for entropy Xor is sure of itself before it is right, and stays so.
+        # The entropy bonus is independent of the number of actors, and of the scale of returns; see
+        # docs/explanation/defaults.md for the measurements behind each choice. With a smaller
+        # entropy bonus Xor converges before it is right, and never recovers.
         Preset(
             "entities",
             "any number of entities",
@@ -287,13 +289,13 @@ PRESETS: Final[Mapping[str, Preset]] = {
         ),
         _CONTROL,
         _PICTURES,
-        # A RogueNet takes many gradient steps before it tells one position of a board from
-        # another: with smaller ones tic-tac-toe is sure of itself, and wrong.
+        # A RogueNet needs many gradient steps to distinguish the positions of a board: with smaller
+        # steps tic-tac-toe converges to wrong moves.
         Preset(
             "board",
             "small board games",
             settings={
-                # Eight heads learn perfect moves in half the steps of two, at the same price.
+                # Eight heads learn perfect moves in half the steps of two, at equal cost.
                 "net": RogueNetConfig(n_head=8),
                 "num_steps": 32,
                 "minibatch_size": 384,
@@ -324,9 +326,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
 }
 
 RANDOM_OPENINGS: Final = 0.5
-"""Share of the games in turns, of several agents, whose first decision is drawn at random."""
+"""Share of games whose first decision is random, if several agents take turns."""
 DEFAULT_OPPONENTS: Final[Mapping[str, float]] = {"self": 0.2, "random": 0.1}
-"""Shares of the environments of a game for several agents that have an opponent, by its name."""
+"""Shares of environments with an opponent in games for several agents, by the opponent's name."""
 
 
 def preset_for(
@@ -335,19 +337,15 @@ def preset_for(
     *,
     num_agents: int = 1,
 ) -> Preset:
-    """The preset that suits an environment.
-
-    Args:
-        obs_space, action_space: of the environment.
-        num_agents: agents of the game.
-    """
+    """The preset that suits an environment."""
     entities = PRESETS["entities"]
     if not is_flat(obs_space, action_space):
         return entities
     if picture_of(obs_space) is not None:
         return PRESETS["pictures"]
-    # Normalized, the flag of a rare state is as large as clipping lets it be: of five seeds on
-    # Taxi-v4 four earned 6.8 after 150,000 decisions and one -48, all of them 7.4 or more without.
+    # Normalization raises the flag of a rare state up to the clipping limit: of five seeds on
+    # Taxi-v4 four earned 6.8 after 150,000 decisions and one -48; without it, all earned 7.4 or
+    # more.
     has_numbers = not all(each.is_binary for each in obs_space.entities.values())
     net = MLPConfig(norm_inputs=has_numbers or bool(obs_space.global_features))
     if num_agents == 1:
@@ -361,11 +359,11 @@ def preset_for(
 
 
 def named_preset(name: str) -> Preset:
-    """The preset of that name.
+    """The preset with this name.
 
     Raises:
         UsageError: there is none.
     """
-    if name not in tuple(PRESETS):  # a name of any type
+    if name not in tuple(PRESETS):  # the name may have any type
         raise UsageError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]

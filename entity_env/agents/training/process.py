@@ -1,4 +1,4 @@
-"""What a training run changes of its process: signals, the garbage collector, glibc's malloc."""
+"""Process-wide changes during training: signals, the garbage collector, glibc's malloc."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from entity_env.agents.training.tracking.progress import TrainResult
 
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
-"""Variable of the environment in which torchrun counts how often it started the ranks anew."""
-# Names of settings and the largest block that may come from the heap, from glibc's malloc.h.
+"""Environment variable in which torchrun counts restarts of the ranks."""
+# Option numbers from glibc's malloc.h, and the largest block to take from the heap.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _LARGEST_BLOCK: Final = 2**25
 _KEPT: Final = 2**30
 _MANY_OBJECTS: Final = 20_000
-"""New objects, less those that are gone, until the garbage collector looks at them."""
+"""Net new objects before the garbage collector runs."""
 _HELD: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -37,7 +37,7 @@ class StoppedBySignal(SystemExit):
     """SIGTERM or SIGHUP ended a training run, after a checkpoint.
 
     Args:
-        signum: number of the signal; the exit code is 128 more, as a shell reports it.
+        signum: number of the signal; the exit code is 128 + `signum`, as in a shell.
         result: result of the run.
     """
 
@@ -48,9 +48,9 @@ class StoppedBySignal(SystemExit):
 
 
 class HeldInterrupt:
-    """Context that defers the first signal until `check`; a second Ctrl-C raises at once.
+    """Context that defers the first signal until `check`; a second Ctrl-C raises immediately.
 
-    While a run ends, `is_ending`, nothing checks any more: a Ctrl-C after a signal raises.
+    When a run is ending (`is_ending`), `check` is no longer called: a Ctrl-C after a signal raises.
 
     Signals that were ignored before, as by `nohup`, stay ignored. Outside the main thread, where
     Python handles no signals, this does nothing.
@@ -60,7 +60,8 @@ class HeldInterrupt:
         self.signum: int | None = None
         """The first signal."""
         self.is_ending = False
-        """Whether the program ends what it did: from then on every Ctrl-C but the first raises."""
+        """Whether the program is ending its work: from then on every Ctrl-C but the first raises.
+        """
         self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -69,7 +70,7 @@ class HeldInterrupt:
             for signum in _HELD:
                 previous = signal.getsignal(signum)
                 is_ignored = previous == signal.SIG_IGN and signum != signal.SIGINT
-                # None is a handler that was not made by Python: it could not be restored.
+                # None: a handler not set from Python, which could not be restored.
                 if previous is not None and not is_ignored:
                     self._previous[signum] = previous
                     signal.signal(signum, self._hold)
@@ -99,8 +100,8 @@ class HeldInterrupt:
     def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
         """Passes SIGTERM or SIGHUP on, after everything is saved and the context is closed.
 
-        Calls the handler that the program had set, or raises `StoppedBySignal` from `cause`, the
-        error since the signal, if it had none.
+        Calls the program's handler. If there was none, raises `StoppedBySignal` from `cause`, the
+        error since the signal.
         """
         if self.signum is None or not self.ends_program:
             return
@@ -120,9 +121,9 @@ class HeldInterrupt:
 def tune_malloc() -> None:
     """Lets glibc keep up to 1 GiB of freed memory; does nothing with other C libraries.
 
-    Every operation on a batch allocates and frees tensors of some MiB. By default glibc returns
-    such blocks to the system, which clears every page of the next one: that took more than half of
-    a forward pass over 6,000 entities. Applies to the whole process until it ends.
+    Every operation on a batch allocates and frees tensors of several MiB. By default glibc returns
+    such blocks to the system, which clears every page of the next one: this took more than half of
+    a forward pass over 6,000 entities. Applies to the whole process until it exits.
     """
     if sys.platform == "linux":
         try:
@@ -135,13 +136,13 @@ def tune_malloc() -> None:
 
 @contextmanager
 def freeze_gc() -> Iterator[Callable[[], None]]:
-    """A function that calls `gc.freeze` and lets collections be rare, undone at the end.
+    """Context with a function that calls `gc.freeze` and makes collections rare; undone on exit.
 
-    Thousands of environments and compiled functions are hundreds of thousands of objects, which the
-    garbage collector scans again and again: a quarter of the training time of games of one step.
-    The observations of a step are thousands of new ones, of which none is garbage yet: collections
-    after every 700 of them took a tenth. Does nothing in a process that has frozen objects already;
-    a threshold that is larger, or 0, stays.
+    Thousands of environments and compiled functions are hundreds of thousands of objects. Scanning
+    them repeatedly took a quarter of the training time of one-step games. The observations of a
+    step are thousands of new objects, none of them garbage yet: collecting after every 700 took a
+    tenth. Does nothing in a process that has frozen objects already; a larger threshold, or 0,
+    stays.
     """
     is_ours, before = not gc.get_freeze_count(), gc.get_threshold()
 

@@ -29,13 +29,13 @@ class Trajectories:
 
     Args:
         is_ready: `(num_steps + 1, num_rows)` bool: the row decides on observation `t`.
-        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; the last one has
-            no meaning where an episode has just ended.
+        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; the last one is
+            meaningless if an episode has just ended.
         rewards: `(num_steps, num_rows)` float32, received with observation `t + 1`.
-        terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation
-            `t + 1`, which is the first of the next one.
+        terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation `t
+            + 1`, which is the first of the next one.
         final_values: `(num_steps, num_rows)` float32, the value of the final observation of a
-            truncated episode; has no meaning elsewhere.
+            truncated episode; meaningless elsewhere.
     """
 
     is_ready: NDArray[np.bool_]
@@ -66,12 +66,12 @@ class Trajectories:
 
 @dataclass(frozen=True, slots=True)
 class Minibatch:
-    """Decisions of a rollout, as copies; arrays of figures are `(num_decisions,)` float32.
+    """Decisions of a rollout, as copies; numeric arrays are `(num_decisions,)` float32.
 
     Args:
-        obs: observations, a row for each decision.
-        samples: per action one value an actor, as `RogueNet.evaluate` takes them.
-        logprobs, values: of the policy of the rollout.
+        obs: observations, one row per decision.
+        samples: per action one value per actor, as `RogueNet.evaluate` takes them.
+        logprobs, values: of the rollout's policy.
         advantages, returns: targets of policy and value.
     """
 
@@ -85,7 +85,7 @@ class Minibatch:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """All decisions of a rollout; arrays of figures as in `Minibatch`.
+    """All decisions of a rollout; numeric arrays as in `Minibatch`.
 
     Args:
         b_inds: `(num_learnable,)` int64, decisions with a known outcome.
@@ -103,7 +103,7 @@ class Rollout:
         return len(self.logprobs)
 
     def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
-        """The decisions of that index, in that order."""
+        """The decisions with these indices, in this order."""
         return Minibatch(
             self.obs.map_arrays(lambda each: _take(each, mb_inds)),
             {name: _take(each, mb_inds).values for name, each in self.samples.items()},
@@ -115,7 +115,7 @@ class Rollout:
 
 
 class RolloutBuffer:
-    """Observations and samples of a rollout, decision after decision."""
+    """Observations and samples of a rollout, in order of decisions."""
 
     def __init__(self) -> None:
         self._obs: list[EntityBatch] = []
@@ -148,10 +148,10 @@ class RolloutBuffer:
 
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
-    """Copies of the sequences of that index, in that order; the index is not checked."""
+    """Copies of the sequences with these indices, in this order; indices are not checked."""
     if not has_kernels():
         return sequences[index]
-    # Here and not above: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.layout import take_sequences
 
     lengths, values = sequences.lengths[index], sequences.values

@@ -1,4 +1,4 @@
-"""The folder of a run, which one process at a time trains in."""
+"""The folder of a run, locked for one training process at a time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from entity_env.core.files import lock_file
 from entity_env.errors import CheckpointError, UsageError
 
 LOCK: Final = ".entity_env.lock"
-"""File in the folder of a run during training; it names the process."""
+"""Lock file in the folder of a run during training; it names the process."""
 _LOCK_TRIES: Final = 50
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
-"""Folders of runs of this process: locks of the system only separate processes."""
+"""Run folders of this process: system locks only separate processes."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _locked(path: Path) -> Iterator[None]:
         text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
         try:
             file.truncate(0)
-            with suppress(OSError):  # a full disk; the lock holds without
+            with suppress(OSError):  # a full disk; the lock works without content
                 os.write(file.fileno(), text.encode())
             yield
         finally:

@@ -16,25 +16,26 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
     "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
     "steps": lambda share: 0.0,
 }
-"""By kind of schedule: the way from one point to the next, 0 to 1, at a share of the distance."""
+"""Interpolation by kind of schedule: maps the fraction of the distance between points to 0 to 1."""
 _MAX_POINTS: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number that changes over a run: points, and how it gets from one to the next.
+    """A number that changes over a run, given by points and an interpolation.
 
-    Before the first point it has the value of that point, after the last point the last value. Two
-    points at one place are a jump.
+    Before the first point and after the last, the value is constant. Two points at one place are a
+    jump.
 
     Args:
-        points: places, fractions of the run from 0 to 1 in rising order, each with a value. The
-            fraction is that of `total_steps`, or that of `max_train_time_s` if it is larger.
-        kind: "linear"; "cosine", half a cosine wave, level at both points (Loshchilov and Hutter
+        points: pairs of a place and a value; places are fractions of the run from 0 to 1 in
+            ascending order. The fraction is that of `total_steps`, or of `max_train_time_s` if
+            larger.
+        kind: "linear"; "cosine", half a cosine wave, flat at both points (Loshchilov and Hutter
             2017, equation 5, without restarts); "steps", each value holds until the next point.
 
     Raises:
-        UsageError: points or a kind that cannot be.
+        UsageError: invalid points or kind.
 
     Example:
         >>> schedule = Schedule([(0, 0.003), (0.5, 0.001), (1, 0)])
@@ -62,14 +63,14 @@ class Schedule:
         object.__setattr__(self, "points", points)
 
     def at(self, fraction: float) -> float:
-        """The value after a fraction of the run."""
+        """The value at a fraction of the run."""
         after = bisect_right(self.points, fraction, key=lambda point: point[0])
         if after in (0, len(self.points)):
             return self.points[max(0, after - 1)][1]
         (start, low), (end, high) = self.points[after - 1 : after + 1]
         share = _SHAPES[self.kind]((fraction - start) / (end - start))
         value = low * (1 - share) + high * share
-        return min(max(value, min(low, high)), max(low, high))  # rounding must not leave the bounds
+        return min(max(value, min(low, high)), max(low, high))  # rounding must not exceed bounds
 
     @property
     def numbers(self) -> list[float]:
@@ -77,16 +78,16 @@ class Schedule:
         return [value for _, value in self.points]
 
     def to_json(self) -> object:
-        """The schedule as JSON, TOML alike: pairs, in a table with the kind if it is not linear."""
+        """The schedule as JSON or TOML: pairs; if not linear, in a table with the kind."""
         points = [list(point) for point in self.points]
         return points if self.kind == "linear" else {"points": points, "kind": self.kind}
 
     @classmethod
     def from_json(cls, data: object) -> Schedule:
-        """The schedule that `to_json` gave.
+        """Reads the JSON of `to_json`.
 
         Raises:
-            UsageError: it is none.
+            UsageError: it is not a schedule.
         """
         if isinstance(data, list | tuple):
             return cls(data)
@@ -103,14 +104,13 @@ class Schedule:
 
 
 def _is_point(point: object) -> bool:
-    """Whether a point is a pair of a fraction and a finite number."""
     if not isinstance(point, list | tuple) or len(point) != 2:
         return False
     return all(map(Setting((float,)).allows, point)) and bool(0 <= point[0] <= 1)
 
 
 def values_of(setting: float | Schedule | None) -> list[float]:
-    """The numbers that a setting has at the points of its schedule; itself if it has none."""
+    """A setting's values at the points of its schedule; itself if it is a number."""
     if isinstance(setting, Schedule):
         return setting.numbers
     return [] if setting is None else [setting]

@@ -1,4 +1,4 @@
-"""`.agent` files: a network with its spaces in one file, to ship it.
+"""`.agent` files: a network with its spaces in one file, for distribution.
 
     16 bytes   b"entity_env agent"
     4 bytes    version of the format; all numbers are little-endian
@@ -7,7 +7,7 @@
     ...        the description in JSON: sizes of the network, spaces
     ...        the parameters, in the format of safetensors
 
-Reading and writing need numpy only. The checksum detects damage, not forgery: nothing in the file
+Reading and writing need only numpy. The checksum detects damage, not forgery: nothing in the file
 is executed, and everything in it is checked.
 """
 
@@ -35,7 +35,7 @@ MAGIC: Final = b"entity_env agent"
 VERSION: Final = 1
 
 _CHECKSUM: Final = 20
-"""Offset of the checksum; its content begins 32 bytes later."""
+"""Offset of the checksum; the checked content begins 32 bytes later."""
 _BODY: Final = _CHECKSUM + 32
 _MAX_DESCRIPTION: Final = 4 << 20
 _MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
@@ -47,7 +47,7 @@ def is_agent_file(path: Path) -> bool:
 
 
 def write_agent(path: str | Path, weights: Weights) -> None:
-    """Writes an agent to a file, atomically, and only if `read_agent` will take it."""
+    """Writes an agent to a file, atomically, and only if `read_agent` will accept it."""
     file = Path(path)
     if file.suffix != SUFFIX:
         raise CheckpointError(f"an agent's file must be called *{SUFFIX}, got {file.name!r}")

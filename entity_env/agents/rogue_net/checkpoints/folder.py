@@ -2,18 +2,18 @@
 
     <path>/config.json         format version, size of the network, spaces, settings, progress
     <path>/model.safetensors   parameters and statistics of the network
-    <path>/optimizer.safetensors   needed to resume a training only
+    <path>/optimizer.safetensors   needed only to resume training
 
-No other file in the folder is changed, and no folder that is not a checkpoint. A save has an id,
-which is in `config.json`:
+Other files in the folder, and folders that are not checkpoints, are never changed. A save has an
+id, stored in `config.json`:
 
-1. Every file is written to `<name>.<id>.new` and flushed.
-2. `config.json` is replaced: now the new save is valid.
-3. The other files are renamed to `<name>`.
+1. Write every file to `<name>.<id>.new` and flush it.
+2. Replace `config.json`: now the new save is valid.
+3. Rename the other files to `<name>`.
 
 A reader takes `<name>.<id>.new` if it exists, else `<name>`; if `config.json` has changed
-meanwhile, it starts again. The next save completes one that was killed after step 2, and removes
-the files of one that was killed before.
+meanwhile, it starts over. The next save completes one that was killed after step 2, and removes the
+files of one that was killed before.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 FORMAT = "entity_env.rogue_net"
 VERSION = 1
 SUBFOLDER = "checkpoint"
-"""Checkpoint of a training run, in the folder of the run."""
+"""Subfolder for the checkpoint in the folder of a training run."""
 
 _MAX_BYTES = 4 << 20
 CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
@@ -54,7 +54,7 @@ _NEW: Final = re.compile(r"(.+)\.([0-9a-f]{16})\.new")
 _LOCKS_FOLDERS: Final = sys.platform != "win32"
 """Else a file in the folder is locked."""
 _PATIENCE_S: Final = 60.0
-"""Longest time that a writer waits for another one."""
+"""Longest wait of a writer for another one."""
 _PAUSE_S: Final = 0.005
 
 
@@ -67,7 +67,7 @@ class Header:
         config: its sizes.
         training: settings and progress of the trainer, as JSON; may be empty.
         save: id of the save, 16 hexadecimal digits; empty in checkpoints of release 1.0.
-        files: names of the other files of that save; empty if `save` is.
+        files: names of the other files in that save; empty if `save` is.
     """
 
     obs_space: ObsSpace
@@ -91,7 +91,7 @@ class Header:
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
     def place_of(self, folder: Path, name: str) -> Path | None:
-        """Path of a file of this save; None if it has none.
+        """Path of a file in this save; None if it has none.
 
         A file under its temporary name takes precedence: the other one is older.
         """
@@ -131,7 +131,7 @@ def network_digest(path: Path) -> str:
 
 
 def read_header(folder: Path) -> Header:
-    """Reads `config.json`; raises CheckpointError if it is damaged, or of another format."""
+    """Reads `config.json`; raises CheckpointError if it is damaged, or has another format."""
     path = folder / CONFIG
     try:
         return _parsed_header(read_file(path, _MAX_BYTES), path)
@@ -165,7 +165,7 @@ _MAX_PREPARATIONS: Final = 10
 
 
 def old_of(path: Path) -> Path:
-    """Place of the checkpoint `path` if release 1.0 was killed during a save."""
+    """Path of the checkpoint `path` if release 1.0 was killed during a save."""
     if path.name in ("", ".."):  # the current or the parent folder, which exists
         return path
     return path.with_name(f"{path.name}.old")
@@ -194,14 +194,14 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
 
 
 def prepare_place(path: Path) -> None:
-    """Checks that a checkpoint can be written to `path`; makes the folders above it."""
+    """Checks that a checkpoint can be written to `path`; creates its parent folders."""
     for attempt in range(_MAX_PREPARATIONS):
         try:
             return _prepare_place(path)
         except EntityEnvError:
             raise
         except (OSError, ValueError) as error:
-            # Another run that starts here has just made the folder, or removed it again.
+            # Another run that starts here has just created the folder, or removed it again.
             is_race = isinstance(error, FileExistsError | FileNotFoundError)
             if not is_race or attempt + 1 == _MAX_PREPARATIONS:
                 raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
@@ -216,7 +216,7 @@ def _prepare_place(path: Path) -> None:
         probe.touch()
         _finish(path)
     if is_new:
-        with contextlib.suppress(OSError):  # another run has begun there
+        with contextlib.suppress(OSError):  # another run has started there
             path.rmdir()
 
 
@@ -236,13 +236,13 @@ def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> 
             flush_folder(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                _finish(path)  # frees the disk
+                _finish(path)  # frees disk space
             raise
         _finish(path)
 
 
 def _require_readable(content: bytes, path: Path) -> None:
-    """Checks that `read_header` will take the content of a file."""
+    """Checks that `read_header` will accept the content of a file."""
     try:
         if len(content) > _MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are too many, at most {_MAX_BYTES} are read")
@@ -252,7 +252,7 @@ def _require_readable(content: bytes, path: Path) -> None:
 
 
 def write_new(folder: Path, files: Mapping[str, bytes], save: str) -> None:
-    """Writes files, given by their final names, under temporary names, and flushes them."""
+    """Writes files under temporary names, given their final names, and flushes them."""
     for name, content in files.items():
         with open(folder / _new_name(name, save), "xb") as file:
             file.write(content)
@@ -269,7 +269,7 @@ def name_new(folder: Path, names: Iterable[str], save: str) -> None:
 
 
 def remove_new(folder: Path, names: Iterable[str]) -> None:
-    """Removes files of `write_new` that have not been renamed, of these final names."""
+    """Removes files of `write_new` with these final names that have not been renamed."""
     for found in os.listdir(folder):
         match = _NEW.fullmatch(found)
         if match is not None and match[1] in names:
@@ -288,7 +288,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def _finish(folder: Path) -> None:
-    """Completes the valid save, and removes files of others."""
+    """Completes the valid save, and removes files of other saves."""
     if os.path.isfile(folder / CONFIG):
         header = read_header(folder)
         name_new(folder, header.files, header.save)
@@ -355,7 +355,6 @@ def _new_name(name: str, save: str) -> str:
 
 
 def _save_of(data: Mapping[str, object], path: Path) -> tuple[str, tuple[str, ...]]:
-    """Id and file names of the save."""
     save = data.get("save")
     if save is None:
         return "", ()

@@ -1,4 +1,4 @@
-"""Reads a network from any format: checkpoint folders, `.agent` files, and those of enn-trainer."""
+"""Reads a network from any format: checkpoint folders, `.agent` files, enn-trainer's files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def find_network(path: Path) -> Path:
         if (theirs := find_enn_checkpoint(path)) is not None:
             return theirs
         return find_checkpoint(path)
-    except OSError as error:  # a name that is too long, a folder without permission
+    except OSError as error:  # the name is too long, or the folder not readable
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except CheckpointError as error:
         raise CheckpointError(
@@ -60,7 +60,7 @@ def read_network(path: str | Path) -> Weights:
             a training run or a `.roguenet` archive of enn-trainer.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it describes no network.
+        CheckpointError: there is none, it is damaged, or it does not describe a network.
         MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
     """
     found = find_network(Path(path))
@@ -73,9 +73,9 @@ def read_network(path: str | Path) -> Weights:
 
 
 def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
-    """Reads `config.json` and other files of a checkpoint folder, all of one save.
+    """Reads `config.json` and other files of a checkpoint folder, all from one save.
 
-    Reads again if another process saves there meanwhile.
+    Retries if another process saves there meanwhile.
     """
     before = _places(folder, names)
     for _ in range(_MAX_READS):
@@ -104,7 +104,7 @@ def read_model(folder: Path, header: Header, content: bytes) -> Weights:
 
 
 def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]]:
-    """The header, and the paths of the other files of its save."""
+    """The header, and the paths of the other files in its save."""
     header = read_header(folder)
     places = {name: header.place_of(folder, name) for name in names}
     is_there = {
@@ -116,7 +116,7 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
 
 
 def _max_bytes(folder: Path, header: Header) -> int:
-    """Largest size of a file of a checkpoint; the optimizer has two numbers per parameter."""
+    """Largest file size in a checkpoint; the optimizer has two numbers per parameter."""
     if isinstance(header.config, OwnNetConfig):
         return 8 * MAX_NUMBERS + MAX_HEADER
     try:

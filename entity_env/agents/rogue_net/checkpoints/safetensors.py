@@ -1,7 +1,7 @@
 """Reads and writes tensors in the safetensors format, without that package.
 
-8 bytes, the little-endian length of the header; the header, JSON `{name: {"dtype", "shape",
-"data_offsets"}}`; then the data of the tensors, without gaps.
+The format: 8 bytes, the little-endian length of the header; the header, JSON `{name: {"dtype",
+"shape", "data_offsets"}}`; then the data of the tensors, without gaps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPES: Final = {
 }
 _NAMES: Final = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 MAX_HEADER: Final = 16 << 20
-"""Bytes; the header of the largest network has half of them."""
+"""Bytes; the header of the largest network takes half of this."""
 _MAX_NAME: Final = 1024
 _MAX_DIMENSIONS: Final = 8
 
@@ -81,7 +81,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
             f"a header of {length} bytes is beyond its {len(content)} bytes, or {MAX_HEADER}"
         )
     text = content[8:begin]
-    # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times its text.
+    # An entry has 3 brackets in at least 50 bytes. A list of empty lists takes 30 times its text.
     if text.count(b"[") + text.count(b"{") > 1000 + length // 8:
         raise ValueError(f"a header of {length} bytes has too many brackets")
     entries: list[_Entry] = []
@@ -113,7 +113,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _entry_or_dict(entries: list[_Entry], found: dict[str, Any]) -> _Entry | dict[str, Any]:
-    """Replaces every entry by a smaller object as soon as it is read, and lists it."""
+    """Replaces every entry with a smaller object as soon as it is read, and lists it."""
     match found:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
             if dtype not in _DTYPES:

@@ -1,4 +1,4 @@
-"""Checkpoints of enn-trainer: a folder, or a `.roguenet` archive of the same files.
+"""Checkpoints of enn-trainer: a folder, or a `.roguenet` archive of its files.
 
     config.ron            the training configuration; `net` describes the network
     state.ron             its spaces
@@ -55,7 +55,7 @@ _MAX_PATH: Final = 1 << 16
 
 
 def is_enn_checkpoint(path: Path) -> bool:
-    """Whether `path` is a folder with a `config.ron`, or a file with the suffix of an archive."""
+    """Whether `path` is a folder with a `config.ron`, or a file with an archive's suffix."""
     return (path / CONFIG).is_file() or (path.suffix == SUFFIX and path.is_file())
 
 
@@ -104,10 +104,10 @@ def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
 def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
     """The content of every regular file by its base name.
 
-    `tarfile` reads the headers one by one. Its archives are not used: on some releases of Python a
-    crafted one takes minutes or more memory than there is (CVE-2024-6232, CVE-2025-8194).
+    Uses only `tarfile`'s parser for single headers, not its archives: on some Python releases, a
+    crafted archive takes minutes or more memory than available (CVE-2024-6232, CVE-2025-8194).
     """
-    import tarfile  # here: a shipped agent needs none
+    import tarfile  # here: a shipped agent does not need it
 
     members: dict[str, memoryview] = {}
     at, path, block = 0, None, tarfile.BLOCKSIZE
@@ -147,7 +147,7 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
 
 
 def _long_path(kind: bytes, content: bytes, place: str) -> str | None:
-    """The path of the next member, which this one describes; refuses sparse files."""
+    """The path of the next member, as described by this one; refuses sparse files."""
     if kind == b"L":
         return content.partition(b"\0")[0].decode(errors="replace")
     for record in content.split(b"\n"):  # "length key=value"
@@ -160,7 +160,7 @@ def _long_path(kind: bytes, content: bytes, place: str) -> str | None:
 
 
 def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
-    """The tensors of rogue-net, where every block has copies of those of relative positions."""
+    """rogue-net's tensors: every block has copies of the relative position tensors."""
     shared = {name: t for name, t in weights.tensors.items() if name.startswith(RELPOS)}
     tensors = dict(weights.tensors)
     for i in range(weights.rogue_net_config().n_layer):
@@ -171,7 +171,7 @@ def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
 def _without_copies(
     tensors: dict[str, NDArray[Any]], n_layer: int, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Drops the copies of the tensors of relative positions, after a check that they are equal."""
+    """Drops the copies of relative position tensors, after checking that they are equal."""
     shared = [name for name in tensors if name.startswith(RELPOS)]
     for name in shared:
         for i in range(n_layer):
@@ -221,9 +221,8 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
     """Writes a checkpoint of enn-trainer to the folder `path`, without an optimizer.
 
     Args:
-        path: the folder, made if it does not exist. Of a checkpoint of enn-trainer in it only the
-            same files are replaced.
-        weights: the network.
+        path: the folder, created if missing. In an existing checkpoint of enn-trainer, only files
+            with equal names are replaced.
         step: number of decisions that it was trained on.
 
     Raises:
@@ -256,7 +255,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
             "next_eval_step": None,
             "agent": "<blob:msgpack>",
             "value_function": None,
-            "optimizer": "<blob:msgpack>",  # read only to resume a training
+            "optimizer": "<blob:msgpack>",  # read only to resume training
             "vf_optimizer": None,
             **spaces,
         },
@@ -278,7 +277,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
 
 
 def refused_names(names: Iterable[str]) -> list[str]:
-    """Names that no module of torch, and so no entity or action of rogue-net, can have."""
+    """Names that no torch module, and so no entity or action of rogue-net, can have."""
     taken = _TAKEN.split()
     return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
 

@@ -1,8 +1,8 @@
 """Tensors in msgpack, as hyperstate writes them: one map from names to tensors.
 
 A tensor is a map of four binary keys: `__tensor__` ("torch" or "numpy"), `dtype` (numpy's name),
-`shape` and `data` (C order). Everything else is refused while it is read, so that a file never
-takes much more memory than its own length.
+`shape` and `data` (C order). Everything else is refused while reading: a file never takes much more
+memory than its length.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _shape(sizes: list[object]) -> tuple[object, ...]:
 
 
 def _fields(pairs: list[tuple[object, object]]) -> dict[object, object]:
-    """Refuses other maps than tensors as soon as they are read."""
+    """Refuses maps other than tensors as soon as they are read."""
     fields = dict(pairs)
     if fields.keys() != _KEYS or len(pairs) != len(_KEYS):
         raise ValueError(f"a tensor has the keys {shown([key for key, _ in pairs])}")

@@ -1,8 +1,8 @@
-"""Reads and writes RON, the format of enn-trainer's configuration files, as python-ron does.
+"""Reads and writes RON, the format of enn-trainer's configuration files, like python-ron.
 
-Structs with names, maps in order, lists and tuples, text with escapes, numbers, `true`, `false`
-and `None`; optional values have no `Some`. The result is plain data and takes a small multiple of
-the memory of the text: nesting, length of texts and number of values are bounded.
+Supports structs with names, maps in order, lists and tuples, text with escapes, numbers, `true`,
+`false` and `None`; optional values have no `Some`. The result is plain data and takes a small
+multiple of the memory of the text: nesting, text length and number of values are limited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ron: TypeAlias = (
 MAX_BYTES: Final = 4 << 20
 MAX_DEPTH: Final = 32
 MAX_TEXT: Final = 1 << 16
-"""Largest number of characters of one text, name or number."""
+"""Most characters in one text, name or number."""
 
 _TOKEN: Final = re.compile(
     r"""[ \t\r\n]*(?:
@@ -72,11 +72,11 @@ def parse_ron(content: bytes, where: str) -> Ron:
 
 
 class _Reader:
-    """Parser with one token of lookahead: its kind, its text, and where it begins."""
+    """Parser with one token of lookahead: its kind, its text, and its start."""
 
     def __init__(self, text: str, where: str) -> None:
         self._text, self._where = text, where
-        # A legal file has more than 16 characters per value. Without a bound a list of empty lists
+        # A legal file has more than 16 characters per value. Without a limit a list of empty lists
         # would take 20 times the memory of its text.
         self._values_left = 1000 + len(text) // 16
         self._next = 0

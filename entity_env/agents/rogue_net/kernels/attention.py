@@ -1,8 +1,8 @@
 """Attention within each observation, forward and backward; entities stay packed.
 
-Imports numba. A batched product of matrices of five rows spends its time on everything but the
-product: here all of attention, softmax included, is one loop over observations. A vector register
-holds the logits of 8 queries and one key, so that softmax sums from register to register.
+Imports numba. Batched products of matrices with five rows spend most of their time outside the
+product: here all of attention, including softmax, is one loop over observations. A vector register
+holds the logits of 8 queries and one key, so softmax sums whole registers.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _ONE, _ROW, _NONE = 1, LANES, 0
 
 
 class _Observation(NamedTuple):
-    """The `length` entities of an observation, and where each begins in flat matrices.
+    """The `length` entities of an observation, and the start of each in flat matrices.
 
     The next `num_later` entities belong to later observations. `places` are indices into matrices
-    of queries, keys and values, `outs` into those of `width` columns, all heads of `d_head`.
+    of queries, keys and values, `outs` into those with `width` columns, all heads of `d_head`.
     """
 
     entities: Untyped
@@ -63,7 +63,6 @@ class _Observation(NamedTuple):
 
 @inlined
 def _fours(length: int) -> int:
-    """The length, rounded up to a multiple of 4."""
     return (length + 3) // 4 * 4
 
 
@@ -71,7 +70,7 @@ def _fours(length: int) -> int:
 def _find(
     order: Ints, start: int, length: int, places: Ints, outs: Ints, width: int, d_head: int
 ) -> _Observation:
-    """Writes where the entities begin; the lists are padded with the last one."""
+    """Writes the start of each entity; the lists are padded with the last one."""
     for i in range(length):
         out = order[start + i] * width
         places[i], outs[i] = 3 * out, out
@@ -266,10 +265,10 @@ def _backward(
 def kernels() -> tuple[Callable[..., None], Callable[..., None]]:
     """Forward and backward of attention.
 
-    All arrays are flat, of float32 and int64, and as long as they must be: nothing is checked.
-    `d_head` is a multiple of 8; `scale` is the factor of the logits. The shares of one head of one
-    observation lie in blocks of 8 queries, with a vector for each key, rounded up to a multiple of
-    4; those of a single entity are not written.
+    All arrays are flat, of float32 and int64, and long enough, without checks. `d_head` is a
+    multiple of 8; `scale` is the factor of the logits. The shares of one head and observation are
+    in blocks of 8 queries, with one vector per key, rounded up to a multiple of 4; shares of a
+    single entity are not written.
 
     forward(qkv, order, offsets, visible, n_head, scale, mixed, shares, max_length)
         Reads `(num_entities, 3 * n_head * d_head)` queries, keys and values, and the fields of

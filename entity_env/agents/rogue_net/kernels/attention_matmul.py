@@ -1,8 +1,7 @@
-"""Products of small matrices whose rows lie anywhere in memory, for attention.
+"""Products of small matrices with rows anywhere in memory, for attention.
 
-Imports numba. A matrix is a pointer and a list of places: the index of the first number of each
-row. Rows are taken four at a time: lists are padded with the place of the last row, which is
-written last.
+Imports numba. A matrix is a pointer and a list of places: the index of each row's first number.
+Rows are processed in fours: lists are padded with the place of the last row, which is written last.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _with_sixteen(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """As `_with_eight` for 16 others: each number is read once for both halves."""
+    """Like `_with_eight` for 16 others: reads each number once for both halves."""
     factor = splat(scale)
     others, later = advance(turned, 8 * width), advance(out, 8 * num_rows)
     for j in range(0, num_rows, 4):
@@ -104,8 +103,8 @@ def multiply_rows(
 ) -> None:
     """Writes the scaled products of each of `length` queries with each of as many rows.
 
-    `out` gets a block for every 8 queries, of `num_rows` (`length` rounded up to fours) times 8
-    lanes; padded lanes and rows have no meaning. `turned` is room for 16 queries.
+    `out` gets one block per 8 queries, of `num_rows` (`length` rounded up to a multiple of four)
+    times 8 lanes; padded lanes and rows are meaningless. `turned` is scratch space for 16 queries.
     """
     for i in range(0, length, 16):
         block = advance(out, i * num_rows)
@@ -134,9 +133,9 @@ def mix_rows(
     num_rows: int,
     width: int,
 ) -> None:
-    """Writes rows that are each a weighted sum of `length` rows of the source.
+    """Writes rows that are weighted sums of `length` rows of the source.
 
-    The weight of row k in sum i lies at `i * across + k * along + k // 8 * skip`.
+    The weight of row k in sum i is at `i * across + k * along + k // 8 * skip`.
     """
     for i in range(0, num_rows, 4):
         p, q = get(out_places, i), get(out_places, i + 1)
@@ -179,7 +178,7 @@ def mix_rows(
 
 @part
 def prefetch_rows(source: Untyped, order: Untyped, num_rows: int, width: int, size: int) -> None:
-    """Prefetches `size` numbers of some rows of `width`, to read."""
+    """Prefetches `size` numbers of some rows of `width` for reading."""
     for i in range(num_rows):
         start = get(order, i) * width
         for c in range(0, size, 16):
@@ -190,7 +189,7 @@ def prefetch_rows(source: Untyped, order: Untyped, num_rows: int, width: int, si
 def prefetch_rows_to_write(
     source: Untyped, order: Untyped, num_rows: int, width: int, size: int
 ) -> None:
-    """Prefetches `size` numbers of some rows of `width`, to write."""
+    """Prefetches `size` numbers of some rows of `width` for writing."""
     for i in range(num_rows):
         start = get(order, i) * width
         for c in range(0, size, 16):

@@ -1,8 +1,8 @@
 """Attention among up to four entities, forward and backward.
 
-Imports numba. A vector of 8 queries and one key would be half empty: here a vector holds the
-logits of two queries and four keys. Lists of places are padded to four with the last entity; shares
-of padding are 0.
+Imports numba. A vector of 8 queries and one key would be half empty: here a vector holds the logits
+of two queries and four keys. Lists of places are padded to four with the last entity; shares of
+padding are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
 from entity_env.agents.rogue_net.kernels.softmax import HIDDEN, INFINITY, exp_row
 
 FEW: Final = 4
-"""Observations of at most this many entities are computed here."""
+"""Largest observation, in entities, that is computed here."""
 
 
 @part
@@ -115,7 +115,7 @@ def softmax_few_backward(
     shares: Untyped,
     block: Untyped,
 ) -> None:
-    """Writes the gradients of the logits, laid out as the shares."""
+    """Writes the gradients of the logits, in the layout of the shares."""
     store(block, 2 * FEW, zeros())
     for i in range(0, length, 2):
         slope = _two_with_four(given, given_places, values, places, width, i)
@@ -129,7 +129,7 @@ def softmax_few_backward(
 
 @inlined
 def _mixed(weights: Untyped, along: int, p: Untyped, q: Untyped, r: Untyped, s: Untyped) -> Untyped:
-    """The weighted sum of four rows; weights are `along` numbers apart."""
+    """The weighted sum of four rows, with weights `along` numbers apart."""
     one = fma(load_splat(weights, 0), p, multiply(load_splat(weights, along), q))
     return add(
         one, fma(load_splat(weights, 2 * along), r, multiply(load_splat(weights, 3 * along), s))
@@ -149,7 +149,7 @@ def mix_few(
 ) -> None:
     """Writes four rows, each a weighted sum of four rows of the source.
 
-    The weight of row k in sum i lies at `i * across + k * along`.
+    The weight of row k in sum i is at `i * across + k * along`.
     """
     for c in range(0, width, 8):
         here, there = advance(source, c), advance(out, c)

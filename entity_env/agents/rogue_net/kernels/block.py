@@ -1,8 +1,8 @@
-"""A block of a transformer without its attention, forward and backward.
+"""A transformer block without its attention, forward and backward.
 
-Imports numba. All arrays are contiguous float32 matrices and vectors that fit each other: nothing
-is checked. Weights are those of torch's layers: `(num_outputs, num_inputs)`. A slice of the
-entities is taken through all steps at a time, so that what lies between stays in the cache.
+Imports numba. All arrays are contiguous float32 matrices and vectors of matching shapes, without
+checks. Weights are those of torch's layers: `(num_outputs, num_inputs)`. Slices of entities pass
+through all steps at a time, to keep intermediate results in the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entity_env.agents.rogue_net.kernels.simd import ONE, ZERO, vectorized
 from entity_env.core.ragged import Floats
 
 Columns = tuple[Floats, Floats, Floats]
-"""Three vectors, a number for each column of a matrix."""
+"""Three vectors, one number per column of a matrix."""
 
 
 def _float32s(*numbers: float) -> tuple[np.float32, ...]:
@@ -26,10 +26,10 @@ def _float32s(*numbers: float) -> tuple[np.float32, ...]:
 _HALF: Final = np.float32(0.5)
 _EPS: Final = np.float32(1e-5)
 """Added to the variance: torch's default."""
-# Rational approximations in the square of x, fitted by least squares with weights that even out
-# the largest error: x * _P / _Q is the normal distribution function at x less 1/2, x * _R / _S the
-# derivative of GELU at x less 1/2. Errors in float32 are at most 2e-7 and 4e-7. Beyond their ends
-# both are constant.
+# Rational approximations in the square of x, fitted by least squares with weights that minimize the
+# largest error: x * _P / _Q is the normal distribution function at x minus 1/2, x * _R / _S the
+# derivative of GELU at x minus 1/2. Errors in float32 are at most 2e-7 and 4e-7. Outside their
+# range both are constant.
 _CDF_END: Final = np.float32(5.2)
 _P: Final = _float32s(
     0.39894226, 0.032543533, 0.0046085836, 0.0001568513, 6.4078304e-06, 2.4732017e-08
@@ -50,7 +50,6 @@ def _polynomial(u: np.float32, factors: tuple[np.float32, ...]) -> np.float32:
 
 @vectorized
 def _normal_cdf(x: np.float32) -> np.float32:
-    """The normal distribution function at `x`."""
     near = min(max(x, -_CDF_END), _CDF_END)
     cdf = _HALF + near * _polynomial(near * near, _P) / _polynomial(near * near, _Q)
     return cdf if x > -_CDF_END else ZERO  # exactly: it is multiplied by any x
@@ -58,7 +57,6 @@ def _normal_cdf(x: np.float32) -> np.float32:
 
 @vectorized
 def _gelu_slope(x: np.float32) -> np.float32:
-    """The derivative of GELU at `x`."""
     x = min(max(x, -_SLOPE_END), _SLOPE_END)
     return _HALF + x * _polynomial(x * x, _R) / _polynomial(x * x, _S)
 
@@ -86,7 +84,7 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Floa
 def layer_norm_backward(
     gradient: Floats, x: Floats, weight: Floats, stats: Floats, out: Floats, sums: Columns
 ) -> None:
-    """Adds the gradient of `x` to `out`, and those of weight and bias to the first two of `sums`.
+    """Adds the gradient of `x` to `out`, and of weight and bias to the first two of `sums`.
 
     The column sums of `out` are added to the third.
     """
@@ -135,8 +133,8 @@ def gelu_with_slope(x: Floats, out: Floats) -> None:
         numbers[i] = _gelu_slope(value)
 
 
-# Loops instead of `out[:] = row`: numba's assignments of slices made a block 10 % slower, and each
-# took 3 s to compile, most of them for the text of an error that cannot happen here.
+# Loops instead of `out[:] = row`: numba's slice assignments made a block 10 % slower, and each took
+# 3 s to compile, mostly for the text of an error that cannot occur here.
 @vectorized
 def transposed(weight: Floats) -> Floats:
     """The transposed matrix, contiguous."""
@@ -187,7 +185,7 @@ def add_columns(a: Floats, sums: Floats) -> None:
     """`sums += a.sum(axis=0)`."""
     num_rows, width = a.shape
     total = np.zeros(width, dtype=np.float32)
-    fours = num_rows - num_rows % 4  # together, so that totals are read and written less often
+    fours = num_rows - num_rows % 4  # in fours, to read and write totals less often
     for r in range(0, fours, 4):
         for c in range(width):
             total[c] += (a[r, c] + a[r + 1, c]) + (a[r + 2, c] + a[r + 3, c])
@@ -218,7 +216,7 @@ def to_qkv(
 ) -> None:
     """Layer norm, then query, key and value: `x` to `qkv`, `(num_entities, 3 * d_model)`.
 
-    `norm` is weight and bias of the layer norm; `rows` entities are taken at a time.
+    `norm` is weight and bias of the layer norm; processes `rows` entities at a time.
     """
     num_entities, width = x.shape
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
@@ -248,7 +246,7 @@ def to_out(
     out: Floats,
     rows: int,
 ) -> None:
-    """The output of a block from that of its attention; matrices `(num_entities, d_model)`."""
+    """The output of a block from its attention's output; matrices `(num_entities, d_model)`."""
     width, inner = x.shape[1], len(biases[1])
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
     hidden = np.empty((rows, inner), np.float32)
@@ -280,7 +278,7 @@ def to_out_backward(
     by_x: Floats,
     rows: int,
 ) -> None:
-    """Backward of `to_out`; activations are recomputed, which is faster than to read them."""
+    """Backward of `to_out`; activations are recomputed, which is faster than reading them."""
     width, inner = by_out.shape[1], len(rise_bias)
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     stats = np.empty((rows, 2), np.float32)
@@ -322,9 +320,9 @@ def to_qkv_backward(
     by_x: Floats,
     rows: int,
 ) -> None:
-    """Backward of `to_qkv`: adds to all gradients but `by_qkv`, which is given.
+    """Backward of `to_qkv`: adds to all gradients except `by_qkv`, which is given.
 
-    `by_weight` `(3 * d_model, d_model)` and `by_bias` are of query, key and value together.
+    `by_weight` `(3 * d_model, d_model)` and `by_bias` combine query, key and value.
     """
     width = x.shape[1]
     weight = np.empty((3 * width, width), np.float32)

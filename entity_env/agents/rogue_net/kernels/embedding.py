@@ -1,7 +1,7 @@
 """The embedding of the entities of one type, forward and backward.
 
-Imports numba. All arrays are contiguous float32 matrices and vectors that fit each other: nothing
-is checked.
+Imports numba. All arrays are contiguous float32 matrices and vectors of matching shapes, without
+checks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from entity_env.core.ragged import Floats
 
 _CLIP: Final = np.float32(5.0)
 _SLICE: Final = 96
-"""Entities taken through all steps at a time, so that they stay in the cache."""
+"""Entities per pass through all steps, to keep them in the cache."""
 
 
 @vectorized
@@ -67,7 +67,7 @@ def embed_rows_backward(
     by_linear: tuple[Floats, Floats],
     by_norm: tuple[Floats, Floats],
 ) -> None:
-    """Adds the gradients of weights and biases; that of the linear weight is transposed."""
+    """Adds the gradients of weights and biases; the gradient of the linear weight is transposed."""
     inputs, hidden, stats = kept
     num_rows, width = hidden.shape
     by_hidden = np.empty((_SLICE, width), dtype=np.float32)

@@ -14,7 +14,7 @@ from entity_env.core.ragged import Ints
 
 @vectorized
 def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints) -> None:
-    """Writes the fields of a `Layout` of those names."""
+    """Writes the fields of a `Layout` with these names."""
     num_types, num_rows = counts.shape
     offsets[0] = 0
     for r in range(num_rows):
@@ -38,7 +38,7 @@ def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints
 def take_sequences(
     values: NDArray[np.generic], offsets: Ints, index: Ints, out: NDArray[np.generic]
 ) -> None:
-    """Copies sequences one after another; nothing is checked."""
+    """Copies sequences one after another, without checks."""
     width = values.shape[1]
     at = 0
     for i in index:

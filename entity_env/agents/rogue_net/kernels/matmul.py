@@ -1,8 +1,8 @@
 """Matrix products for small networks, inside other compiled code.
 
-Imports numba. A BLAS library wants large matrices, which leave the cache between two products.
-These take some hundred rows at a time and keep inputs and outputs in the cache. All matrices are
-contiguous float32 that fit each other: nothing is checked.
+Imports numba. BLAS libraries are fast for large matrices, which leave the cache between two
+products. These functions process a few hundred rows at a time and keep inputs and outputs in the
+cache. All matrices are contiguous float32 of matching shapes, without checks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from entity_env.agents.rogue_net.kernels.simd import vectorized, vectorized_inli
 from entity_env.core.ragged import Floats
 
 _LANES: Final = 8
-"""Numbers of a vector."""
+"""Numbers per vector."""
 _CODEGEN: Final[Any] = registry.cpu_target.target_context.codegen()
 _IS_WIDE: Final = "+avx512f" in _CODEGEN.magic_tuple()[2]
 """Whether the machine has registers of two vectors, and twice as many."""
 _ROWS: Final = 8 if _IS_WIDE else 4
 _MOST: Final = 4 if _IS_WIDE else 2
-"""Rows of a tile, and vectors of a row: its sums and factors just fit the registers."""
+"""Rows per tile, and vectors per row: its sums and factors just fit the registers."""
 _HALF: Final = _MOST // 2
 
 
@@ -33,13 +33,12 @@ _INDEX: Final = ir.IntType(64)
 
 
 def _vector_at(builder: Any, place: Any, number: int, kind: Any) -> Any:  # noqa: ANN401 - numba's, untyped
-    """The address of a vector, `number` vectors after a place."""
+    """The address `number` vectors after a place."""
     moved = builder.gep(place, [_INDEX(number * kind.count)])
     return builder.bitcast(moved, kind.as_pointer())
 
 
 def _spread(builder: Any, number: Any, kind: Any) -> Any:  # noqa: ANN401 - numba's, untyped
-    """A vector of one number."""
     undefined, lane = ir.Constant(kind, ir.Undefined), ir.IntType(32)
     one = builder.insert_element(undefined, number, lane(0))
     lanes = ir.Constant(ir.VectorType(lane, kind.count), None)
@@ -47,7 +46,7 @@ def _spread(builder: Any, number: Any, kind: Any) -> Any:  # noqa: ANN401 - numb
 
 
 def _make_tile(
-    typing_context: Any,  # noqa: ANN401 - numba's, untyped; so are all that follow
+    typing_context: Any,  # noqa: ANN401 - numba's, untyped; so are all below
     a: Any,  # noqa: ANN401
     i: Any,  # noqa: ANN401
     strides: Any,  # noqa: ANN401
@@ -61,7 +60,7 @@ def _make_tile(
 ) -> Any:  # noqa: ANN401
     """`_tile(a, i, (row, step), b, j, depth, out, o, rows, vectors)`: adds a tile of a product.
 
-    Each matrix comes with the flat index where the tile begins. Adds to `rows` rows of `vectors`
+    Each matrix is followed by the flat index of the tile's start. Adds to `rows` rows of `vectors`
     vectors of `out` the sum over `k < depth` of column `k` of `a` times row `k` of `b`; rows and
     columns of `a` are `row` and `step` numbers apart. Sums are in the order of `k` in every tile.
     """
@@ -111,11 +110,11 @@ def _make_tile(
 _tile: Any = intrinsic(prefer_literal=True)(_make_tile)
 
 
-@vectorized_inline  # so that a stride of 1 is known, which doubles the speed
+@vectorized_inline  # makes a stride of 1 a constant, which doubles the speed
 def _add_tiles(a: Floats, strides: tuple[int, int], b: Floats, depth: int, out: Floats) -> None:
-    """Adds a product to `out`, but for the last columns that fill no vector.
+    """Adds a product to `out`, except for the last columns that do not fill a vector.
 
-    `strides` are those of a row and a column of the left factor.
+    `strides` are the row and column strides of the left factor.
     """
     num_rows, width = out.shape
     last, end = width - width % _LANES, num_rows - num_rows % _ROWS

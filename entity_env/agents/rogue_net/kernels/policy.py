@@ -1,6 +1,6 @@
-"""Heads of the network while it plays: logits, draws and values of a whole batch.
+"""Heads of the network during play: logits, draws and values of a whole batch.
 
-Imports numba. All arrays are contiguous and fit each other: nothing is checked.
+Imports numba. All arrays are contiguous and of matching shapes, without checks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from entity_env.core.ragged import Floats, Ints
 _FORBIDDEN: Final = np.float32(-1e30)
 """Logit of a choice that is not allowed, as in `torch_net.distributions`."""
 _NEVER: Final = np.float32(-87.0)
-"""Logarithm of what is taken for probability 0."""
+"""Logarithm treated as probability 0."""
 _SHORTEST: Final = np.float32(1e-30)
-"""Of a race: a draw can be 0, and 0 / 0 would win every one."""
+"""Smallest draw of a race: a draw of 0 would win every race with 0 / 0."""
 
 
 @vectorized
@@ -39,7 +39,7 @@ def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: 
 def actee_logits(
     x: Floats, queries: Floats, rows: Ints, packed: Ints, offsets: Ints, logits: Floats
 ) -> None:
-    """Writes the dot product of every actor's query with every entity that it may select."""
+    """Writes the dot product of every actor's query with each entity that it may select."""
     num_actors, width = queries.shape
     for a in range(num_actors):
         start = offsets[rows[a]]
@@ -64,7 +64,7 @@ def draw_categorical(
     logprobs: Floats,
     entropy: Floats,
 ) -> None:
-    """Draws a choice of every actor."""
+    """Draws a choice for every actor."""
     num_actors, num_choices = logits.shape
     for a in range(num_actors):
         top = np.float32(-np.inf)

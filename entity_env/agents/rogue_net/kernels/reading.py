@@ -1,6 +1,6 @@
-"""What heads read of encoded entities, forward and backward.
+"""Gathering and pooling of encoded entities, forward and backward.
 
-Imports numba. All arrays are contiguous and fit each other: nothing is checked.
+Imports numba. All arrays are contiguous and of matching shapes, without checks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from entity_env.core.ragged import Floats, Ints
 
 @vectorized
 def add_rows(given: Floats, index: Ints, out: Floats) -> None:
-    """Adds each row of `given` to the row of `out` of that index."""
+    """Adds each row of `given` to the row of `out` with that index."""
     for i in range(len(index)):
         e = index[i]
         for c in range(out.shape[1]):
@@ -35,7 +35,7 @@ def mean_rows(x: Floats, order: Ints, offsets: Ints, out: Floats) -> None:
 def mean_rows_backward(
     given: Floats, order: Ints, offsets: Ints, is_new: bool, out: Floats
 ) -> None:
-    """Adds the gradient of every entity to `out`; `is_new`: writes it there."""
+    """Adds the gradient of every entity to `out`; with `is_new`, overwrites it."""
     for r in range(len(given)):
         share = ONE / np.float32(max(offsets[r + 1] - offsets[r], 1))
         for place in range(offsets[r], offsets[r + 1]):

@@ -1,9 +1,8 @@
-"""SIMD vectors of 8 or 16 float32 for numba, which makes none by itself where loops are short.
+"""SIMD vectors of 8 or 16 float32 for numba, which does not vectorize short loops.
 
-Imports numba. The functions here are LLVM intrinsics for functions that `numba.njit` compiles.
-A pointer is an address in a flat array; neither it nor an index is checked. `F32X8` is one vector
-register of common machines, `F32X16` two of them: while one waits for its sum, the other is at
-work.
+Imports numba. These functions are LLVM intrinsics for functions that `numba.njit` compiles. A
+pointer is an address in a flat array; neither pointers nor indices are checked. `F32X8` is one
+vector register of common machines, `F32X16` two: while one waits for its sum, the other is busy.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from numba.np import arrayobj
 from entity_env.core.numba_utils import compiled
 
 Untyped: TypeAlias = Any
-"""What numba and llvmlite return: they ship no types."""
+"""Values of numba and llvmlite, which ship no types."""
 Typed: TypeAlias = tuple[Untyped, Callable[[Untyped, Untyped, Untyped, Untyped], Untyped]]
-"""The signature of an intrinsic, and what emits its instructions."""
+"""The signature of an intrinsic, and its code generator."""
 Function = TypeVar("Function", bound=Callable[..., object])
 
 LANES: Final = 8
@@ -33,10 +32,10 @@ _INDEX: Final = ir.IntType(32)
 
 _ANY_ORDER: Final = frozenset({"reassoc", "contract", "nsz"})
 vectorized = compiled(_ANY_ORDER)
-"""`compiled`, with sums in any order, as vectors need them; infinities and NaN keep their
-meaning."""
+"""`compiled`, with sums in any order, as vectors need them; infinities and NaN keep their meaning.
+"""
 vectorized_inline = compiled(_ANY_ORDER, inline=True)
-"""`vectorized`, and inlined into compiled callers, whose constants it sees."""
+"""`vectorized`, and inlined into compiled callers, so their constants are known."""
 
 
 class F32Vector(types.Type):
@@ -62,8 +61,8 @@ class _F32VectorModel(models.PrimitiveModel):
 def part(function: Function) -> Function:
     """Compiles a function that only compiled functions call.
 
-    Unlike with `vectorized`, sums keep their order: where the compiler may change it, it divides a
-    whole vector by what the vector is only to be multiplied by.
+    Unlike with `vectorized`, sums keep their order: with reordering, the compiler would divide a
+    whole vector where the code multiplies by a reciprocal.
     """
     compile_it: Untyped = njit
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -71,7 +70,7 @@ def part(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """As `part`, but copied to where it is called: its vectors stay in registers."""
+    """As `part`, but inlined: its vectors stay in registers."""
     compile_it: Untyped = njit
     return cast(Function, compile_it(nogil=True, error_model="numpy", inline="always")(function))
 
@@ -82,7 +81,7 @@ def _intrinsic(make: Callable[..., Typed]) -> Untyped:
 
 
 def _typed(signature: Untyped, emit: Callable[[Untyped, Untyped], Untyped]) -> Typed:
-    """An intrinsic of that signature; `emit(builder, arguments)` returns None for no result."""
+    """An intrinsic with this signature; `emit(builder, arguments)` returns None for no result."""
 
     def generate(context: Untyped, builder: Untyped, _: Untyped, given: Untyped) -> Untyped:
         result = emit(builder, given)
@@ -92,13 +91,13 @@ def _typed(signature: Untyped, emit: Callable[[Untyped, Untyped], Untyped]) -> T
 
 
 def _shuffle(builder: Untyped, a: Untyped, b: Untyped, lanes: list[int]) -> Untyped:
-    """Those lanes of two vectors, one after the other."""
+    """The given lanes of two concatenated vectors."""
     kind = ir.VectorType(_INDEX, len(lanes))
     return builder.shuffle_vector(a, b, ir.Constant(kind, lanes))
 
 
 def _splat(builder: Untyped, number: Untyped, kind: F32Vector) -> Untyped:
-    """The number in all lanes."""
+    """A vector with the number in all lanes."""
     first = ir.Constant(_INDEX, 0)
     one = builder.insert_element(ir.Constant(kind.vector, ir.Undefined), number, first)
     return _shuffle(builder, one, one, [0] * kind.size)
@@ -110,7 +109,7 @@ def _vector_at(builder: Untyped, pointer: Untyped, index: Untyped, kind: F32Vect
 
 @_intrinsic
 def pointer(_: Untyped, array: Untyped, index: Untyped) -> Typed:
-    """`pointer(array, index)`: the address of that number of a flat array."""
+    """`pointer(array, index)`: the address of an element in a flat array."""
     address, make = cast(Untyped, types.CPointer), cast(Untyped, arrayobj.make_array)
 
     def emit(context: Untyped, builder: Untyped, signature: Untyped, given: Untyped) -> Untyped:
@@ -122,7 +121,7 @@ def pointer(_: Untyped, array: Untyped, index: Untyped) -> Typed:
 
 @_intrinsic
 def advance(_: Untyped, pointer: Untyped, count: Untyped) -> Typed:
-    """`advance(pointer, count)`: the address `count` numbers further on."""
+    """`advance(pointer, count)`: the address `count` numbers later."""
     signature = pointer(pointer, types.int64)
     return _typed(signature, lambda builder, given: builder.gep(given[0], [given[1]]))
 
@@ -136,7 +135,7 @@ def get(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
 
 def _make_load(kind: F32Vector) -> Callable[..., Typed]:
     def make(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-        """`load(pointer, index)`: the vector that begins there."""
+        """`load(pointer, index)`: the vector starting there."""
         return _typed(
             kind(pointer, types.int64),
             lambda builder, given: builder.load(
@@ -163,7 +162,7 @@ def store(_: Untyped, pointer: Untyped, index: Untyped, vector: Untyped) -> Type
 
 @_intrinsic
 def load_splat(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-    """`load_splat(pointer, index)`: the number there in all of 8 lanes."""
+    """`load_splat(pointer, index)`: the number there in all 8 lanes."""
 
     def emit(builder: Untyped, given: Untyped) -> Untyped:
         return _splat(builder, builder.load(builder.gep(given[0], [given[1]])), F32X8)
@@ -173,26 +172,26 @@ def load_splat(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
 
 @_intrinsic
 def zeros(_: Untyped) -> Typed:
-    """`zeros()`: 8 of them."""
+    """`zeros()`: 8 zeros."""
     return _typed(F32X8(), lambda builder, given: ir.Constant(F32X8.vector, None))
 
 
 @_intrinsic
 def splat(_: Untyped, number: Untyped) -> Typed:
-    """`splat(number)`: the number in all of 8 lanes."""
+    """`splat(number)`: the number in all 8 lanes."""
     return _typed(F32X8(types.float32), lambda builder, given: _splat(builder, given[0], F32X8))
 
 
 @_intrinsic
 def splat_like(_: Untyped, number: Untyped, vector: Untyped) -> Typed:
-    """`splat_like(number, vector)`: the number in as many lanes as the vector has."""
+    """`splat_like(number, vector)`: the number in all lanes of the vector's type."""
     signature = vector(types.float32, vector)
     return _typed(signature, lambda builder, given: _splat(builder, given[0], vector))
 
 
 @_intrinsic
 def fma(_: Untyped, a: Untyped, b: Untyped, c: Untyped) -> Typed:
-    """`fma(a, b, c)`: `a * b + c`, rounded once where the machine can."""
+    """`fma(a, b, c)`: `a * b + c`, rounded once if the machine supports it."""
 
     def emit(builder: Untyped, given: Untyped) -> Untyped:
         kind = ir.FunctionType(a.vector, [a.vector] * 3)
@@ -246,7 +245,7 @@ def scale_by_power(_: Untyped, vector: Untyped, power: Untyped) -> Typed:
 
 @_intrinsic
 def half(_: Untyped, vector: Untyped, which: Untyped) -> Typed:
-    """`half(vector, which)`: the first (0) or last (1) 8 lanes of 16."""
+    """`half(vector, which)`: the first (0) or last (1) 8 of 16 lanes."""
     lanes = list(range(8 * which.literal_value, 8 * which.literal_value + 8))
     signature = F32X8(vector, which)
     return _typed(signature, lambda b, given: _shuffle(b, given[0], given[0], lanes))
@@ -254,21 +253,21 @@ def half(_: Untyped, vector: Untyped, which: Untyped) -> Typed:
 
 @_intrinsic
 def twice(_: Untyped, vector: Untyped) -> Typed:
-    """`twice(vector)`: 8 lanes, and the same again."""
+    """`twice(vector)`: 8 lanes, repeated."""
     lanes = [*range(8), *range(8)]
     return _typed(F32X16(vector), lambda b, given: _shuffle(b, given[0], given[0], lanes))
 
 
 @_intrinsic
 def swap(_: Untyped, vector: Untyped, distance: Untyped) -> Typed:
-    """`swap(vector, distance)`: every lane gets the number of the lane at distance 1, 2 or 4."""
+    """`swap(vector, distance)`: exchanges lanes at distance 1, 2 or 4."""
     lanes = [lane ^ distance.literal_value for lane in range(vector.size)]
     signature = vector(vector, distance)
     return _typed(signature, lambda b, given: _shuffle(b, given[0], given[0], lanes))
 
 
 def _exchanged(distance: int) -> tuple[list[int], list[int]]:
-    """Lanes of two vectors that exchange blocks of `distance` lanes between them."""
+    """Lanes of two vectors after exchanging blocks of `distance` lanes."""
     lanes = range(8)
     low = [lane + (8 - distance if lane & distance else 0) for lane in lanes]
     high = [lane + (8 if lane & distance else distance) for lane in lanes]
@@ -310,7 +309,7 @@ def row_sums(
     g: Untyped,
     h: Untyped,
 ) -> Typed:
-    """`row_sums(a, b, c, d, e, f, g, h)`: the sum of each of 8 vectors, lane after lane."""
+    """`row_sums(a, b, c, d, e, f, g, h)`: the sum of each of 8 vectors, one per lane."""
 
     def emit(builder: Untyped, given: Untyped) -> Untyped:
         rows = list(given)
@@ -328,14 +327,14 @@ def row_sums(
 
 def _make_prefetch(is_written: bool) -> Callable[..., Typed]:
     def make(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-        """`prefetch(pointer, index)`: starts to load the numbers there, without waiting."""
+        """`prefetch(pointer, index)`: starts loading the numbers there, without waiting."""
 
         def emit(builder: Untyped, given: Untyped) -> None:
             place = builder.gep(given[0], [given[1]])
             place = builder.bitcast(place, ir.IntType(8).as_pointer())
             kind = ir.FunctionType(ir.VoidType(), [place.type, _INDEX, _INDEX, _INDEX])
             function = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
-            # For all levels of the cache, and of data.
+            # For all cache levels, and data.
             options = (ir.Constant(_INDEX, each) for each in (int(is_written), 3, 1))
             builder.call(function, [place, *options])
 

@@ -1,7 +1,7 @@
 """The softmax of attention, and its gradient, on SIMD vectors.
 
-Imports numba. Logits of 8 queries are one vector for each key, key after key: softmax sums from
-vector to vector and never inside of one.
+Imports numba. The logits of 8 queries are one vector per key: softmax sums over vectors and never
+within one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from entity_env.agents.rogue_net.kernels.simd import (
 )
 
 HIDDEN: Final = np.float32(-1e9)
-"""Logit of what an entity must not attend to."""
+"""Logit of an entity hidden from attention."""
 INFINITY: Final = np.float32(np.inf)
-# exp(x) = 2**n * p(x - n log 2) with n = round(x / log 2); log 2 in two parts, so that nothing is
-# lost, and p as in Moshier, "Methods and Programs for Mathematical Functions" (1989).
+# exp(x) = 2**n * p(x - n log 2) with n = round(x / log 2); log 2 in two parts to keep its
+# precision, and p as in Moshier, "Methods and Programs for Mathematical Functions" (1989).
 _LOG2_E: Final = np.float32(1.44269504)
 _LN2_HIGH: Final = np.float32(0.693359375)
 _LN2_LOW: Final = np.float32(-2.12194440e-4)
@@ -52,14 +52,14 @@ _P3: Final = np.float32(4.1665795894e-2)
 _P4: Final = np.float32(1.6666665459e-1)
 _P5: Final = np.float32(5.0000001201e-1)
 _LOWEST: Final = np.float32(-86.0)
-"""Shares below its exponential are 0: products with subnormal numbers are slow."""
+"""Shares below its exponential become 0: products with subnormal numbers are slow."""
 _TO_INTEGER: Final = np.float32(1.5 * 2**23)
 """Added to a float32, it leaves the nearest integer in the low bits."""
 
 
 @inlined
 def exp_row(given: Untyped) -> Untyped:
-    """Exponentials of a vector of numbers up to 0; 0 for those below -86."""
+    """Exponentials of a vector of numbers up to 0; 0 for numbers below -86."""
     x = maximum(splat_like(_LOWEST, given), given)
     power = fma(x, splat_like(_LOG2_E, x), splat_like(_TO_INTEGER, x))
     n = subtract(power, splat_like(_TO_INTEGER, x))
@@ -75,7 +75,7 @@ def exp_row(given: Untyped) -> Untyped:
 
 @part
 def softmax(block: Untyped, length: int, num_rows: int) -> None:
-    """Softmax, in place: logits of 8 queries and `length` keys."""
+    """Softmax in place, of logits of 8 queries and `length` keys."""
     for j in range(length, num_rows):
         store(block, 8 * j, splat(-INFINITY))
     top = load_16(block, 0)
@@ -96,7 +96,7 @@ def softmax(block: Untyped, length: int, num_rows: int) -> None:
 def softmax_backward(
     block: Untyped, shares: Untyped, scale: np.float32, length: int, num_rows: int
 ) -> None:
-    """Turns the gradient of the shares into that of the logits, in place."""
+    """Converts the gradient of the shares to that of the logits, in place."""
     for j in range(length, num_rows):
         store(block, 8 * j, zeros())
     total = twice(zeros())
@@ -113,7 +113,7 @@ def softmax_backward(
 def mask_hidden(
     block: Untyped, entities: Untyped, first: int, length: int, visible: Untyped, limits: Untyped
 ) -> None:
-    """Bounds the logits of hidden entities for those of 8 queries that are visible."""
+    """Bounds the logits of hidden entities for the visible ones among 8 queries."""
     for k in range(8):
         query = get(entities, min(first + k, length - 1))
         limits[k] = HIDDEN if visible[query] else INFINITY

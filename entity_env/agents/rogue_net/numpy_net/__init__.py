@@ -1,4 +1,4 @@
-"""The network in numpy, for shipped agents: the same results without torch.
+"""The network in numpy, for shipped agents: equivalent results without torch.
 
-Nothing here computes gradients, and nothing imports torch or numba.
+Nothing here computes gradients, or imports torch or numba.
 """

@@ -59,9 +59,9 @@ class _SingleObservation(NamedTuple):
     """One observation.
 
     Args:
-        own: per type in the observation `(num_entities, num_features)`.
+        own: `(num_entities, num_features)` per type in the observation.
         shared: `(num_global_features,)`.
-        visible: `(num_entities,)`, the entity of global actions included; None = all are.
+        visible: `(num_entities,)`, including the entity of global actions; None = all are.
         asked: the requested actions.
     """
 
@@ -74,8 +74,9 @@ class _SingleObservation(NamedTuple):
 class SingleObservationReader:
     """Reads single observations of these spaces as arrays, without making a batch of them.
 
-    Only the common form: arrays of numbers of the right shape, and masks that fit. For everything
-    else `read` returns None, and the caller makes a batch, which converts, checks and raises.
+    Reads only the common form: arrays of numbers of the right shape, and masks that fit. For
+    everything else `read` returns None, and the caller makes a batch, which converts, checks and
+    raises.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -160,7 +161,7 @@ def _as_float(array: NDArray[Any]) -> Floats:
     """As float32; larger numbers become infinite, which the network detects."""
     if array.dtype == np.float32:
         return array
-    with np.errstate(over="ignore"):  # a microsecond, so only where it is needed
+    with np.errstate(over="ignore"):  # a microsecond, so only if needed
         return array.astype(np.float32)
 
 
@@ -177,15 +178,15 @@ Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Floats]]
 
 
 class NumpyAgent(TrainedAgent):
-    """Acts by a trained network, computed in numpy.
+    """Plays a trained network, computed in numpy.
 
-    A decision on one observation takes a fraction of the time that torch needs. The same seed gives
-    the same samples on every machine, but others than those of `NeuralAgent`.
+    A decision on one observation takes a fraction of torch's time. A seed gives the same samples on
+    every machine, but not those of `NeuralAgent`.
 
     Args:
         weights: a network that fits its own description, see `Weights.require_fit`.
         greedy, temperature: see `Choosing`.
-        seed: of the samples; None = a random one.
+        seed: of sampling; None = random.
         adapt: see `TrainedAgent`.
 
     Raises:
@@ -284,12 +285,11 @@ class NumpyAgent(TrainedAgent):
         )
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
-        """`choose` by a batch of one observation, which converts and checks everything."""
+        """`choose` with a batch of one observation, which converts and checks everything."""
         distributions = self._distributions(self._batch_of_one(observation))
         return self._sample(distributions), _probs_of(distributions)
 
     def _distributions(self, obs: Batch) -> dict[ActionName, Distribution]:
-        """The distributions of a batch, at the temperature of this agent."""
         return self._tempered(self._net.distributions(obs)[0])
 
     def _tempered(
@@ -316,7 +316,7 @@ def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionNa
 
 
 def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
-    """Embeddings of actors and actees, action after action; None when there are none."""
+    """Embeddings of actors and actees, action by action; None if there are none."""
     asked = [each for action in one.asked for each in (action.actors, action.actees)]
     present = [each for each in asked if each is not None and len(each)]
     if not present:
@@ -326,5 +326,6 @@ def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
 
 
 RogueNetAgent: TypeAlias = NumpyAgent
-"""The same by the name that entity-gym-rs has: `RogueNetAgent.load(path)` reads every checkpoint of
-enn-trainer and of this package."""
+"""`NumpyAgent` by its name in entity-gym-rs: `RogueNetAgent.load(path)` reads every checkpoint of
+enn-trainer and of this package.
+"""

@@ -19,7 +19,7 @@ from entity_env.core.spaces import ContinuousActionSpace
 
 _HALF_LOG_TWO_PI: Final = np.float32(0.5 * math.log(2 * math.pi))
 FORBIDDEN: Final = np.float32(-1e30)
-"""Logit of what is not allowed: finite, so that 0 probability times it is 0 and not NaN."""
+"""Logit of a forbidden choice: finite, because probability 0 times infinity is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class CategoricalArrays:
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; finite, but with a
-            probability of exactly 0, where not allowed.
+        logprobs: `(num_actors, num_choices)` float32, normalized; where not allowed, finite with a
+            probability of exactly 0.
     """
 
     rows: NDArray[np.int64]
@@ -55,7 +55,7 @@ class CategoricalArrays:
         return choose_label(self.probs, greedy, rng)
 
     def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Samples by exponential draws, their log-probabilities, and the entropy of each actor.
+        """Samples from exponential draws, their log-probabilities, and the entropy of each actor.
 
         As `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
         """
@@ -72,7 +72,7 @@ class CategoricalArrays:
 
 @dataclass(frozen=True, slots=True)
 class GaussianArrays:
-    """Normal distribution of the numbers of every actor, in half ranges around the middle.
+    """Normal distribution of every actor's numbers, in half ranges around the middle.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -88,7 +88,7 @@ class GaussianArrays:
     high: Floats
 
     def choose(self, greedy: bool, rng: np.random.Generator) -> Floats:
-        """`(num_actors, num_labels)` in the units of the space: the mean, or a draw; clipped."""
+        """`(num_actors, num_labels)` in the units of the space: the mean, or a sample; clipped."""
         samples: Floats = self.mean
         if not greedy:
             noise = rng.standard_normal(self.mean.shape, dtype=np.float32)
@@ -97,7 +97,7 @@ class GaussianArrays:
         return self.actions(samples)
 
     def shift(self, normal: Floats) -> tuple[Floats, Floats, Floats]:
-        """Samples by normal draws, their log-densities, and the entropy of each actor."""
+        """Samples from normal draws, their log-densities, and the entropy of each actor."""
         deviation: Floats = np.exp(self.log_std)
         each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
         entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))
@@ -106,7 +106,7 @@ class GaussianArrays:
 
     def actions(self, samples: Floats) -> Floats:
         """Samples in the units of the space, within its bounds."""
-        # Halved before they are added: the sum of two float32 can exceed the largest one.
+        # Halved before they are added: the sum of two float32 can overflow.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
         # Samples beyond the bounds, which may be infinite, are replaced below.
         within = np.clip(samples, -1.0, 1.0)
@@ -128,7 +128,7 @@ def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArr
     if greedy or not len(probs):
         best: NDArray[np.int64] = probs.argmax(axis=1) if probs.size else np.zeros(0, np.int64)
         return best
-    if len(probs) == 1:  # the same as below, for the most usual case without calls of numpy
+    if len(probs) == 1:  # as below, but the most common case needs no numpy calls
         sums = list(accumulate(probs[0].tolist()))
         return np.array([bisect_right(sums, rng.random() * sums[-1])])
     # Inverse transform sampling, with cumulative sums in float64.

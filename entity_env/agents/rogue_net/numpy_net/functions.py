@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from entity_env.core.ragged import Floats
 
 Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
-"""A function and its arguments, among them the arrays that it writes to."""
+"""A function and its arguments, including the arrays that it writes to."""
 
 Activation: TypeAlias = Callable[[Floats], Floats]
 
@@ -23,7 +23,7 @@ CLIP: Final = np.float32(5.0)
 EPSILON: Final = np.float32(1e-5)
 """Of every layer norm, as in torch."""
 HIDDEN: Final = np.float32(-1e9)
-"""Logit of what an entity must not attend to."""
+"""Logit of an entity hidden from attention."""
 
 
 class _GeluTable(NamedTuple):
@@ -40,7 +40,7 @@ class _GeluTable(NamedTuple):
 
 SCALE: Final = 512.0
 _LIMIT: Final = 6.0
-"""Beyond it the GELU differs from 0 or `x` by less than 1e-8."""
+"""Beyond this, the GELU differs from 0 or `x` by less than 1e-8."""
 SHIFT: Final = SCALE * _LIMIT + 1.0
 
 
@@ -53,7 +53,7 @@ def _gelu_table() -> _GeluTable:
     exact = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in middle.tolist()])
     slope = np.diff(value) * SCALE
     chord = 0.5 * (value[1:] + value[:-1])
-    # Halfway between the chord and the tangent the error is half as large.
+    # Halfway between chord and tangent, the error is half as large.
     offset = 0.5 * (chord + exact) - slope * middle
     offset = np.concatenate(([0.0], offset, [0.0]))
     slope = np.concatenate(([0.0], slope, [1.0]))
@@ -62,7 +62,7 @@ def _gelu_table() -> _GeluTable:
 
 
 def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
-    """Calls that replace `u` by the GELU of `(u - SHIFT) / SCALE`, with two arrays to work in."""
+    """Calls that replace `u` with the GELU of `(u - SHIFT) / SCALE`, with two scratch arrays."""
     table = _gelu_table()
     return [
         (piece.__setitem__, (..., u)),
@@ -74,7 +74,7 @@ def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
 
 
 def gelu(x: Floats) -> Floats:
-    """In place, to a few roundings of float32."""
+    """In place, accurate to a few float32 roundings."""
     x *= np.float32(SCALE)
     x += np.float32(SHIFT)
     for call, arguments in gelu_calls(x, np.empty(x.shape, np.intp), np.empty_like(x)):
@@ -101,7 +101,7 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
 
 
 def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
-    """Each row with mean 0 and deviation 1, then scaled and shifted."""
+    """Normalizes each row to mean 0 and deviation 1, then scales and shifts it."""
     normed: Floats = x - _mean(x)
     normed /= np.sqrt(_mean(np.square(normed)) + EPSILON)
     normed *= weight
@@ -117,7 +117,7 @@ def _mean(x: Floats) -> Floats:
 
 
 _FEW: Final = 32
-"""Numbers of which Python finds the largest, and the sum, before numpy does."""
+"""Up to this many numbers, Python finds the largest and the sum faster than numpy."""
 
 
 def softmax(logits: Floats) -> Floats:
@@ -148,7 +148,7 @@ class InputScale:
     """Normalizes features by statistics, and clips them.
 
     Args:
-        tensors: `count`, `mean` and `squares_sum`, which are read again by `read`.
+        tensors: `count`, `mean` and `squares_sum`, which `read` reads again.
     """
 
     def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -158,7 +158,7 @@ class InputScale:
         self.read()
 
     def read(self) -> None:
-        """Computes mean and deviation again if their tensors have changed."""
+        """Recomputes mean and deviation if their tensors have changed."""
         content = [each.tobytes() for each in self._tensors.values()]
         if content != self._known:
             self._known, self._scale = content, input_statistics(self._tensors)
@@ -168,22 +168,22 @@ class InputScale:
         mean, deviation = self._scale
         normed: Floats = x - mean
         normed /= deviation
-        # In place, and not by `np.clip`, which takes longer to be called than to compare.
+        # In place, not `np.clip`: calling it takes longer than comparing.
         np.minimum(normed, CLIP, out=normed)
         return np.maximum(normed, -CLIP, out=normed)
 
 
 _LARGEST_PRODUCT: Final = 2**19 - 1
-"""Multiplications for which OpenBLAS wakes no other thread, of matrices with two rows or more."""
+"""Most multiplications without a second OpenBLAS thread, for matrices with two or more rows."""
 _LARGEST_OF_A_ROW: Final = 2**13
-"""The same of one row, which is a vector for BLAS."""
+"""Likewise for one row, which is a vector for BLAS."""
 
 
 def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
-    """`x @ y`, of two or more dimensions each, by this thread alone; into `out` if it is given.
+    """`x @ y`, of two or more dimensions each, in this thread; into `out` if given.
 
-    Other threads of BLAS save nothing with matrices as small as those of a decision, and where the
-    processors are busy with other work, waiting for them takes a hundred times as long.
+    More BLAS threads save nothing on matrices as small as those of a decision. If the processors
+    are busy, waiting for them takes a hundred times as long.
     """
     if _is_small(x, y):
         if out is None:
@@ -203,7 +203,7 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
         product(x, y[..., :half], out[..., :half])
         product(x, y[..., half:], out[..., half:])
     else:
-        num_parts = -(-rows // max(3, _LARGEST_PRODUCT // size))  # of two rows or more
+        num_parts = -(-rows // max(3, _LARGEST_PRODUCT // size))  # with two rows or more
         for i in range(num_parts):
             part = slice(rows * i // num_parts, rows * (i + 1) // num_parts)
             np.matmul(x[..., part, :], y, out=out[..., part, :])
@@ -211,14 +211,14 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
 
 
 def product_call(x: Floats, y: Floats, out: Floats) -> Call:
-    """The call of `product` with a contiguous `out`, which may skip looking at sizes."""
+    """The call of `product` with a contiguous `out`, which may skip the size check."""
     if not _is_small(x, y):
         return product, (x, y, out)
     return (x.dot, (y, out)) if x.ndim == 2 else (np.matmul, (x, y, out))
 
 
 def _is_small(x: Floats, y: Floats) -> bool:
-    """Whether BLAS wakes no other thread for `x @ y`."""
+    """Whether BLAS computes `x @ y` without another thread."""
     rows = x.shape[-2]
     is_small: bool = rows * x.shape[-1] * y.shape[-1] <= (
         _LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW
@@ -227,7 +227,7 @@ def _is_small(x: Floats, y: Floats) -> bool:
 
 
 def linear(x: Floats, weight: Floats, bias: Floats, activation: str = "") -> Floats:
-    """`x @ weight.T + bias`, or the activation of it."""
+    """`x @ weight.T + bias`, with the activation, if any."""
     # `dot` takes half the time of `matmul` for a few numbers.
     y: Floats = product(x, weight.T) if len(x) == 1 else x.dot(weight.T)
     y += bias
@@ -235,7 +235,7 @@ def linear(x: Floats, weight: Floats, bias: Floats, activation: str = "") -> Flo
 
 
 def _convolve(x: Floats, weight: Floats, bias: Floats, stride: int, activation: str) -> Floats:
-    """Pictures `(n, height, width, channels)` to the same of other sizes."""
+    """Maps pictures `(n, height, width, channels)` to pictures of other sizes."""
     num_outputs, kernel = len(weight), weight.shape[-1]
     # (n, height, width, channels, kernel, kernel), a view; the product copies it once.
     windows = sliding_window_view(x, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
@@ -276,4 +276,4 @@ OPERATIONS: Final[Mapping[str, Callable[..., Floats]]] = {
     "repeat": _repeat,
     "scale": _scale,
 }
-"""By kind those that need no more than their inputs, tensors and constants."""
+"""Functions by kind, for operations that need only inputs, tensors and constants."""

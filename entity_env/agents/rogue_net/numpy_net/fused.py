@@ -1,8 +1,8 @@
-"""RogueNet for one observation at a time, in as few calls of numpy as possible.
+"""RogueNet for one observation at a time, in as few numpy calls as possible.
 
-With ten entities a call of numpy takes longer than its arithmetic, so everything that does not
-depend on the observation is fused into the parameters once: `layers` has that, `plan` lays out the
-calls. `net` is the same network in plain steps; tests compare the two.
+With ten entities a numpy call takes longer than its arithmetic, so everything that does not depend
+on the observation is fused into the parameters once: `layers` does this, `plan` arranges the calls.
+`net` is an equivalent network in plain steps; tests compare the two.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from entity_env.core.ragged import Floats
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName
 
 _MAX_PLANS: Final = 256
-"""Plans that are kept, each with some 30 kB of objects."""
+"""Most cached plans, each with about 30 kB of objects."""
 _MAX_ENTITIES: Final = 256
-"""Plans of more are not kept, nor is their memory: making them takes no time beside the rest."""
+"""Plans for more entities are not cached, nor is their memory: creating them takes negligible time.
+"""
 _NO_FEATURES: Final = np.zeros((1, 0), dtype=np.float32)
 
 
 class _Plans:
-    """Plans by size, with their memory. Not for several threads at once."""
+    """Plans by size, with their memory. Not thread-safe."""
 
     def __init__(self, embedding: FusedEmbedding, layers: Sequence[PlannedLayer]) -> None:
         self._layers = embedding, layers
@@ -79,7 +80,7 @@ class FusedNet:
             (NumpyRelpos(each, weights.tensors) for each in listed if each.kind == "positions"),
             None,
         )
-        # Options need all features of an entity in one array; else they go straight to `Plan`.
+        # Options need all features of an entity in one array; otherwise they go straight to `Plan`.
         self._is_joined = self._relpos is not None or translation is not None
         num_shared = 0 if self._is_joined else len(weights.obs_space.global_features)
         embeddings = dict(zip(self._names, _embeddings(listed).values(), strict=True))
@@ -91,7 +92,7 @@ class FusedNet:
             for each in _layers(listed)
         ]
         self._idle: list[_Plans] = []
-        """Those that no thread is using."""
+        """Plans that no thread is using."""
         heads = {each.inputs[0]: each.of(tensors) for each in listed if each.kind == "linear"}
         self._actors: dict[ActionName, Floats] = {}
         self._actees: dict[ActionName, Floats] = {}
@@ -104,7 +105,7 @@ class FusedNet:
 
     @staticmethod
     def fits(listed: Sequence[Operation]) -> bool:
-        """Whether a network has these operations that can be fused; else `NumpyNet` computes it."""
+        """Whether all of these operations can be fused; otherwise `NumpyNet` computes them."""
         return (
             any(each.kind == "concatenate" for each in listed)
             and all(map(FusedEmbedding.fits, _embeddings(listed).values()))
@@ -123,7 +124,7 @@ class FusedNet:
         visible: NDArray[np.bool_] | None = None,
         wanted: NDArray[np.int64] | None = None,
     ) -> Floats | None:
-        """States of the entities, or of those wanted, type after type; see `plan`.
+        """States of all entities, or of those wanted, ordered by type; see `plan`.
 
         None if there is no entity, or a feature that is not finite, or beyond 1e19.
         """
@@ -149,16 +150,16 @@ class FusedNet:
         return x
 
     def score_labels(self, name: ActionName, actors: Floats) -> Floats:
-        """`(num_actors, num_labels)` logits, or means of a continuous action, of states."""
+        """`(num_actors, num_labels)` logits, or means of a continuous action, from states."""
         return product(actors, self._actors[name])
 
     def score_actees(self, name: ActionName, actors: Floats, actees: Floats) -> Floats:
-        """`(num_actors, num_actees)` logits of states."""
+        """`(num_actors, num_actees)` logits from states."""
         return product(product(actors, self._actors[name]), product(actees, self._actees[name]).T)
 
 
 def _embeddings(listed: Sequence[Operation]) -> dict[str, list[Operation]]:
-    """Operations that embed a type of entities, by the buffer of the result."""
+    """Operations that embed a type of entities, by output buffer."""
     found: dict[str, list[Operation]] = {}
     for each in takewhile(lambda each: each.kind != "concatenate", listed):
         found.setdefault(each.output, []).append(each)
@@ -166,7 +167,7 @@ def _embeddings(listed: Sequence[Operation]) -> dict[str, list[Operation]]:
 
 
 def _layers(listed: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """Operations of each layer: from a `layer_norm` of all entities to what it adds to them."""
+    """Operations of each layer: from a `layer_norm` of all entities to the `add` of its result."""
     layer: list[Operation] = []
     for each in dropwhile(lambda each: each.kind != "concatenate", listed):
         if each.kind in ("actors", "mean", "normalize", "repeat"):

@@ -1,12 +1,12 @@
-"""Layers of a RogueNet for one observation, each of several operations, in few calls of numpy.
+"""Layers of a RogueNet for one observation, each fusing several operations into few numpy calls.
 
-What does not depend on the observation is fused into the parameters once. `bind` adds the calls of
-a layer to a plan.
+Everything that does not depend on the observation is fused into the parameters once. `bind` adds
+the calls of a layer to a plan.
 
-All layers keep a state of `d_model + 2` columns an entity: its embedding minus the mean of it; a
-constant whose square is what a layer norm adds to the sum of squares, and which carries the biases
-of heads; and the mean. Layer norms divide the first columns by the root of the sum of squares, and
-their result has a column of ones for the bias of the matrix after it.
+All layers keep a state of `d_model + 2` columns per entity: its embedding minus the embedding's
+mean; a constant, whose square is a layer norm's addition to the sum of squares and which carries
+the biases of heads; and the mean. Layer norms divide the first columns by the root of the sum of
+squares. Their result has a column of ones for the bias of the next matrix.
 """
 
 from __future__ import annotations
@@ -40,26 +40,25 @@ Rows: TypeAlias = NDArray[np.intp] | None
 _CONSTANT: Final = 8.0
 """The constant hidden unit, before and after the GELU."""
 _MAX_SCORES: Final = 1 << 15
-"""Numbers in the matrix that compares states, at most."""
+"""Largest size of the matrix that compares states."""
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
-"""Sums of unnormalized attention between these are exact enough; others are computed again."""
+"""Unnormalized attention sums between these are accurate enough; others are recomputed."""
 _MAX_LOGIT = 50.0
-"""Sums of attention of smaller logits are between `_MIN_SUM` and `_MAX_SUM`."""
+"""With smaller logits, attention sums are between `_MIN_SUM` and `_MAX_SUM`."""
 _CALL = 150_000
-"""Multiplications in the time by which attention among whole states is shorter otherwise."""
+"""Multiplications that take as long as the calls saved by attention among whole states."""
 
 
 class FusedEmbedding:
     """The embeddings of all types: `normalize`, `linear`, `relu`, `layer_norm`, or `repeat`.
 
-    Their features are columns of one matrix, with one more column per type that is 1 for its
+    Their features are columns of one matrix, with an additional column per type that is 1 for its
     entities. One product applies the linear layers of all types.
 
     Args:
         operations: of all types, by name and in order.
-        tensors: the parameters of the network.
-        num_shared: the last so many features are the global ones.
+        num_shared: number of global features, which are the last ones.
     """
 
     def __init__(
@@ -105,12 +104,12 @@ class FusedEmbedding:
 
     @staticmethod
     def fits(operations: Sequence[Operation]) -> bool:
-        """Whether they embed one type in this way."""
+        """Whether the operations embed one type in this way."""
         return _kinds(operations) in (["repeat"], ["normalize", "linear relu", "layer_norm"])
 
     def bind(self, plan: Plan) -> Floats:
-        """Arrays are contiguous and as large as each other: with rows of 9 or 32 numbers, numpy
-        takes longer from row to row than for a row.
+        """Contiguous and of equal size: numpy is slow at stepping to the next of many short rows,
+        such as of 9 or 32 numbers.
         """
         wide, floats = plan.wide, plan.floats
         length, d_model = len(wide), len(self._state)
@@ -134,10 +133,10 @@ class FusedEmbedding:
 class FusedAttention:
     """`layer_norm`, `linear` to query, key, value and gate, `attend`, `linear`, `add`.
 
-    Values have a column of ones behind each head, so that the product with unnormalized attention
-    also gives its sum, and the bias of the projection after it is a row of a matrix. Attention of
-    few entities compares normed states with each other: the keys' matrix is in that of the queries,
-    and the values' matrix in that of the projection.
+    Values have a column of ones after each head: the product with unnormalized attention also gives
+    its sum, and the bias of the next projection is a row of a matrix. Attention among few entities
+    compares normed states with each other: the keys' matrix is merged into the queries', and the
+    values' matrix into the projection.
     """
 
     mixes = True
@@ -161,9 +160,9 @@ class FusedAttention:
         self._attention = _f32(attention)
         self._projection = _f32(_to_state(projection).reshape(-1, d_model + 2))
         self._is_bounded = False
-        """Whether no attention logit reaches `_MAX_LOGIT`, or its negative, as far as is known."""
+        """Whether all attention logits are known to stay within ± `_MAX_LOGIT`."""
         self._scores: Floats | None = None
-        """With it a query is compared with normed states, instead of keys; None = too large."""
+        """Compares queries with normed states instead of keys; None = too large."""
         if self._has_relpos or n_head * (d_model + 1) ** 2 > _MAX_SCORES:
             return
         heads = attention[:, : n_head * (3 * d_head + 1)].reshape(d_model + 1, n_head, -1)
@@ -172,7 +171,7 @@ class FusedAttention:
         self._scores = _f32(by_head.reshape(d_model + 1, -1))
         values = np.einsum("ihc,hcj->hij", v, projection).reshape(-1, d_model)
         self._values = _f32(_to_state(values))
-        # Normed states are at most 1 long, without their last column, a one.
+        # Normed states have at most length 1 without their last column, a one.
         hypot = np.hypot.reduce
         of_head = hypot(hypot(by_head[:-1, :, :-1], axis=2), axis=0) + abs(by_head[-1, :, -1])
         of_head += hypot(by_head[:-1, :, -1], axis=0) + hypot(by_head[-1, :, :-1], axis=1)
@@ -180,7 +179,7 @@ class FusedAttention:
 
     @staticmethod
     def fits(operations: Sequence[Operation]) -> bool:
-        """Whether they are such a layer."""
+        """Whether the operations are such a layer."""
         kinds = _kinds(each for each in operations if each.output != "gate")
         return kinds == ["layer_norm", *["linear"] * 3, "attend", "linear", "add"]
 
@@ -196,7 +195,7 @@ class FusedAttention:
         return _added(plan, x, mixed.reshape(len(x), -1), projection)
 
     def _compares_states(self, scores: Floats, length: int, num_rows: int) -> bool:
-        """Whether `_attend_to_states` is shorter than `_attend`."""
+        """Whether `_attend_to_states` is faster than `_attend`."""
         pairs = 2 * num_rows * self._n_head * length
         among_states = pairs * len(scores) + 2 * num_rows * scores.size
         among_heads = pairs * (self._d_head + 1)
@@ -204,7 +203,7 @@ class FusedAttention:
         return among_states <= among_heads + _CALL
 
     def _attend_to_states(self, plan: Plan, scores: Floats, normed: Floats, rows: Rows) -> Floats:
-        """Calls to `(num_rows, n_head, d_model + 1)` means of normed states, by attention."""
+        """Adds calls for `(num_rows, n_head, d_model + 1)` attention means of normed states."""
         n_head = self._n_head
         length, width = normed.shape
         asking = plan.take(normed, rows, "normed of rows")
@@ -223,7 +222,7 @@ class FusedAttention:
         return means
 
     def _attend(self, plan: Plan, normed: Floats, rows: Rows) -> Floats:
-        """Calls to `(num_rows, n_head, d_head + 1)` means of values."""
+        """Adds calls for `(num_rows, n_head, d_head + 1)` attention means of values."""
         n_head, d_head, length = self._n_head, self._d_head, len(normed)
         stop = n_head * (3 * d_head + 1)
         parts = plan.floats("heads", length, self._attention.shape[1])
@@ -252,8 +251,8 @@ class FusedAttention:
 class FusedFeedforward:
     """`layer_norm`, `linear`, `gelu`, `linear`, `add`.
 
-    The hidden layer has a constant unit for the bias of the next one, and is scaled for the table
-    of the GELU.
+    The hidden layer has a constant unit for the bias of the next one, and is scaled for the GELU
+    table.
     """
 
     mixes = False
@@ -268,7 +267,7 @@ class FusedFeedforward:
 
     @staticmethod
     def fits(operations: Sequence[Operation]) -> bool:
-        """Whether they are such a layer."""
+        """Whether the operations are such a layer."""
         return _kinds(operations) == ["layer_norm", "linear gelu", "linear", "add"]
 
     def bind(self, plan: Plan, x: Floats, rows: Rows) -> Floats:
@@ -280,7 +279,7 @@ class FusedFeedforward:
 
 
 def fused_head(layer: Doubles, factor: float = 1.0) -> Floats:
-    """Matrix that applies a linear layer to the embeddings that are in states, times a factor."""
+    """Matrix that applies a linear layer to the embeddings in states, times a factor."""
     weight, bias = layer["weight"].T * factor, layer["bias"] * factor
     constant = bias / _constant(len(weight))
     return _f32(np.concatenate((weight, constant[None], weight.sum(axis=0, keepdims=True))))
@@ -292,7 +291,7 @@ def _kinds(operations: Iterable[Operation]) -> list[str]:
 
 
 def _heads(layers: Mapping[str, Doubles], n_head: int) -> tuple[Double, Double]:
-    """Query, key, value and a one, head after head; then the gate of relative positions, if any."""
+    """Query, key, value and a one, head by head; then the gate of relative positions, if any."""
     d_model = len(layers["query"]["bias"])
     d_head = d_model // n_head
     weights: list[Double] = []
@@ -311,13 +310,13 @@ def _heads(layers: Mapping[str, Doubles], n_head: int) -> tuple[Double, Double]:
 
 
 def _after_norm(norm: Doubles, weight: Double, bias: Double) -> Double:
-    """A layer norm's scale and shift with the linear layer after it; the last row is a bias."""
+    """Merges a layer norm's scale and shift into the next linear layer; the last row is a bias."""
     scaled = math.sqrt(len(weight)) * norm["weight"][:, None] * weight
     return np.concatenate((scaled, (norm["bias"] @ weight + bias)[None]))
 
 
 def _to_state(added: Double, is_start: bool = False) -> Double:
-    """Embeddings, or matrices of which they are the columns, as states, or what adds to these."""
+    """Converts embeddings, or a matrix with them as columns, to states or increments of states."""
     d_model = added.shape[-1]
     constant = np.full((*added.shape[:-1], 1), _constant(d_model) if is_start else 0.0)
     mean = added.mean(axis=-1, keepdims=True)
@@ -325,17 +324,16 @@ def _to_state(added: Double, is_start: bool = False) -> Double:
 
 
 def _constant(d_model: int) -> float:
-    """Column of a state: its square over `d_model` is what layer norms add to the variance."""
+    """Constant of a state: its square over `d_model` is what layer norms add to the variance."""
     return math.sqrt(float(EPSILON) * d_model)
 
 
 def _f32(array: Double) -> Floats:
-    """Contiguous, as float32."""
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def _added(plan: Plan, x: Floats, y: Floats, matrix: Floats) -> Floats:
-    """Calls that add `y @ matrix` to the states."""
+    """Adds calls that add `y @ matrix` to the states."""
     added = plan.floats("added", *x.shape)
     plan.multiply(y, matrix, added)
     plan.add(np.add, x, added, x)
@@ -345,9 +343,9 @@ def _added(plan: Plan, x: Floats, y: Floats, matrix: Floats) -> Floats:
 def _mix(
     plan: Plan, begin: int, logits: Floats, values: Floats, is_bounded: bool
 ) -> tuple[Floats, Floats]:
-    """Calls to sums of values by unnormalized attention, and the sum of that, `(…, 1)`.
+    """Adds calls for unnormalized attention sums of values, and the sum of weights, `(…, 1)`.
 
-    `begin` is the first of the calls that compute the logits, which are overwritten.
+    `begin` is the first call that computes the logits, which are overwritten.
     """
     mixed = plan.floats("mixed", *logits.shape[:-1], values.shape[-1])
     again = plan.calls[begin:]
@@ -361,12 +359,11 @@ def _mix(
 
 
 def _shift(logits: Floats) -> None:
-    """Subtracts the largest of each row."""
     logits -= np.maximum.reduce(logits, axis=-1, keepdims=True)
 
 
 def _repeat_unless_exact(total: Floats, calls: list[Call]) -> None:
-    """Repeats calls if a sum is too small or too large, or not a number."""
+    """Repeats calls if a sum is too small, too large, or NaN."""
     if not (total[total.argmin()] > _MIN_SUM and total[total.argmax()] < _MAX_SUM):
         for call, arguments in calls:
             call(*arguments)

@@ -1,6 +1,6 @@
-"""Networks in plain numpy, for batches: goes along their `operations`.
+"""Networks in plain numpy, for batches: runs their `operations`.
 
-`fused` computes the same of a RogueNet for one observation, several times faster.
+`fused` computes a RogueNet for one observation, several times faster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from entity_env.core.spaces import ActionName, EntityName
 from entity_env.errors import SchemaError
 
 _Step: TypeAlias = tuple[Callable[..., Any], Sequence[str], str]
-"""A function of buffers, with tensors and constants bound to it; those, and that of its result."""
+"""A function of buffers, with tensors and constants bound; its input buffers; its output buffer."""
 _RUN: Final = "run"
 """Buffer with the `_Run` itself."""
 
@@ -58,7 +58,7 @@ class NumpyNet:
         self._norms = [each for each, _, _ in self._steps if isinstance(each, InputScale)]
 
     def read_statistics(self) -> None:
-        """Computes mean and deviation of features again where their tensors have changed."""
+        """Recomputes mean and deviation of features whose tensors have changed."""
         for norm in self._norms:
             norm.read()
 
@@ -76,7 +76,7 @@ class NumpyNet:
         """`distributions` of a batch of one observation, and its attention weights.
 
         These are `(n_layer, n_head, num_entities, num_entities)`, query before key, in the order of
-        the space, the entity of the global features last; None if nothing attends.
+        the space, with the entity of the global features last; None if nothing attends.
         """
         run = _Run(batch)
         run.attention = []
@@ -84,7 +84,7 @@ class NumpyNet:
         if not run.attention:
             return distributions, values, None
         config = self.weights.rogue_net_config()
-        # The rest is of a network for the value.
+        # The rest belongs to a value network.
         found = np.array(run.attention[: config.n_layer], np.float32)
         size = found.shape[-1] if found.size else 0
         shape = config.n_layer, config.n_head, size, size
@@ -94,7 +94,7 @@ class NumpyNet:
         buffers = self._reader.read(run.batch)
         buffers[_RUN] = run
         for compute, inputs, output in self._steps:
-            if len(inputs) == 1:  # most of them, in half the time that others take
+            if len(inputs) == 1:  # most of them, in half the time
                 buffers[output] = compute(buffers[inputs[0]])
             else:
                 buffers[output] = compute(*map(buffers.__getitem__, inputs))
@@ -115,7 +115,7 @@ def _bound(operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> _Step:
 
 
 class _Reader:
-    """Makes the buffers with which a network begins, see `operations`."""
+    """Creates the initial buffers of a network, see `operations`."""
 
     def __init__(self, weights: Weights) -> None:
         spaces, config = (weights.obs_space, weights.action_space), weights.config
@@ -142,14 +142,14 @@ class _Reader:
 
 
 class _Run:
-    """The operations that read the batch besides their inputs: a method for each kind."""
+    """Operations that read the batch in addition to their inputs: one method per kind."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.attention: list[Floats] | None = None
-        """That of all layers, if it is wanted."""
+        """Attention of all layers, if wanted."""
         self._layout: Layout | None = None
-        """Of the entities that were concatenated; None = there is one vector a row."""
+        """Layout of the concatenated entities; None = there is one vector per row."""
         self._choices: dict[ActionName, Choices] = {}
 
     @property

@@ -1,7 +1,7 @@
-"""`Plan`: every call of numpy that embeds one observation of a given size, bound to its arrays.
+"""`Plan`: all numpy calls that embed one observation of a given size, bound to their arrays.
 
-With ten entities a call of numpy takes longer than its arithmetic, and what surrounds the call
-(views, shapes, new arrays, names that are looked up) as long again. A plan does the latter once.
+With ten entities a numpy call takes longer than its arithmetic, and the code around it (views,
+shapes, new arrays, name lookups) takes as long again. A plan runs that code only once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ def _einsum_rows(x: Floats, y: Floats, out: Floats) -> None:
 
 
 row_dot: Callable[[Floats, Floats, Floats], object] = getattr(np, "vecdot", _einsum_rows)
-"""Dot products of rows. Five of them are a tenth of a decision by `einsum`, which numpy 1 has."""
+"""Dot products of rows. With `einsum`, needed for numpy 1, five of them are a tenth of a decision.
+"""
 _LARGEST_DOT = 8192
-"""Length of vectors for which BLAS wakes no other thread."""
+"""Longest vectors for which BLAS starts no other thread."""
 
 
 class Size(NamedTuple):
-    """What a plan depends on.
+    """Key of a plan.
 
     Args:
         length: number of entities, at least 1.
-        num_wanted: how many states are wanted; None = all.
+        num_wanted: number of states to return; None = all.
         is_hidden: whether an entity is hidden.
     """
 
@@ -44,46 +45,46 @@ class Size(NamedTuple):
 
 
 class Buffers:
-    """Memory that plans share, by name: one of them runs at a time."""
+    """Named memory shared by plans; only one of them runs at a time."""
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, type], NDArray[Any]] = {}
         self.laid_out: object = None
-        """The mark of the plan that has last set what depends on types."""
+        """The mark of the plan that last set type-dependent content."""
 
     def floats(self, name: str, *shape: int) -> Floats:
-        """An array with anything in it, contiguous; the same memory for the same name."""
+        """An uninitialized contiguous array; one name always gets one memory."""
         return self._array(name, np.float32, shape)
 
     def indices(self, name: str, *shape: int) -> NDArray[np.intp]:
-        """The same of indices."""
+        """Like `floats`, for indices."""
         return self._array(name, np.intp, shape)
 
     def _array(self, name: str, dtype: type, shape: tuple[int, ...]) -> NDArray[Any]:
         size = math.prod(shape)
         flat = self._flat.get((name, dtype))
         if flat is None or len(flat) < size:
-            # Earlier plans keep the smaller one: twice the size bounds all of them together.
+            # Earlier plans keep the smaller array: doubling bounds the total memory.
             flat = np.empty(size if flat is None else max(size, 2 * len(flat)), dtype)
             self._flat[name, dtype] = flat
         return flat[:size].reshape(shape)
 
 
 class _Positions:
-    """What relative positions add to attention."""
+    """Contribution of relative positions to attention."""
 
     def __init__(self) -> None:
         self.tables: RelposArrays | None = None
-        """Those of the observation that is being embedded."""
+        """Tables of the current observation."""
 
     def add_logits(self, q: Floats, rows: NDArray[np.intp] | None, logits: Floats) -> None:
-        """Adds to the logits of the queries of these rows; None = of all."""
+        """Adds to the logits of these query rows; None = all."""
         logits += self._of(rows).logits(q[None])[0]
 
     def add_values(
         self, attention: Floats, gate: Floats | None, rows: NDArray[np.intp] | None, mixed: Floats
     ) -> None:
-        """Adds to the sums of values by this attention."""
+        """Adds to the values summed by this attention."""
         mixed += self._of(rows).values(attention[None], None if gate is None else gate[None])[0]
 
     def _of(self, rows: NDArray[np.intp] | None) -> RelposArrays:
@@ -106,12 +107,12 @@ class Columns(NamedTuple):
 
 
 class PlannedEmbedding(Protocol):
-    """Layers from features to states, of all types at once.
+    """Layers from features to states, for all types at once.
 
     Attributes:
         columns: of every type.
         limit: `(num_columns,)` of the centered features.
-        scale, shift: a row for each type, which all entities of the type have.
+        scale, shift: one row per type, for all entities of the type.
     """
 
     columns: list[Columns]
@@ -127,14 +128,14 @@ class PlannedLayer(Protocol):
     """A layer from states to states."""
 
     mixes: bool
-    """Whether a state depends on those of other entities."""
+    """Whether a state depends on other entities' states."""
 
     def bind(self, plan: Plan, x: Floats, rows: NDArray[np.intp] | None) -> Floats:
         """Adds calls; returns the states of all entities, or of the entities `rows`."""
 
 
 class Plan:
-    """Embeds observations of one size, see `run`. Not for several threads at once."""
+    """Embeds observations of one size, see `run`. Not thread-safe."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class Plan:
         self._embedding, self._buffers = embedding, buffers
         self._bias = self.floats("bias", self.length, self.length) if is_hidden else None
         self._wanted = None if num_wanted is None else np.empty(num_wanted, dtype=np.intp)
-        self._mark = object()  # not the plan: memory of a plan in a cycle would be freed late
+        self._mark = object()  # not the plan itself: a reference cycle would free its memory late
         self._counts: tuple[int, ...] = ()
         self._own: list[tuple[EntityName, Floats, Floats]] = []
         self._shared: list[tuple[Floats, Floats]] = []
@@ -177,7 +178,7 @@ class Plan:
     ) -> Floats | None:
         """States, a new array `(num_wanted, d_model + 2)`.
 
-        None if a feature is not finite, or so large that its square is not.
+        None if a feature is not finite, or its square is not.
 
         Args:
             counts: number of entities of each type.
@@ -208,7 +209,6 @@ class Plan:
         return self._state.copy() if self._picked is None else self._state.take(self._picked, 0)
 
     def _lay_out(self, counts: tuple[int, ...]) -> None:
-        """Sets what depends on the type of each entity."""
         embedding, wide = self._embedding, self.wide
         self._buffers.laid_out = None
         self._own, self._shared = [], []
@@ -238,12 +238,12 @@ class Plan:
         self.calls.append(product_call(x, y, out))
 
     def gelu(self, u: Floats) -> None:
-        """Adds calls that replace `u` by the GELU of `(u - SHIFT) / SCALE`."""
+        """Adds calls that replace `u` with the GELU of `(u - SHIFT) / SCALE`."""
         piece = self._buffers.indices("piece", *u.shape)
         self.calls += gelu_calls(u, piece, self.floats("part", *u.shape))
 
     def take(self, x: Floats, rows: NDArray[np.intp] | None, name: str, axis: int = 0) -> Floats:
-        """Adds a call that takes these rows; None = all, without one."""
+        """Adds a call that takes these rows; None = all, without a call."""
         if rows is None:
             return x
         shape = *x.shape[:axis], len(rows), *x.shape[axis + 1 :]
@@ -252,11 +252,13 @@ class Plan:
         return taken
 
     def bias_of(self, rows: NDArray[np.intp] | None) -> Floats | None:
-        """What hides entities from these rows, of logits; None = nothing is hidden."""
+        """Bias that hides entities in the logits of these rows; None = nothing is hidden."""
         return None if self._bias is None else self.take(self._bias, rows, "bias of rows")
 
     def norm(self, x: Floats, name: str) -> Floats:
-        """Adds calls to `(len(x), d_model + 1)`: rows of deviation 1 by the root of `d_model`, 1"""
+        """Adds calls that normalize rows to deviation 1 / sqrt(`d_model`), and append a column of
+        ones.
+        """
         d_model = x.shape[1] - 2
         normed = self.floats(name, len(x), d_model + 1)
         normed[:, d_model] = 1.0

@@ -19,12 +19,7 @@ from entity_env.core.spaces import EntityName
 
 
 class NumpyRelpos:
-    """Learned keys and values of relative positions, one table for all blocks and heads.
-
-    Args:
-        operation: of the kind "positions".
-        tensors: the parameters of the network.
-    """
+    """Keys and values learned by a `positions` operation, one table for all blocks and heads."""
 
     def __init__(self, operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> None:
         self._config = RelposEncodingConfig(**operation.constants["options"])
@@ -70,7 +65,7 @@ class NumpyRelpos:
         ]
         if not self._config.per_entity_projections:
             return each[0]
-        # rogue-net adds the projections of all types, for entities of the first type only.
+        # rogue-net adds the projections of all types, but only for entities of the first type.
         total: Floats = np.sum(each, axis=0) * is_first[:, :, None, None]
         return total
 
@@ -83,7 +78,7 @@ class RelposArrays:
     table_values: Floats
 
     def of_queries(self, rows: NDArray[np.int64]) -> RelposArrays:
-        """Those of the queries `rows` and all keys."""
+        """Keys and values of the queries `rows` with all keys."""
         return RelposArrays(self.keys[:, rows], self.table_values[:, rows])
 
     def logits(self, q: Floats) -> Floats:

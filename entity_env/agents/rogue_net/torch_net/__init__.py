@@ -1,4 +1,4 @@
-"""The network in torch, for training: one file an operation, with its gradient.
+"""The network in torch, for training: one file per operation, with its gradient.
 
-Compiled loops are in `kernels`; what runs without torch is in `numpy_net`.
+Compiled loops are in `kernels`, code without torch in `numpy_net`.
 """

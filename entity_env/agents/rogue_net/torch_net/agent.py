@@ -32,23 +32,22 @@ from entity_env.errors import CheckpointError, SchemaError
 
 
 class NeuralAgent(TrainedAgent):
-    """Agent that plays a trained network; its choices carry the probabilities of all others.
+    """Agent that plays a trained network; its choices carry the probabilities of all choices.
 
     The network is never changed, so several agents can share one.
 
     Args:
-        net: the network.
-        greedy: take the most probable action, of real numbers the mean; otherwise draw, as in
+        greedy: take the most probable action, or the mean of real numbers; otherwise sample, as in
             training.
-        temperature: how evenly it draws, see `Choosing`; 1 = as in training.
-        seed: the same seed and game make the same draws; None = a random one.
-        adapt: play also in a game that shows more than the network was trained for, see
+        temperature: of sampling, see `Choosing`; 1 = as in training.
+        seed: of sampling; None = random.
+        adapt: also play a game that shows more than the network was trained for, see
             `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
-        CheckpointError: on the first decision, if the game declared another schema than the network
-            was trained for, see `TrainedAgent`.
+        CheckpointError: on the first decision, if the game's schema differs from the network's, see
+            `TrainedAgent`.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class NeuralAgent(TrainedAgent):
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
             return Thoughts(probabilities, value)
-        # In numpy, once more: the kernels of torch_net do not keep the attention weights.
+        # Again in numpy: the kernels of torch_net do not keep the attention weights.
         weights = self.net.weights()
         attention = NumpyNet(weights).attended(obs)[2]
         return Thoughts(probabilities, value if weights.has_value else None, attention)
@@ -122,7 +121,6 @@ class NeuralAgent(TrainedAgent):
         ).actions
 
     def _distributions(self, obs: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
-        """Distributions at the temperature of this agent, and values."""
         distributions, values = self.net.distributions(obs)
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)

@@ -1,8 +1,8 @@
 """Attention among the entities of each observation, in two implementations.
 
-Numba kernels work on packed entities; batched products of torch need every observation padded to
-the longest one, which took half of the time of a training step on MultiSnake. Padding is left for
-GPUs, for few entities, without numba, and for relative positions.
+Numba kernels work on packed entities. Batched torch products need every observation padded to the
+longest one, which took half of the time of a training step on MultiSnake. Padding remains for GPUs,
+for few entities, without numba, and for relative positions.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 from entity_env.core.ragged import Floats
 
 LARGEST_HEAD = 64
-"""Larger heads are left to batched products, which are fast for them."""
+"""For larger heads, batched products are fast and preferred."""
 HIDDEN = -1e9
-"""Added to the logit of an entity that must not be attended to."""
+"""Added to the logit of an entity hidden from attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class PackedLayout:
     """A `Layout` for the attention kernel, which moves no entity.
 
     Args:
-        order: `(num_entities,)` int64, the packed entity in each place.
-        offsets: `(num_rows + 1,)` int64, the first place of each observation.
-        visible: `(num_entities,)` bool, of each packed entity; empty = all are.
-        n_head: heads.
+        order: `(num_entities,)` int64, packed entity at each place.
+        offsets: `(num_rows + 1,)` int64, first place of each observation.
+        visible: `(num_entities,)` bool, for each packed entity; empty = all are.
+        n_head: number of heads.
         num_shares: size of the buffer of attention weights.
-        max_length: entities of the largest observation.
+        max_length: entities in the largest observation.
     """
 
     order: NDArray[np.int64]
@@ -60,7 +60,7 @@ class PackedLayout:
 
     @classmethod
     def of(cls, layout: Layout, n_head: int) -> PackedLayout:
-        """Of all entities of a layout."""
+        """For all entities of a layout."""
         visible = np.empty(0, dtype=np.bool_) if layout.visible is None else layout.visible
         eights, fours = (-(-layout.lengths // size) * size for size in (8, 4))
         num_shares = n_head * int(np.dot(eights, fours))
@@ -73,7 +73,7 @@ class PaddedLayout:
 
     Args:
         slots: `(num_entities,)` int64 slot of each packed entity.
-        source: `(num_padded * max_length,)` int64 packed entity of each slot.
+        source: `(num_padded * max_length,)` int64 packed entity in each slot.
         num_padded, max_length: shape of the slots.
         bias: `(num_padded * n_head, max_length, max_length)` float32, key before query: 0 or
             `HIDDEN`; None = nothing is hidden.
@@ -91,7 +91,7 @@ class PaddedLayout:
     def of(
         cls, layout: Layout, n_head: int, device: torch.device, relpos: RelposTables | None = None
     ) -> PaddedLayout:
-        """Of all entities of a layout."""
+        """For all entities of a layout."""
         bias: Tensor | None = None
         if layout.hidden is not None:
             shape = (layout.num_padded, n_head, layout.max_length, layout.max_length)
@@ -109,7 +109,7 @@ class PooledLayout:
     Args:
         rows: `(num_entities,)` int64 observation of each packed entity.
         seen: `(num_seen,)` int64 packed index of every visible entity; None = all are.
-        count: `(num_rows, 1)` float32 number of visible entities of each observation, at least 1.
+        count: `(num_rows, 1)` float32 number of visible entities in each observation, at least 1.
     """
 
     rows: Tensor
@@ -118,7 +118,7 @@ class PooledLayout:
 
     @classmethod
     def of(cls, layout: Layout, device: torch.device) -> PooledLayout:
-        """Of all entities of a layout."""
+        """For all entities of a layout."""
         seen = None if layout.visible is None else np.flatnonzero(layout.visible)
         rows = layout.rows if seen is None else layout.rows[seen]
         count = np.bincount(rows, minlength=len(layout.lengths)).astype(np.float32)
@@ -140,7 +140,7 @@ def attention_layout(
     *,
     is_dropping: bool = False,
 ) -> AttentionLayout:
-    """The layout that attention or pooling needs, once for all blocks; kernels drop nothing."""
+    """The layout for attention or pooling, once for all blocks; kernels do not support dropout."""
     if config.pooling is not None:
         return PooledLayout.of(layout, device)
     is_plain = relpos is None and not is_dropping
@@ -150,7 +150,7 @@ def attention_layout(
 
 
 class Attention(nn.Module):
-    """Multi-head attention of every entity to the entities of its observation."""
+    """Multi-head attention of every entity to the entities in its observation."""
 
     def __init__(self, config: RogueNetConfig) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, layout: PaddedLayout | PackedLayout) -> Tensor:
-        """`(num_entities, d_model)` to the same, packed."""
+        """Maps packed `(num_entities, d_model)` to the same shape."""
         parts = (self.query, self.key, self.value)
         weight = torch.cat([part.weight for part in parts])
         bias = torch.cat([part.bias for part in parts])
@@ -187,7 +187,7 @@ class Attention(nn.Module):
 
 
 class Pool(nn.Module):
-    """Mean, maximum or both of the visible entities of an observation, for each of its entities."""
+    """Mean, maximum or both of an observation's visible entities, for each of its entities."""
 
     def __init__(self, config: RogueNetConfig) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Pool(nn.Module):
         self.pooling = config.pooling or ""
 
     def forward(self, x: Tensor, layout: PooledLayout) -> Tensor:
-        """`(num_entities, d_model)` to the same, packed; of no visible entity the pool is 0."""
+        """Maps packed `(num_entities, d_model)` to the same shape; 0 if no entity is visible."""
         x, rows = linear(self.prepool, x), layout.rows
         if layout.seen is not None:
             x, rows = x.index_select(0, layout.seen), rows.index_select(0, layout.seen)
@@ -214,8 +214,8 @@ class Pool(nn.Module):
 def _padded_attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, drop: nn.Dropout
 ) -> Tensor:
-    # Keys before queries, and the softmax over keys along dimension 1: over a short last
-    # dimension torch's CPU softmax is not vectorized and took as long as both products.
+    # Keys before queries, and the softmax over keys along dimension 1: over a short last dimension
+    # torch's CPU softmax is not vectorized and took as long as both products.
     scale = 1.0 / math.sqrt(q.shape[-1])
     if bias is None:
         logits = torch.bmm(k, q.transpose(1, 2)) * scale
@@ -225,9 +225,9 @@ def _padded_attention(
 
 
 def pad(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
-    """`(num_entities, width)` to `(num_slots, width)`; empty slots hold some entity's values.
+    """`(num_entities, width)` to `(num_slots, width)`; empty slots hold arbitrary entities' values.
 
-    Nothing may depend on an empty slot: it passes no gradient on.
+    Nothing may depend on an empty slot: it does not propagate gradients.
     """
     padded: Tensor = _Pad.apply(packed, slots, source)  # type: ignore[no-untyped-call]
     return padded
@@ -297,7 +297,7 @@ def attention_forward(qkv: Floats, packed: PackedLayout) -> tuple[Floats, Floats
 def attention_backward(
     qkv: Floats, gradient: Floats, shares: Floats, packed: PackedLayout
 ) -> Floats:
-    """The gradient of `qkv`, from that of the mixed values; both contiguous."""
+    """The gradient of `qkv`, given that of the mixed values; both contiguous."""
     _, backward = _kernels()
     d_head = qkv.shape[1] // 3 // packed.n_head
     wide = _widened(qkv, d_head)
@@ -317,7 +317,7 @@ def attention_backward(
 
 
 def _widened(x: Floats, d_head: int) -> Floats:
-    """Every head padded with zeros to a multiple of 8 numbers."""
+    """Every head zero-padded to a multiple of 8 numbers."""
     if d_head % 8 == 0:
         return x
     num_rows, num_heads = len(x), x.shape[1] // d_head
@@ -337,7 +337,7 @@ def _narrowed(x: Floats, d_head: int) -> Floats:
 
 @cache
 def _kernels() -> tuple[Callable[..., None], Callable[..., None]]:
-    # Here and not above: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.attention import kernels
 
     return kernels()

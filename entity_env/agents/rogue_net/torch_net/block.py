@@ -1,8 +1,8 @@
-"""A block of the transformer: attention, then an MLP, each on normalized input.
+"""A transformer block: attention, then an MLP, each on normalized input.
 
-An operation of torch takes longer to be called than to normalize a thousand entities, and its
-result has left the cache when the next one reads it. Where numba kernels apply, a block is a few
-passes over its entities, with a gradient of our own.
+Calling a torch operation takes longer than normalizing a thousand entities, and its result has left
+the cache before the next one reads it. With numba kernels, a block is a few passes over its
+entities, with a handwritten gradient.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_array, dropped, lay
 from entity_env.core.ragged import Floats
 
 _SLICE: Final = 192
-"""Entities taken through all steps at a time, so that activations stay in the cache."""
+"""Entities per pass through all steps, to keep activations in the cache."""
 LARGEST_MODEL: Final = 128
-"""Wider blocks are left to torch, whose BLAS multiplies them faster."""
+"""torch computes wider blocks, because its BLAS multiplies them faster."""
 
 
 class TransformerBlock(nn.Module):
@@ -49,7 +49,7 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, layout: AttentionLayout) -> Tensor:
-        """`(num_entities, d_model)` to the same, packed."""
+        """Maps packed `(num_entities, d_model)` to the same shape."""
         if self.has_kernel(layout):
             parameters = self._in_order()
             weights = BlockWeights(*map(as_array, parameters))
@@ -61,22 +61,21 @@ class TransformerBlock(nn.Module):
         return x + dropped(self.drop, linear(last, hidden))
 
     def has_kernel(self, layout: AttentionLayout) -> TypeGuard[PackedLayout]:
-        """Whether one kernel computes the whole block, which is faster than to leave a part."""
+        """Whether one kernel computes the whole block; a partial kernel would be slower."""
         return isinstance(layout, PackedLayout) and len(self.ln1.weight) <= LARGEST_MODEL
 
     def begin(self, x: Tensor, layout: AttentionLayout) -> tuple[Tensor, Tensor, nn.Linear]:
-        """All but the last layer: `x`, the input of that layer, and the layer."""
+        """All but the last layer: returns `x`, the input of that layer, and the layer."""
         mixed = self.attn.forward(layer_norm(self.ln1, x), layout)  # type: ignore[arg-type]  # its
         x = x + dropped(self.drop, mixed)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(linear(first, layer_norm(self.ln2, x))), last
 
     def weights(self) -> BlockWeights:
-        """Its parameters as arrays, in their own memory where they are contiguous."""
+        """The parameters as arrays, sharing memory where they are contiguous."""
         return BlockWeights(*map(as_array, self._in_order()))
 
     def _in_order(self) -> list[Tensor]:
-        """Parameters in the order of `BlockWeights`."""
         attn = cast(Attention, self.attn)
         last = self.ln2, self.mlp[0], self.mlp[2]
         layers = (self.ln1, attn.query, attn.key, attn.value, attn.proj, *last)
@@ -107,7 +106,7 @@ class BlockWeights(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """Activations for the backward pass, a row for each entity (but for `shares`)."""
+    """Activations for the backward pass, one row per entity (except `shares`)."""
 
     x: Floats
     qkv: Floats
@@ -134,7 +133,7 @@ class _Block(torch.autograd.Function):
 
 def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Floats, _Saved]:
     """The output of a block by numba kernels, and the activations for its backward pass."""
-    # Here and not above: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.block import to_out, to_qkv
 
     qkv = np.empty((len(x), 3 * x.shape[1]), dtype=np.float32)
@@ -150,7 +149,7 @@ def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Flo
 def _block_backward(
     by_out: Floats, saved: _Saved, packed: PackedLayout, w: BlockWeights
 ) -> tuple[Floats, BlockWeights]:
-    """The gradients of input and parameters, from that of the output."""
+    """The gradients of input and parameters, given the gradient of the output."""
     from entity_env.agents.rogue_net.kernels.block import to_out_backward, to_qkv_backward
 
     by = BlockWeights(*map(np.zeros_like, w))

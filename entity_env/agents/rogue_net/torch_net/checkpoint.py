@@ -1,4 +1,4 @@
-"""Saves and loads a network, with or without the state of its training."""
+"""Saves and loads a network, with or without its training state."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network, and the state of its training.
+    """A network and its training state.
 
     Args:
         net: the network, on the CPU; its spaces and size are `net.obs_space`, `net.action_space`
             and `net.config`.
-        training: settings, progress and random states as JSON; empty when there are none.
-        optimizer: tensors of the optimizer by name; empty when there are none.
-        path: the folder or file that it was read from.
+        training: settings, progress and random states as JSON; empty if there are none.
+        optimizer: tensors of the optimizer by name; empty if there are none.
+        path: the folder or file it was read from.
     """
 
     net: Policy
@@ -74,7 +74,7 @@ def save_checkpoint(
     If the process is killed or the save fails, the previous checkpoint stays readable.
 
     Args:
-        path: the folder of the checkpoint; it and its parents are created.
+        path: the folder of the checkpoint; created with its parents.
         net: the network, on any device.
         training: state of the trainer, as JSON.
         optimizer: tensors of the optimizer, by name.
@@ -85,7 +85,7 @@ def save_checkpoint(
         OSError: the disk is full or not writable, or another process has been writing there for a
             minute.
         MissingExtraError: safetensors is not installed.
-        UsageError: `path` is a file, or a folder that holds something and is no checkpoint.
+        UsageError: `path` is a file, or a nonempty folder that is not a checkpoint.
     """
     header = Header(net.obs_space, net.action_space, net.net_config, training or {})
     parts = {MODEL: net.state_dict(), OPTIMIZER: optimizer or {}}
@@ -107,19 +107,19 @@ def save_checkpoint(
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of tensors with a number that is not finite."""
+    """Names of tensors with numbers that are not finite."""
     return [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
 
 
 def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoint:
-    """Reads a checkpoint folder, that of the training run in the folder `path`, or enn-trainer's.
+    """Reads a checkpoint folder, a training run's last checkpoint, or a checkpoint of enn-trainer.
 
     A checkpoint of enn-trainer has no `training` and no `optimizer`: training can start from its
     network, but its run cannot be resumed.
 
     Args:
-        path: the folder or file.
-        policy: a network of your own class, which takes the tensors; others are made here.
+        policy: a network of your own class, to load the tensors into; other classes are created
+            here.
 
     Raises:
         CheckpointError: it is missing, damaged, or its tensors do not fit its own description.
@@ -144,20 +144,21 @@ def initialized_from(
     net: NetConfig | None = None,
     policy: Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy] | None = None,
 ) -> Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]:
-    """A function that makes networks with the weights of a trained one: fine-tuning.
+    """A function that makes networks with the weights of a trained one, for fine-tuning.
 
     An argument of `train`, for a new run: `train(vec, config, policy=initialized_from("runs/old"))`
-    starts with its network, but with no optimizer and all counters at 0. The file is read at once.
+    starts with its network, but without an optimizer and with all counters at 0. The file is read
+    immediately.
 
     Args:
-        path: as of `read_network`.
-        adapt: the game may differ. New features, entity types, actions and choices begin without
-            effect or untrained, those that are gone are left out, and all others are taken by name
-            in any order: see the head of `transfer.py`. What differs is logged, and is in
-            `Policy.origin`, which `run.json` repeats. By default every difference is an error.
-        net: kind and size that the network must have; None = any. Only `dropout` and `value_scale`
-            of the new network are those of `net`.
-        policy: makes the network of a checkpoint of a class of your own, for equal spaces only.
+        path: as in `read_network`.
+        adapt: the game may differ. New features, entity types, actions and choices start neutral or
+            untrained, removed ones are dropped, and all others are matched by name in any order:
+            see the top of `transfer.py`. Differences are logged, and stored in `Policy.origin`,
+            which `run.json` repeats. By default every difference is an error.
+        net: required kind and size of the network; None = any. The new network takes only `dropout`
+            and `value_scale` from `net`.
+        policy: makes the network for a checkpoint of your own class, for equal spaces only.
 
     Returns:
         A function of an observation and an action space; the network is on the CPU. It raises
@@ -194,7 +195,7 @@ def initialized_from(
 
 
 def _identity(path: Path) -> dict[str, str]:
-    """Path and SHA-256 of a network; the path alone of one of enn-trainer."""
+    """Path and SHA-256 of a network; only the path for enn-trainer."""
     with suppress(CheckpointError):
         return {"path": str(path), "sha256": network_digest(path)}
     return {"path": str(path)}
@@ -241,7 +242,7 @@ def _net(weights: Weights, found: Path) -> Policy:
 
 
 def require_safetensors() -> None:
-    """Raises `MissingExtraError` where a network cannot be saved."""
+    """Raises `MissingExtraError` if networks cannot be saved."""
     try:
         import safetensors.torch  # noqa: F401
     except ModuleNotFoundError as error:

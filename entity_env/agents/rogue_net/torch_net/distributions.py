@@ -2,9 +2,9 @@
 
 Real numbers follow a diagonal Gaussian, with bounds as in Huang et al., "The 37 Implementation
 Details of Proximal Policy Optimization" (2022), details 1 to 4 for continuous actions (also CleanRL
-and Stable-Baselines3): the standard deviation is learnt and does not depend on the observation;
-samples are clipped for the environment alone, and learnt from unclipped. So that the same initial
-network suits every space, samples are in units of half the range, from the middle of the bounds.
+and Stable-Baselines3): the standard deviation is learned and does not depend on the observation;
+samples are clipped only for the environment, and used unclipped for training. Samples are in units
+of half the range, from the middle of the bounds: one initial network suits every space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 
 FORBIDDEN = -1e30
-"""Logit of a choice that is not allowed: finite, so that probability 0 times it is not NaN."""
+"""Logit of a choice that is not allowed: finite, because 0 times infinity is NaN."""
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -32,7 +32,7 @@ def masked_log_softmax(logits: Tensor, allowed: NDArray[np.bool_] | None) -> Ten
     """Log-probabilities of `(num_actors, num_choices)` logits; finite where not allowed."""
     if allowed is not None:
         logits = logits.masked_fill(as_tensor(~allowed, logits.device), FORBIDDEN)
-    # Over a short last dimension torch's CPU softmax is not vectorized, see `_padded_attention`.
+    # torch's CPU softmax is not vectorized over a short last dimension, see `_padded_attention`.
     return torch.log_softmax(logits.t(), dim=0).t()
 
 
@@ -50,15 +50,15 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def best(self) -> Tensor:
-        """The most probable sample of each actor."""
+        """Most probable sample of each actor."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator | None) -> Tensor:
-        """A random sample of each actor; `generator` None = torch's own."""
+        """Random sample for each actor; `generator` None = torch's default."""
 
     @abstractmethod
     def logprob(self, samples: Tensor) -> Tensor:
-        """`(num_actors,)` float32 log-probability of a sample of each actor."""
+        """`(num_actors,)` float32 log-probability of one sample per actor."""
 
     @abstractmethod
     def entropy(self) -> Tensor:
@@ -74,21 +74,21 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def agrees_with(self, teacher: Self) -> Tensor:
-        """`(num_actors,)` bool: the most probable sample is that of the teacher.
+        """`(num_actors,)` bool: the most probable sample equals the teacher's.
 
         Real numbers agree if every mean is within one standard deviation of the teacher's.
         """
 
     @abstractmethod
     def actions(self, samples: Tensor) -> Tensor:
-        """Samples in the units of the action space, as an environment takes them."""
+        """Samples in the units of the action space, for an environment."""
 
     @abstractmethod
     def at_temperature(self, temperature: float) -> ActionDistribution:
         """The distribution with densities to the power of `1 / temperature`.
 
         Above 1 it is more even, below 1 more peaked; a standard deviation is multiplied by the
-        root of the temperature.
+        square root of the temperature.
         """
 
 
@@ -98,9 +98,9 @@ class CategoricalDistribution(ActionDistribution):
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; where not allowed finite, with
-            a probability of exactly 0. For a select action the choices are positions in the list
-            of actees, padded to the longest list.
+        logprobs: `(num_actors, num_choices)` float32, normalized; where not allowed, finite with a
+            probability of exactly 0. For a select action the choices are positions in the list of
+            actees, padded to the longest list.
     """
 
     logprobs: Tensor
@@ -132,7 +132,7 @@ class CategoricalDistribution(ActionDistribution):
         return samples
 
     def at_temperature(self, temperature: float) -> CategoricalDistribution:
-        # Logarithms of 0 stay finite, so that 0 times them is 0.
+        # Keep logarithms of 0 finite, so 0 times them is 0.
         logits = (self.logprobs / temperature).clamp_min(FORBIDDEN)
         return replace(self, logprobs=torch.log_softmax(logits, dim=-1))
 
@@ -141,14 +141,14 @@ class CategoricalDistribution(ActionDistribution):
 class GaussianDistribution(ActionDistribution):
     """Diagonal Gaussian; samples are `(num_actors, num_labels)` float32.
 
-    Samples are not bounded; -1 is `low` and 1 is `high`. Densities and entropy are of samples: in
+    Samples are not bounded; -1 is `low` and 1 is `high`. Densities and entropy refer to samples. In
     the units of the space, log-probabilities are lower by the sum of `log((high - low) / 2)`, and
     the entropy is higher by it.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
         mean: `(num_actors, num_labels)` float32.
-        log_std: `(num_labels,)` float32, the same for every actor.
+        log_std: `(num_labels,)` float32, shared by all actors.
         low, high: `(num_labels,)` float32, the bounds in the units of the space.
     """
 
@@ -186,7 +186,7 @@ class GaussianDistribution(ActionDistribution):
         # Halved before they are added: the sum of two float32 can overflow.
         low, high = 0.5 * self.low, 0.5 * self.high
         inside = torch.clamp(low + high + (high - low) * samples, self.low, self.high)
-        # Separately: where half a range underflows to 0, infinity times it is NaN.
+        # Separately: if half a range underflows to 0, infinity times it is NaN.
         above = torch.where(samples >= 1.0, self.high, inside)
         return torch.where(samples <= -1.0, self.low, above)
 
@@ -200,7 +200,7 @@ def sample_actions(
     greedy: bool,
     generator: torch.Generator | None,
 ) -> dict[ActionName, Tensor]:
-    """Per action a sample of each actor: the most probable one, or a draw."""
+    """A sample for each actor per action: the most probable one, or a random one."""
     return {
         name: each.best() if greedy else each.draw(generator)
         for name, each in distributions.items()

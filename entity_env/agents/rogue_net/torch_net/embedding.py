@@ -1,4 +1,4 @@
-"""Entity embedding: features of every type to vectors of one length."""
+"""Entity embedding: maps the features of every type to vectors of one length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 from entity_env.core.spaces import EntityName
 
 LARGEST_WIDTH: Final = 32
-"""More features are left to torch, whose BLAS multiplies them faster."""
+"""torch embeds more features, because its BLAS multiplies them faster."""
 CLIP = 5.0
 """Normalized features are clipped at this many standard deviations."""
 
@@ -36,8 +36,8 @@ class InputNorm(nn.Module):
     The statistics change only in `update`, never in `forward`.
 
     Buffers: `count` (a scalar), `mean` and `squares_sum` (`(num_features,)`, the sum of squared
-    distances from the mean), all float32. After `go_on`, `is_new` (`(num_features,)` bool, in no
-    checkpoint) are features with a count of their own: their `squares_sum` is that of `count` rows
+    distances from the mean), all float32. After `go_on`, `is_new` (`(num_features,)` bool, not in
+    checkpoints) marks features with their own count: their `squares_sum` is scaled to `count` rows
     with their deviation.
     """
 
@@ -53,14 +53,14 @@ class InputNorm(nn.Module):
         self.register_buffer("squares_sum", torch.zeros(num_features))
         self.register_buffer("is_new", None, persistent=False)
         self._new_count = 0
-        """Number of rows that were counted for new features."""
+        """Number of rows counted for new features."""
         self._state: list[tuple[int, int]] = []
         """Identity and version of each buffer when the scale was last computed."""
         self._known: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def update(self, features: Tensor, *, restart: bool = False) -> None:
-        """Counts a batch `(num_entities, num_features)`; `restart` resets the statistics first."""
+        """Adds a batch `(num_entities, num_features)`; `restart` resets the statistics first."""
         if restart:
             self.reset()
         if not len(features):
@@ -71,7 +71,7 @@ class InputNorm(nn.Module):
 
     @torch.no_grad()
     def merge(self, count: int, mean: Tensor, squares_sum: Tensor) -> None:
-        """Counts `count` rows, given their float64 moments as in the buffers.
+        """Adds `count` rows, given their float64 moments as in the buffers.
 
         Merges the moments of two sets as in Chan, Golub & LeVeque, "Updating Formulae and a
         Pairwise Algorithm for Computing Sample Variances" (1979).
@@ -94,19 +94,19 @@ class InputNorm(nn.Module):
         self.count.copy_(common + count)
 
     def go_on(self, is_new: Tensor) -> None:
-        """Counts on from the present statistics; features in `is_new` are counted from now."""
+        """Continues from the current statistics; features in `is_new` are counted from now on."""
         self.is_new = is_new.to(self.mean.device)
         self._new_count = 0
 
     @property
     def has_statistics(self) -> bool:
-        """Whether anything was counted, and for every feature."""
+        """Whether every feature has statistics."""
         is_waiting = self.is_new is not None and not self._new_count and bool(self.is_new.any())
         return bool(self.count > 0) and not is_waiting
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Forgets all that was counted, after `go_on` all of new features."""
+        """Resets all statistics; after `go_on`, only those of new features."""
         if self.is_new is None:
             for buffer in self._statistics:
                 buffer.zero_()
@@ -116,7 +116,7 @@ class InputNorm(nn.Module):
         self._new_count = 0
 
     def take(self) -> InputNorm:
-        """A copy; here all statistics begin again, those of `go_on` as well."""
+        """Returns a copy; here all statistics restart, including those of `go_on`."""
         taken = copy.deepcopy(self)
         self.is_new = None
         self.reset()
@@ -124,7 +124,7 @@ class InputNorm(nn.Module):
 
     @torch.no_grad()
     def put(self, taken: InputNorm) -> None:
-        """Replaces all statistics by those of another one."""
+        """Replaces all statistics with those of another instance."""
         for mine, theirs in zip(self._statistics, taken._statistics, strict=True):
             mine.copy_(theirs)
         self.is_new, self._new_count = taken.is_new, taken._new_count
@@ -142,12 +142,12 @@ class InputNorm(nn.Module):
         return features.sub(mean).div_(deviation).clamp_(-CLIP, CLIP)
 
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation; 0 and 1 if none were counted."""
+        """Mean and standard deviation; 0 and 1 if nothing was counted."""
         return self._scale() or (torch.zeros_like(self.mean), torch.ones_like(self.mean))
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
         """Mean and standard deviation, cached until the statistics change."""
-        if any(each.is_inference() for each in self._statistics):  # they have no version
+        if any(each.is_inference() for each in self._statistics):  # without a version
             return self._compute_scale()
         state = [(id(each), each._version) for each in self._statistics]
         if state != self._state:
@@ -164,19 +164,19 @@ class InputNorm(nn.Module):
 
 
 def _freedom(count: Tensor) -> Tensor:
-    """Degrees of freedom of a variance of that many rows; of fewer than two it is zero anyway."""
+    """Degrees of freedom of a variance over this many rows; with fewer than two, it is zero."""
     return (count - 1).clamp(min=1)
 
 
 class FeaturelessEmbedding(nn.Module):
-    """One learned vector for all entities of a type that has no features."""
+    """One learned vector for all entities of a type without features."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.embedding = nn.Parameter(torch.randn(1, d_model))
 
     def forward(self, features: Tensor) -> Tensor:
-        """`(num_entities, 0)` to `(num_entities, d_model)`."""
+        """Maps `(num_entities, 0)` to `(num_entities, d_model)`."""
         return self.embedding.expand(len(features), -1)
 
 
@@ -192,8 +192,7 @@ class EntityEmbedding(nn.Module):
     """Embeds the entities of each type: normalize, linear, ReLU, layer norm.
 
     Args:
-        widths: number of features of each type, own and global ones, in order.
-        d_model: length of the vectors.
+        widths: number of features per type, own and global ones, in order.
     """
 
     def __init__(self, widths: Mapping[EntityName, int], d_model: int) -> None:
@@ -211,7 +210,7 @@ class EntityEmbedding(nn.Module):
         self._has_kernel = 0 < max(widths.values(), default=0) <= LARGEST_WIDTH
 
     def forward(self, features: Mapping[EntityName, Tensor]) -> Tensor:
-        """Embeds `(num_entities, num_features)` a type to one packed matrix, type after type."""
+        """Maps `(num_entities, num_features)` per type to one packed matrix, ordered by type."""
         size = sum(map(len, features.values()))
         if self._has_kernel and use_kernels(size, next(iter(features.values())).device):
             return self._embed_by_kernels(features)
@@ -246,21 +245,21 @@ class EntityEmbedding(nn.Module):
     def update_statistics(
         self, features: Mapping[EntityName, Tensor], *, restart: bool = False
     ) -> None:
-        """Counts the features of a batch into the input statistics."""
+        """Adds the features of a batch to the input statistics."""
         for name, module in self.embeddings.items():
             if isinstance(module, nn.Sequential) and isinstance(module[0], InputNorm):
                 module[0].update(features[name], restart=restart)
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any batch was counted, and since `InputNorm.go_on` for new features, too."""
+        """Whether any batch was counted; after `InputNorm.go_on`, also for new features."""
         norms = [module for module in self.modules() if isinstance(module, InputNorm)]
         is_new = [norm for norm in norms if norm.is_new is not None and not norm.has_statistics]
         return not is_new and any(norm.has_statistics for norm in norms)
 
 
 class EmbeddingWeights(NamedTuple):
-    """Parameters of the embedding of one type that has features."""
+    """Parameters of the embedding of a type with features."""
 
     weight: Tensor
     bias: Tensor
@@ -273,7 +272,7 @@ class TypeFeatures(NamedTuple):
 
     Args:
         values: `(num_entities, num_features)` float32.
-        mean, deviation: `(num_features,)`, which normalize them.
+        mean, deviation: `(num_features,)`, for normalization.
     """
 
     values: Tensor
@@ -284,7 +283,7 @@ class TypeFeatures(NamedTuple):
 def _embed_types(
     features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]
 ) -> tuple[Tensor, list[Triple]]:
-    """All entities, type after type, `(num_entities, d_model)`; and activations of each type."""
+    """All entities ordered by type, `(num_entities, d_model)`, and activations of each type."""
     lengths = [len(own.values) for own in features]
     out = weights[0].bias.new_empty(sum(lengths), len(weights[0].bias))
     saved: list[Triple] = []
@@ -299,7 +298,7 @@ def embed_type(
     features: NDArray[np.float32], scale: Pair, linear: Pair, norm: Pair, out: NDArray[np.float32]
 ) -> Triple:
     """Writes the embedding of one type to `out`; returns activations for the backward pass."""
-    # Here and not above: numba takes a while to import, and may not be installed.
+    # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.embedding import embed_rows
 
     widths = features.shape[1], out.shape[1], 2

@@ -39,7 +39,7 @@ class CategoricalHead(nn.Module):
         nn.init.zeros_(self.proj.bias)
 
     def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
-        """Packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
+        """Maps packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
         return _categorical(self.proj(x.gather(choices.packed)), choices)
 
 
@@ -53,7 +53,7 @@ class SelectEntityHead(nn.Module):
         self.scale = 1.0 / math.sqrt(d_qk)
 
     def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
-        """Packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
+        """Maps packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
@@ -63,8 +63,8 @@ class SelectEntityHead(nn.Module):
     def _compare(self, x: EncodedEntities, queries: Tensor, actees: Actees) -> Tensor:
         """The logits, by batched products over padded observations.
 
-        A product with a key is one with the entity, of the query times the layer that makes keys:
-        where there are fewer actors than actees, these are fewer products.
+        The product of a query with a key equals that of the entity with the query times the key
+        layer: with fewer actors than actees, this takes fewer multiplications.
         """
         keys, shift = x.gather(actees.source), queries.new_zeros(())
         if len(queries) < len(actees.packed):
@@ -84,7 +84,7 @@ class SelectEntityHead(nn.Module):
 class GaussianHead(nn.Module):
     """A mean for every label and actor, and a standard deviation for every label.
 
-    Both are in units of half the range of the bounds, from its middle: an untrained network draws
+    Both are in units of half the range of the bounds, from its middle: an untrained network samples
     around the middle, with a standard deviation of half the range.
 
     Raises:
@@ -100,12 +100,12 @@ class GaussianHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
         self.log_std = nn.Parameter(torch.zeros(len(space)))
-        # Not in a checkpoint, whose action space has them.
+        # Not saved: the action space of a checkpoint has them.
         self.register_buffer("low", _bounds(name, space.low), persistent=False)
         self.register_buffer("high", _bounds(name, space.high), persistent=False)
 
     def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
-        """Packed `(num_entities, d_model)` to a distribution over `num_labels` real numbers."""
+        """Maps packed `(num_entities, d_model)` to a distribution over `num_labels` numbers."""
         mean = self.proj(x.gather(choices.packed))
         rows = _rows(mean, choices)
         return GaussianDistribution(rows, mean, self.log_std, self.low, self.high)
@@ -123,7 +123,7 @@ def label_head(
     space: CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace,
     width: int,
 ) -> nn.Module:
-    """The head for an action that selects no entities; `width` is the size of its input."""
+    """The head for an action that does not select entities; `width` is the size of its input."""
     if isinstance(space, ContinuousActionSpace):
         return GaussianHead(name, space, width)
     return CategoricalHead(width, len(space))

@@ -43,11 +43,11 @@ Draws: TypeAlias = NDArray[np.int64 | np.float32]
 Layers: TypeAlias = Sequence[tuple[Floats, Floats]]
 """`(num_outputs, num_inputs)` weight and `(num_outputs, 1)` bias of each layer."""
 _COUNTED: Final = 1 << 20
-"""Rows whose statistics are computed at a time: in float64, with copies."""
+"""Rows per pass over statistics, which copies them to float64."""
 
 
 class _FlatPolicy(Policy):
-    """Heads on two vectors of a row, one for the actions and one for the value."""
+    """Heads on two vectors per row, one for the actions and one for the value."""
 
     action_heads: NamedModules
     value_head: nn.Linear
@@ -67,11 +67,11 @@ class _FlatPolicy(Policy):
 
     @abstractmethod
     def _policy_hidden(self, x: Tensor) -> Tensor:
-        """`(num_rows, width)` for the actions, of what `_read` gives."""
+        """`(num_rows, width)` for the actions, from the output of `_read`."""
 
     @abstractmethod
     def _value_hidden(self, x: Tensor) -> Tensor:
-        """`(num_rows, width)` for the value, of what `_read` gives."""
+        """`(num_rows, width)` for the value, from the output of `_read`."""
 
     @abstractmethod
     def _read(self, batch: EntityBatch) -> Tensor: ...
@@ -79,11 +79,11 @@ class _FlatPolicy(Policy):
     @property
     @abstractmethod
     def _norm(self) -> InputNorm | None:
-        """What normalizes features; None = nothing does."""
+        """Normalization of features; None = none."""
 
     @abstractmethod
     def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
-        """`(num_counted, num_features)`: what `_norm` counts of a batch."""
+        """`(num_counted, num_features)`: the input of `_norm`'s statistics in a batch."""
 
     @property
     def has_statistics(self) -> bool:
@@ -100,7 +100,7 @@ class _FlatPolicy(Policy):
 
     @property
     def device(self) -> torch.device:
-        # Read many times a step; iterating over parameters takes many times as long.
+        # Read many times per step; iterating over parameters takes many times as long.
         return self.value_head.weight.device
 
     def scale_values(self, mean: float, std: float) -> None:
@@ -131,18 +131,17 @@ class _FlatPolicy(Policy):
 class MLPPolicy(_FlatPolicy):
     """Two multilayer perceptrons with tanh, one for the policy and one for the value.
 
-    The features of all entities, of which each type has exactly one, and the global features are
-    one vector, which `InputNorm` normalizes with `MLPConfig.norm_inputs`. Initial weights are
-    orthogonal, with the gains of Stable-Baselines3 and CleanRL: sqrt(2) of hidden layers, 0.01 of
-    the actions, 1 of the value.
+    The features of all entities (exactly one of each type) and the global features are one vector;
+    with `MLPConfig.norm_inputs`, `InputNorm` normalizes it. Initial weights are orthogonal, with
+    the gains of Stable-Baselines3 and CleanRL: sqrt(2) in hidden layers, 0.01 for actions, 1 for
+    the value.
 
     Args:
-        obs_space: entity types with `Entity.is_single`, or global features alone.
+        obs_space: entity types with `Entity.is_single`, or only global features.
         action_space: labels and real numbers.
-        config: sizes and options.
 
     Raises:
-        SchemaError: an entity type that is not single, a select action, or no feature at all.
+        SchemaError: an entity type that is not single, a select action, or no features.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class MLPPolicy(_FlatPolicy):
     ) -> None:
         super().__init__(obs_space, action_space)
         self.config = config or MLPConfig()
-        expected_tensors(obs_space, action_space, self.config)  # raises where it is too large
+        expected_tensors(obs_space, action_space, self.config)  # raises if it is too large
         self._flat = FlatFeatures(obs_space, action_space)
         self.input_norm = InputNorm(self._flat.width) if self.config.norm_inputs else None
         sizes = (self._flat.width, *self.config.hidden)
@@ -186,18 +185,17 @@ class CNNPolicy(_FlatPolicy):
     """A convolutional network for pictures; policy and value share all but their heads.
 
     Each channel of the picture is normalized by the running mean and deviation of its pixels, and
-    clipped as by `InputNorm`: pixels may be 0 to 255, 0 to 1, or numbers of kinds of things.
-    Convolutions with ReLU follow, then layers with ReLU that also read the features of all other
-    entities and the global ones. Initial weights are orthogonal, with the gains of `MLPPolicy`.
+    clipped as in `InputNorm`: pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions
+    with ReLU follow, then layers with ReLU that also read the features of all other entities and
+    the global ones. Initial weights are orthogonal, with the gains of `MLPPolicy`.
 
     Args:
         obs_space: entity types with `Entity.is_single`, one of them with an `Entity.shape`.
         action_space: labels and real numbers.
-        config: sizes; those that are None are chosen by the size of the picture.
+        config: sizes; those that are None depend on the size of the picture.
 
     Raises:
-        SchemaError: as of an `MLPPolicy`; no picture or several, or one that is smaller than a
-            kernel.
+        SchemaError: as in `MLPPolicy`; no picture or several, or one smaller than a kernel.
     """
 
     def __init__(
@@ -208,7 +206,7 @@ class CNNPolicy(_FlatPolicy):
     ) -> None:
         super().__init__(obs_space, action_space)
         config = config or CNNConfig()
-        expected_tensors(obs_space, action_space, config)  # raises where it is too large
+        expected_tensors(obs_space, action_space, config)  # raises if it is too large
         self._picture = picture = Picture.of(obs_space, action_space, config)
         self.config = picture.config
         self._flat = FlatFeatures(obs_space, action_space, picture.name)
@@ -233,7 +231,6 @@ class CNNPolicy(_FlatPolicy):
         return self.picture_norm
 
     def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
-        """Pixels."""
         return batch.features[self._picture.name].values.reshape(-1, self._picture.shape[2])
 
     def _read(self, batch: EntityBatch) -> Tensor:
@@ -268,12 +265,13 @@ def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
 
 
 class MLPEvaluation(NamedTuple):
-    """`Evaluation` in float32 arrays, with what `MLPGradient.add` needs of it.
+    """`Evaluation` in float32 arrays, with the inputs of `MLPGradient.add`.
 
     Args:
         logprobs, entropy, values: `(num_rows,)`.
-        of_logprobs, of_entropy: `(num_outputs, num_rows)`, their slopes along the outputs of the
-            head, and along `log_std` of a continuous action, whose entropy has `(num_outputs, 1)`.
+        of_logprobs, of_entropy: `(num_outputs, num_rows)`, their gradients with respect to the
+            outputs of the head, and to `log_std` of a continuous action, whose entropy has
+            `(num_outputs, 1)`.
         policy, value: `(width, num_rows)` input of every layer of the two networks.
     """
 
@@ -287,15 +285,15 @@ class MLPEvaluation(NamedTuple):
 
 
 class MLPGradient:
-    """Evaluates decisions by an `MLPPolicy` and adds to its gradient, in arrays instead of torch.
+    """Evaluates decisions by an `MLPPolicy` and adds to its gradient, in numpy instead of torch.
 
-    In a minibatch of 64, calling the operations of torch takes several times as long as computing
-    them. Parameters are read where they are; statistics of features and returns as they are now.
+    With minibatches of 64, calling torch's operations takes several times as long as computing
+    them. Parameters are read in place; feature and return statistics are those at creation.
 
     Args:
         net: a network that `of` accepts.
         x: `(num_decisions, num_features)` float32, as `MLPPolicy` reads them.
-        samples: one of each decision.
+        samples: one per decision.
         allowed: `(num_decisions, num_choices)`; None = everything is allowed.
     """
 
@@ -319,13 +317,13 @@ class MLPGradient:
     def of(
         cls, net: Policy, obs: EntityBatch, samples: Mapping[ActionName, Draws]
     ) -> MLPGradient | None:
-        """That of all decisions of a rollout; None where only torch computes it.
+        """For all decisions of a rollout; None if only torch can compute it.
 
-        The network must be an `MLPPolicy` as it was built, with one action, on the CPU, and every
+        The network must be an unmodified `MLPPolicy` with one action, on the CPU, and every
         observation must have one actor.
 
         Raises:
-            SchemaError: an actor that has nothing to choose from.
+            SchemaError: an actor without any allowed choice.
         """
         if type(net) is not MLPPolicy or len(net.action_space) != 1 or not _is_as_built(net):
             return None
@@ -337,7 +335,7 @@ class MLPGradient:
         return cls(net, net._flat.array(obs), samples[name], allowed)
 
     def evaluate(self, index: NDArray[np.int64]) -> MLPEvaluation:
-        """The decisions of that index, in that order."""
+        """Evaluates the decisions with these indices, in this order."""
         x, samples = self._x[index], self._samples[index]
         if self._input_scale is not None:
             mean, deviation = self._input_scale
@@ -359,12 +357,12 @@ class MLPGradient:
     def add(
         self, found: MLPEvaluation, of_logprobs: Floats, of_entropy: float, of_values: Floats
     ) -> None:
-        """Adds the gradient of a loss, given its slopes along what was found.
+        """Adds the gradient of a loss, given its gradients with respect to the evaluation.
 
         Args:
-            found: what `evaluate` returned, with the same parameters; its arrays are used up.
+            found: result of `evaluate` with the same parameters; its arrays are overwritten.
             of_logprobs, of_values: `(num_rows,)` float32.
-            of_entropy: along the entropy of each row.
+            of_entropy: for the entropy of each row.
         """
         outputs = found.of_logprobs * of_logprobs
         outputs += found.of_entropy * of_entropy
@@ -395,7 +393,7 @@ def _towers(net: MLPPolicy) -> tuple[list[nn.Linear], list[nn.Linear], nn.Parame
 
 
 def _is_as_built(net: MLPPolicy) -> bool:
-    """Whether a network of one action was not changed after it was made, and is on the CPU."""
+    """Whether a network with one action is unmodified, and on the CPU."""
     ((_, head),) = net.action_heads.items()
     layers = [nn.Linear, nn.Tanh] * len(net.config.hidden)
     if type(head) not in (CategoricalHead, GaussianHead) or any(
@@ -431,7 +429,7 @@ def _product(a: Floats, b: Floats) -> Floats:
 
 
 def _forward(layers: Layers, x: Floats) -> tuple[Floats, list[Floats]]:
-    """Outputs of the last layer, and the inputs of all; tanh follows all but the last."""
+    """Outputs of the last layer, and inputs of all layers; tanh follows all but the last."""
     inputs = [x]
     for weight, bias in layers:
         x = _product(weight, x)
@@ -443,10 +441,10 @@ def _forward(layers: Layers, x: Floats) -> tuple[Floats, list[Floats]]:
 
 
 def _backward(layers: Layers, inputs: Sequence[Floats], slopes: Floats) -> Iterator[Floats]:
-    """Gradients of weight and bias, from the last layer to the first; changes the inputs.
+    """Gradients of weight and bias, from the last layer to the first; overwrites the inputs.
 
-    `slopes` are those of the loss along the outputs: `slopes @ x.T` along the weight, `weight.T @
-    slopes` along x; and `1 - x**2` is the slope of tanh where it is x.
+    Given the gradient `slopes` with respect to the outputs, it is `slopes @ x.T` for the weight and
+    `weight.T @ slopes` for x; the derivative of tanh with output x is `1 - x**2`.
     """
     for i in range(len(layers) - 1, -1, -1):
         x = inputs[i]
@@ -461,10 +459,10 @@ def _backward(layers: Layers, inputs: Sequence[Floats], slopes: Floats) -> Itera
 def _weigh_labels(
     logits: Floats, samples: Draws, allowed: NDArray[np.bool_] | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """The first four fields of an `MLPEvaluation` but the values, of `(num_choices, num_rows)`.
+    """The first four fields of an `MLPEvaluation` without values, from `(num_choices, num_rows)`.
 
-    With probabilities p and entropy H, the slope of `log p[i]` is `(i == j) - p[j]`, and that of H
-    is `-p[j] * (log p[j] + H)`.
+    With probabilities p and entropy H, the derivative of `log p[i]` is `(i == j) - p[j]`, and of H,
+    `-p[j] * (log p[j] + H)`.
     """
     if allowed is not None:
         logits = np.where(allowed, logits, FORBIDDEN)
@@ -484,9 +482,9 @@ def _weigh_labels(
 def _weigh_numbers(
     mean: Floats, log_std: Floats, samples: Draws
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """As `_weigh_labels`, of `(num_labels, num_rows)`; slopes along the mean, then `log_std`.
+    """As `_weigh_labels`, from `(num_labels, num_rows)`; gradients for the mean, then `log_std`.
 
-    With d = (sample - mean) / std they are `d / std` and `d**2 - 1`; of the entropy, 0 and 1.
+    With d = (sample - mean) / std they are `d / std` and `d**2 - 1`; for the entropy, 0 and 1.
     """
     inverse = np.exp(-log_std)
     distance = (samples - mean) * inverse
@@ -506,12 +504,12 @@ def make_policy(
         return MLPPolicy(obs_space, action_space, config)
     if isinstance(config, CNNConfig):
         return CNNPolicy(obs_space, action_space, config)
-    # Which refuses other classes.
+    # RogueNet refuses other classes.
     return RogueNet(obs_space, action_space, cast(RogueNetConfig, config))
 
 
 def policy_of(weights: Weights) -> RogueNet | MLPPolicy | CNNPolicy:
-    """The network with these weights, copied, on the CPU.
+    """The network with copies of these weights, on the CPU.
 
     Raises:
         SchemaError: no network has such spaces and options.

@@ -1,6 +1,6 @@
-"""RogueNet: a transformer over entities, with a head for each action and one for the value.
+"""RogueNet: a transformer over entities, with one head per action and one for the value.
 
-Names and numbers are those of rogue-net 0.1.9 in evaluation mode, so its parameters fit.
+Names and results match rogue-net 0.1.9 in evaluation mode, so its parameters fit.
 """
 
 from __future__ import annotations
@@ -54,17 +54,16 @@ class _Head(Protocol):
 class RogueNet(Policy):
     """Policy and value network over entities.
 
-    Only `update_statistics` and an optimizer change the network. It is made in evaluation mode;
-    training mode differs by its dropout alone. Arrays of a batch are only read during a call.
+    Only `update_statistics` and an optimizer change the network. It is created in evaluation mode;
+    training mode differs only by dropout. Arrays of a batch are only read during a call.
 
     Args:
         obs_space: the order of entities and features matters.
         action_space: labels, selected entities, real numbers.
-        config: size and options.
 
     Raises:
         SchemaError: no entity, a bound of a continuous action that float32 cannot hold, options
-            that name features which are not there, or too many features or parameters.
+            that name missing features, or too many features or parameters.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class RogueNet(Policy):
     ) -> None:
         super().__init__(obs_space, action_space)
         self.config = config or RogueNetConfig()
-        expected_tensors(obs_space, action_space, self.config)  # raises where it is too large
+        expected_tensors(obs_space, action_space, self.config)  # raises if it is too large
         self.inputs = Inputs(obs_space, action_space, self.config.translation)
         relpos = self.config.relpos_encoding
         self._relpos = None if relpos is None else Relpos(relpos, self.inputs.features)
@@ -101,7 +100,7 @@ class RogueNet(Policy):
 
     @classmethod
     def of(cls, weights: Weights) -> RogueNet:
-        """The network with these weights, copied, on the CPU.
+        """The network with copies of these weights, on the CPU.
 
         Raises:
             SchemaError: no network has such spaces and options.
@@ -116,8 +115,8 @@ class RogueNet(Policy):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
-        # Read many times a step; iterating over parameters takes three times as long.
+        """Device of the parameters."""
+        # Read many times per step; iterating over parameters takes three times as long.
         if self.value_net is not None:
             return self.value_net.device
         return cast(nn.Linear, self.auxiliary_heads["value"]).weight.device
@@ -176,7 +175,7 @@ class RogueNet(Policy):
         layout: Layout,
         restart: bool,
     ) -> None:
-        """Counts the relative positions of all pairs, without empty slots."""
+        """Adds the relative positions of all pairs to the statistics, without empty slots."""
         encoding, pairs = self.backbone.relpos_encoding, relpos.buckets(inputs, layout)
         if encoding is None or pairs.relative is None:
             return
@@ -187,7 +186,7 @@ class RogueNet(Policy):
         encoding.relpos_norm.update(as_tensor(counted, self.device), restart=restart)
 
     def _encode(self, batch: EntityBatch, layout: Layout, num_gathered: int) -> EncodedEntities:
-        """The encoded entities, of which heads will gather `num_gathered`."""
+        """The encoded entities; heads will gather `num_gathered` of them."""
         inputs = self.inputs.arrays(batch)
         x = self.embedding.forward(self._tensors(inputs))
         if not len(layout.order):

@@ -1,4 +1,4 @@
-"""Policy: base class of the networks that PPO trains, and what they return."""
+"""Policy: base class of networks that PPO trains, and their outputs."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from entity_env.core.vec_obs import (
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutput:
-    """Actions, log-probabilities and values of a batch, in arrays of their own.
+    """Actions, log-probabilities and values of a batch, in newly allocated arrays.
 
     Args:
-        actions: per action what `VecEnvironment.act` takes: `(num_actors,)` int64, or
+        actions: per action the input of `VecEnvironment.act`: `(num_actors,)` int64, or
             `(num_actors, num_labels)` float32 within the bounds of a continuous action.
-        samples: per action what `Policy.evaluate` takes: the same array, but for a continuous
-            action the draw before it was clipped (see `GaussianDistribution`).
-        logprobs: `(num_rows,)` float32, joint log-probability of the samples of a row; 0 for a row
-            without actors. Of real numbers it is a density, which can exceed 0.
+        samples: per action the input of `Policy.evaluate`: the array in `actions`, but for a
+            continuous action the sample before clipping (see `GaussianDistribution`).
+        logprobs: `(num_rows,)` float32, joint log-probability of the samples in a row; 0 for a row
+            without actors. For real numbers it is a log-density, which can exceed 0.
         entropy: `(num_rows,)` float32 nats, summed over the actors of a row.
         values: `(num_rows,)` float32 value estimates, in units of the reward.
     """
@@ -63,7 +63,7 @@ class PolicyOutput:
 
 
 Decisions: TypeAlias = PolicyOutput
-"""Another name of `PolicyOutput`."""
+"""Alias of `PolicyOutput`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Evaluation:
     Args:
         teacher_kl: divergence KL(teacher || policy) in nats, summed over the actors and actions of
             a row; None without a teacher.
-        agreement: share of the choices of a row that are the teacher's, see
+        agreement: share of the choices in a row that equal the teacher's, see
             `ActionDistribution.agrees_with`, without gradients; 1 for a row without actors.
     """
 
@@ -85,15 +85,11 @@ class Evaluation:
 
 
 class Policy(nn.Module, ABC):
-    """Policy and value network over batches of observations; base class of what PPO trains.
+    """Policy and value network over batches of observations; base class for PPO.
 
-    A network of your own implements `distributions`. `act`, `evaluate` and `values` follow from it
-    and may be replaced by faster ones. The trainer acts in evaluation mode and learns in training
-    mode. Arrays of a batch are only read during a call.
-
-    Args:
-        obs_space: what is observed.
-        action_space: what can be done.
+    Your own network implements `distributions`. `act`, `evaluate` and `values` follow from it and
+    may be overridden by faster ones. The trainer acts in evaluation mode and learns in training
+    mode. Arrays of a batch may only be read during a call.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -101,7 +97,7 @@ class Policy(nn.Module, ABC):
         self.obs_space = obs_space
         self.action_space = dict(action_space)
         self.origin: Mapping[str, object] = {}
-        """What the network started from, as JSON: see `initialized_from`; empty = from nothing."""
+        """Origin of the initial weights, as JSON: see `initialized_from`; empty = none."""
 
     @abstractmethod
     def distributions(
@@ -110,7 +106,7 @@ class Policy(nn.Module, ABC):
         """The distribution of every action, and the `(num_rows,)` float32 values, with gradients.
 
         Args:
-            batch: observations; rows without entities or actors occur.
+            batch: observations; rows may have no entities or actors.
         """
 
     @property
@@ -119,38 +115,37 @@ class Policy(nn.Module, ABC):
         return OwnNetConfig(f"{type(self).__module__}.{type(self).__qualname__}")
 
     def weights(self) -> Weights:
-        """The parameters as copies, for other programs and for `NumpyAgent`."""
+        """Copies of the parameters, for other programs and for `NumpyAgent`."""
         tensors = {name: t.detach().cpu().numpy().copy() for name, t in self.state_dict().items()}
         return Weights(self.obs_space, self.action_space, self.net_config, tensors)
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self.parameters()).device
 
     @property
     def has_statistics(self) -> bool:
-        """Whether `update_statistics` was called, or changes nothing."""
+        """Whether `update_statistics` was called, or has no effect."""
         return True
 
     def update_statistics(self, batch: EntityBatch, *, restart: bool = False) -> None:
-        """Counts a batch of observations into the statistics that normalize features, if any.
+        """Adds a batch of observations to the feature statistics, if any.
 
-        Called once for each batch that is learnt from; `restart` resets the statistics first.
+        Called once per training batch; `restart` resets the statistics first.
         """
 
     def labels(
         self, action: ActionName, logits: Tensor, batch: EntityBatch
     ) -> CategoricalDistribution:
-        """The distribution of an action with labels, for networks with one output a row.
+        """The distribution of an action with labels, for networks with one output per row.
 
         Args:
-            action: its name.
             logits: `(num_rows, num_labels)`; each actor takes those of its row.
             batch: the observations, with the masks.
 
         Raises:
-            SchemaError: an actor that has nothing to choose from, or an action of another kind.
+            SchemaError: an actor without any allowed choice, or an action of another kind.
         """
         choices = find_row_choices(action, batch.action_masks[action])
         rows = as_tensor(choices.rows, logits.device)
@@ -158,7 +153,7 @@ class Policy(nn.Module, ABC):
         return CategoricalDistribution(rows, logprobs)
 
     def scale_values(self, mean: float, std: float) -> None:
-        """Takes new statistics of returns; values stay the same. Does nothing if not implemented.
+        """Sets new return statistics; values stay equal. Does nothing by default.
 
         Args:
             mean, std: of recent returns, in units of the reward.
@@ -173,17 +168,17 @@ class Policy(nn.Module, ABC):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> PolicyOutput:
-        """Samples an action of every actor.
+        """Samples an action for every actor.
 
         Args:
             batch: observations; rows without entities or actors are allowed.
-            greedy: take the most probable action, of real numbers the mean, instead of drawing.
-            temperature: of the distributions, see `ActionDistribution.at_temperature`; applies to
-                log-probabilities and entropy too.
-            generator: source of the draws; None = torch's default.
+            greedy: take the most probable action, or the mean of real numbers, instead of sampling.
+            temperature: of the distributions, see `ActionDistribution.at_temperature`; also applies
+                to log-probabilities and entropy.
+            generator: random generator; None = torch's default.
 
         Raises:
-            SchemaError: an actor that has nothing to choose from, or an index out of range.
+            SchemaError: an actor without any allowed choice, or an index out of range.
         """
         distributions, values = self.distributions(batch)
         if temperature != 1.0:
@@ -202,12 +197,12 @@ class Policy(nn.Module, ABC):
     def evaluate(
         self, batch: EntityBatch, samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
     ) -> Evaluation:
-        """Evaluates samples that `act` returned, of every action of the space."""
+        """Evaluates samples from `act`, for every action of the space."""
         return evaluation_of(*self.distributions(batch), samples)
 
     @torch.inference_mode()
     def values(self, batch: EntityBatch) -> NDArray[np.float32]:
-        """`(num_rows,)` float32 value estimates, in units of the reward; masks may be missing."""
+        """`(num_rows,)` float32 value estimates, in units of the reward; masks are optional."""
         if not batch.action_masks:
             batch = self._without_actors(batch)
         values: NDArray[np.float32] = self.distributions(batch)[1].cpu().numpy()
@@ -230,9 +225,9 @@ class Policy(nn.Module, ABC):
 class ValueScale(nn.Module):
     """Mean and deviation of returns, which turn the output of a value head into a value.
 
-    The head predicts normalized returns, so that its learning rate suits rewards of any size. When
-    the statistics change, its last layer changes so that values do not (PopArt): van Hasselt et
-    al., "Learning values across many orders of magnitude" (2016), equations 3 to 5.
+    The head predicts normalized returns: its learning rate suits rewards of any size. When the
+    statistics change, its last layer changes to keep values constant (PopArt): van Hasselt et al.,
+    "Learning values across many orders of magnitude" (2016), equations 3 to 5.
     """
 
     mean: Tensor
@@ -249,7 +244,7 @@ class ValueScale(nn.Module):
 
     @torch.no_grad()
     def change(self, mean: float, std: float, head: nn.Linear) -> None:
-        """Takes new statistics, and changes the last layer of the value accordingly."""
+        """Sets new statistics, and adapts the last layer of the value."""
         ratio = float(self.std) / std
         head.weight.mul_(ratio)
         head.bias.mul_(ratio).add_((float(self.mean) - mean) / std)
@@ -262,7 +257,7 @@ def evaluation_of(
     values: Tensor,
     samples: Mapping[ActionName, NDArray[np.int64 | np.float32]],
 ) -> Evaluation:
-    """The evaluation of samples by what `Policy.distributions` returned."""
+    """The evaluation of samples, given the result of `Policy.distributions`."""
     chosen = {name: as_tensor(samples[name], values.device) for name in distributions}
     logprobs, entropy = _sum_over_actors(distributions, chosen, values)
     return Evaluation(logprobs, entropy, values)
@@ -277,7 +272,7 @@ def _to_actions(
     actions: dict[ActionName, Samples] = {}
     for name, each in distributions.items():
         action = each.actions(chosen[name])
-        # Most actions are their samples: these are copied from a device only once.
+        # Most actions equal their samples: these are copied from a device only once.
         actions[name] = samples[name] if action is chosen[name] else action.cpu().numpy()
     return actions
 

@@ -23,9 +23,7 @@ class RelposEncoding(nn.Module):
     """Learned keys and values of relative positions, one table for all blocks and heads.
 
     Args:
-        config: the size of the network.
         relpos: buckets and options of relative positions.
-        names: the types of entities.
     """
 
     def __init__(
@@ -38,7 +36,7 @@ class RelposEncoding(nn.Module):
         num_kinds = len(names) if relpos.per_entity_values else 1
         self.keys = _table(relpos.num_buckets, d_head, 0.05)
         self.values = _table(relpos.num_buckets * num_kinds, d_head, 0.2)
-        # rogue-net never reads this one, but its checkpoints have it.
+        # rogue-net never reads this table, but its checkpoints have it.
         self.distance_values = _table(len(names), d_head, 0.2)
         self.distance_values.weight.requires_grad_(False)
         if relpos.value_relpos_projection:
@@ -52,7 +50,7 @@ class RelposEncoding(nn.Module):
         self.relpos = relpos
 
     def forward(self, pairs: RelposBuckets) -> RelposTables:
-        """Looks up the keys and values of all pairs, once for all blocks."""
+        """Looks up keys and values of all pairs, once for all blocks."""
         keys = self._look_up(self.keys, pairs.keys, pairs)
         values = self._look_up(self.values, pairs.values, pairs)
         if pairs.relative is not None:
@@ -65,7 +63,7 @@ class RelposEncoding(nn.Module):
         return RelposTables(keys, values, self)
 
     def gate(self, x: Tensor) -> Tensor | None:
-        """`(…, d_model)` to the gate of the values of every query, `(…, d_head)`."""
+        """Maps `(…, d_model)` to the gate of every query's values, `(…, d_head)`."""
         match self.relpos.value_gate:
             case None:
                 return None
@@ -93,7 +91,7 @@ class RelposEncoding(nn.Module):
         if not isinstance(projection, NamedModules):
             shared: Tensor = projection(normed)
             return shared
-        # rogue-net adds the projections of all types, for entities of the first type only.
+        # rogue-net adds the projections of all types, but only for entities of the first type.
         total = torch.stack([each(normed) for _, each in projection.items()]).sum(dim=0)
         return total * is_first
 

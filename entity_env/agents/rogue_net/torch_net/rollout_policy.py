@@ -1,7 +1,7 @@
 """The policy of a rollout: a forward pass in a few numba kernels, or of an MLP in numpy.
 
-For some hundred entities an operation of torch takes longer to be called than to compute, a module
-longer still. The network does not change during a rollout: its arrays are looked up once.
+For a few hundred entities, calling a torch operation takes longer than computing it, and calling a
+module even longer. The network does not change during a rollout, so its arrays are looked up once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ActingPolicy(Protocol):
 
 
 class _Embedding(NamedTuple):
-    """Arrays of one type of entities: mean and deviation, linear layer, layer norm."""
+    """Arrays of one entity type: mean and deviation, linear layer, layer norm."""
 
     scale: Pair
     linear: Pair
@@ -61,8 +61,8 @@ class _Embedding(NamedTuple):
 class _Head(NamedTuple):
     """Linear layer of one action: `(num_labels, d_model)` and `(num_labels,)`, to logits.
 
-    Of a select action `(d_model, d_model)` and `(d_model,)`: query and key projection in one, so
-    that the dot product with an encoded actee is a logit.
+    For a select action `(d_model, d_model)` and `(d_model,)`: query and key projection in one; the
+    dot product with an encoded actee is a logit.
     """
 
     weight: Floats
@@ -70,7 +70,7 @@ class _Head(NamedTuple):
 
 
 def fastest_policy(net: Policy) -> ActingPolicy:
-    """Acts as `net.act` does, for as long as nothing changes the network."""
+    """The fastest equivalent of `net.act`, valid until the network changes."""
     if isinstance(net, RogueNet) and CompiledPolicy.fits(net):
         return CompiledPolicy(net)
     if type(net) is MLPPolicy and net.device.type == "cpu":
@@ -79,10 +79,10 @@ def fastest_policy(net: Policy) -> ActingPolicy:
 
 
 class ArrayPolicy:
-    """Acts as an `MLPPolicy` does, by arrays: for few rows torch takes several times as long.
+    """`act` of an `MLPPolicy` in numpy: for few rows torch takes several times as long.
 
     Args:
-        net: a network on the CPU, whose parameters and statistics are read where they are.
+        net: a network on the CPU; its parameters and statistics are read in place.
     """
 
     def __init__(self, net: MLPPolicy) -> None:
@@ -92,7 +92,7 @@ class ArrayPolicy:
         self._arrays = NumpyNet(Weights(net.obs_space, net.action_space, net.config, tensors))
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
-        """See `Policy.act`; the same draws choose the same."""
+        """See `Policy.act`; the same draws choose the same actions."""
         if len(next(iter(batch.features.values()))) > self._most_rows:
             return self._net.act(batch, generator=generator)
         self._arrays.read_statistics()
@@ -115,7 +115,7 @@ class ArrayPolicy:
 
 
 class CompiledPolicy:
-    """Acts as a network does, for as long as nothing changes the network.
+    """`act` of a network in kernels, valid until the network changes.
 
     Args:
         net: a network for which `fits` is true.
@@ -137,7 +137,7 @@ class CompiledPolicy:
 
     @staticmethod
     def fits(net: RogueNet) -> bool:
-        """Whether kernels can compute all of a network."""
+        """Whether kernels can compute the whole network."""
         return (
             net.device.type == "cpu"
             and has_kernels()
@@ -153,8 +153,8 @@ class CompiledPolicy:
         )
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
-        """See `Policy.act`; the same draws choose the same."""
-        # Here and not above: numba takes a while to import, and may not be installed.
+        """See `Policy.act`; the same draws choose the same actions."""
+        # Late import: numba is slow to load, and optional.
         from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
@@ -241,6 +241,6 @@ def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """The array contiguous and writable, as kernels take it: read-only is another type to numba."""
+    """A contiguous and writable array for kernels: to numba, read-only is another type."""
     array = np.ascontiguousarray(array)
     return array if array.flags.writeable else array.copy()

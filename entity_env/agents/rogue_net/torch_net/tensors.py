@@ -1,4 +1,4 @@
-"""Arrays and tensors, layers as functions, modules by name, and where numba kernels apply."""
+"""Arrays and tensors, layers as functions, modules by name, and use of numba kernels."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.nn import functional
 from entity_env.core.validation import has_numba
 
 FEW = 32
-"""Up to this many entities are left to torch."""
+"""Up to this many entities, torch computes."""
 FEW_PRODUCTS = 1 << 18
-"""Of two matrices: more are left to torch, because OpenBLAS starts threads for them."""
+"""Most multiplications of a matrix product in numpy: above, OpenBLAS would start threads."""
 
 
 _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
@@ -26,7 +26,7 @@ _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
 
 @contextmanager
 def torch_only() -> Iterator[None]:
-    """Leaves all that this thread computes in the block to torch, also where numba is installed."""
+    """Context in which this thread computes everything in torch, even if numba is installed."""
     token = _TORCH_ONLY.set(True)
     try:
         yield
@@ -35,33 +35,34 @@ def torch_only() -> Iterator[None]:
 
 
 def has_kernels() -> bool:
-    """Whether numba kernels may be used: it is installed, and this is not left to torch."""
+    """Whether numba is installed, and not disabled by `torch_only`."""
     return has_numba() and not _TORCH_ONLY.get()
 
 
 def use_kernels(num_entities: int, device: torch.device) -> bool:
-    """Whether numba kernels take a batch: on a CPU, where numba is installed.
+    """Whether numba kernels compute a batch: on a CPU, with numba installed.
 
-    Not the few entities of a single observation: to play a game must not wait for numba to load.
+    Not for the few entities of a single observation: playing a game must not wait for numba to
+    load.
     """
     return num_entities > FEW and device.type == "cpu" and has_kernels()
 
 
 def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A tensor on `device`, without a copy where possible: torch has no read-only tensors."""
+    """A tensor on `device`, without a copy if possible: torch has no read-only tensors."""
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array).to(device)
 
 
 def as_tensors(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
-    """Tensors on the CPU by name, as `as_tensor`."""
+    """Tensors on the CPU by name, see `as_tensor`."""
     cpu = torch.device("cpu")
     return {name: as_tensor(array, cpu) for name, array in arrays.items()}
 
 
 def as_array(tensor: Tensor) -> NDArray[np.float32]:
-    """A float32 tensor on the CPU as an array, without a copy where it is contiguous."""
+    """A float32 CPU tensor as an array, without a copy if it is contiguous."""
     numbers: NDArray[np.float32] = tensor.detach().contiguous().numpy()
     return numbers
 
@@ -81,12 +82,12 @@ def layer_norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 def dropped(drop: nn.Dropout, x: Tensor) -> Tensor:
-    """The output of an `nn.Dropout`, which is the input itself but in training."""
+    """The output of an `nn.Dropout`; outside training, the input itself."""
     return functional.dropout(x, drop.p) if drop.training and drop.p else x
 
 
 class NamedModules(nn.Module):
-    """Holds modules by name, like `nn.ModuleDict`, but takes names such as "keys" or "a.b"."""
+    """Modules by name, like `nn.ModuleDict`, but allows names such as "keys" or "a.b"."""
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class NamedModules(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Reports unknown keys; torch would take the part of a name before its first dot."""
+        """Reports unknown keys; torch would use only the part of a name before its first dot."""
         if not strict:
             return
         known = tuple(f"{prefix}{name}." for name in self._by_name)

@@ -1,4 +1,4 @@
-"""The transformer over the entities of each observation, and reading its output."""
+"""The transformer over the entities of each observation, and readers of its output."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from entity_env.core.spaces import EntityName
 
 
 class Transformer(nn.Module):
-    """Runs the blocks one after another; no normalization at the end.
+    """Runs the blocks in sequence; no normalization at the end.
 
     Args:
         config: number and size of the blocks.
-        names: the types of entities, for relative positions that tell them apart.
+        names: the entity types, for relative positions that depend on them.
     """
 
     relpos_encoding: RelposEncoding | None
@@ -54,16 +54,16 @@ class Transformer(nn.Module):
         return None if self.relpos_encoding is None else self.relpos_encoding(pairs)
 
     def forward(self, x: Tensor, layout: AttentionLayout) -> Tensor:
-        """`(num_entities, d_model)` to the same, packed."""
+        """Maps packed `(num_entities, d_model)` to the same shape."""
         x = dropped(self.drop, x)
         for block in self.blocks:
             x = cast(TransformerBlock, block).forward(x, layout)
         return x
 
     def encode(self, x: Tensor, layout: AttentionLayout) -> EncodedEntities:
-        """As `forward`, but the last layer is left to `EncodedEntities` where no kernel has it.
+        """Like `forward`, but without a kernel it leaves the last layer to `EncodedEntities`.
 
-        Nothing is dropped.
+        Applies no dropout.
         """
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
         for block in blocks[:-1]:
@@ -75,16 +75,16 @@ class Transformer(nn.Module):
 
 @dataclass(slots=True)
 class EncodedEntities:
-    """Packed output of the transformer: `x + last(hidden)`, or `x` alone.
+    """Packed output of the transformer: `x + last(hidden)`, or only `x`.
 
-    The last layer is linear. Heads gather actors and the value head pools a mean, so where few
-    entities act most of its products need not be made: the mean of products is the product of the
+    The last layer is linear. Heads gather actors and the value head takes a mean, so if few
+    entities act, most of its products are unnecessary: the mean of products is the product of the
     mean.
 
     Args:
         x: `(num_entities, d_model)`.
         hidden: `(num_entities, 4 * d_model)`; None = `x` is complete.
-        last: the layer that is left.
+        last: the remaining layer.
     """
 
     x: Tensor
@@ -92,7 +92,7 @@ class EncodedEntities:
     last: nn.Linear | None = None
 
     def gather(self, packed: NDArray[np.int64]) -> Tensor:
-        """`(len(packed), d_model)`: the entities of that index."""
+        """`(len(packed), d_model)`: the entities with these indices."""
         index = as_tensor(packed, self.x.device)
         if self.hidden is None or self.last is None:
             if not self._has_kernels():
@@ -104,7 +104,7 @@ class EncodedEntities:
         return gathered + self.last.forward(self.hidden.index_select(0, index))
 
     def mean_pool(self, layout: Layout) -> Tensor:
-        """`(num_rows, d_model)`: mean over the entities of each observation; 0 where none is."""
+        """`(num_rows, d_model)`: mean over the entities of each observation; 0 if it has none."""
         if self.hidden is None and self._has_kernels():
             pooled: Tensor
             pooled, self.x = _MeanPool.apply(self.x, layout)  # type: ignore[no-untyped-call]
@@ -128,9 +128,9 @@ def _sum_rows(x: Tensor, layout: Layout) -> Tensor:
     return x.new_zeros(len(layout.lengths), x.shape[1]).index_add(0, rows, x)
 
 
-# Whatever reads entities passes them on to the next that reads, so that on the way back each adds
-# to the gradient of the one after it, in place: nothing else may use `x` in between. Torch makes a
-# matrix for each, and adds them: these were a tenth of a minibatch of CherryPick.
+# Each reader passes the entities on to the next. In the backward pass, each adds in place to the
+# gradient of its successor: nothing else may use `x` in between. Torch would allocate a matrix for
+# each and add them, which was a tenth of a CherryPick minibatch.
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

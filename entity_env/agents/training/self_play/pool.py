@@ -39,35 +39,35 @@ from entity_env.errors import CheckpointError, EntityEnvError, ProtocolError, Us
 SELF: Final = "self"
 """Name of the past selves."""
 FOLDER: Final = "opponents"
-"""In the folder of a run."""
+"""Subfolder in the folder of a run."""
 
 _POOL_FILE: Final = "pool.json"
 _FORMAT: Final = "entity_env.opponents"
 _MAX_BYTES: Final = 1 << 20
 _NUM_SNAPSHOTS: Final = 40
-"""Of a run, where nothing else is asked for."""
+"""Default number of snapshots per run."""
 _DRIFT: Final = 40.0
-"""Points by which the learner's strength may change in an update."""
+"""Elo points by which the learner's strength may change per update."""
 _MEMORY: Final = 0.95
-"""Weight of earlier games in a win rate, an update."""
+"""Weight of earlier games in a win rate, per update."""
 _HARDNESS: Final = 2.0
 _FLOOR: Final = 0.05
 _SAVE_INTERVAL_S: Final = 20.0
 _NUM_JUDGED: Final = 300
-"""Games by which a game is taken for a cooperative one."""
+"""Games that decide whether a game is cooperative."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class _PastSelf:
-    """Decides as a network did, once that is known."""
+    """Decides with a network, once it is set."""
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self.generator = generator
         self.policy: ActingPolicy | None = None
 
     def remember(self, net: Policy, generator: torch.Generator) -> None:
-        """Takes a network, which nothing else changes."""
+        """Sets the network, which must not change afterwards."""
         self.policy, self.generator = fastest_policy(net.eval()), generator
 
     def __call__(self, obs: VecObs) -> VecActions:
@@ -78,63 +78,62 @@ class _PastSelf:
 
 @dataclass
 class _Member:
-    """An opponent of the pool: a past self, whose `step` is known, or another."""
+    """An opponent in the pool: a past self, if `step` is set, or another."""
 
     opponent: Opponent
     rating: Rating
     step: int | None = None
     count: float = 0.0
     score: float = 0.0
-    """Of the learner, in the last games."""
+    """The learner's score in recent games."""
 
     @property
     def win_rate(self) -> float:
-        """Of the learner; near 0.5 after few games."""
+        """The learner's win rate; near 0.5 after few games."""
         return (self.score + 1) / (self.count + 2)
 
     @property
     def file(self) -> str:
-        """Name of the file with the network."""
         return f"step-{self.step:09d}{SUFFIX}"
 
 
 class OpponentPool(Callback):
-    """Opponents of a training run, and ratings; a callback of `train`, on the environments `vec`.
+    """Opponents of a training run, with ratings; a callback of `train`, on the environments `vec`.
 
-    Past selves are copies of the network, the first one before it has learnt. When there are more
-    than `size`, those are left out that lie closest to others, so that the first and the newest
-    stay, and the distances grow towards the past. Some of them play at a time, drawn anew at every
-    update with a weight of (1 - p)^2, at least 0.05, where p is the learner's win rate against them
-    (prioritized fictitious self-play, Vinyals et al. 2019, "Grandmaster level in StarCraft II using
-    multi-agent reinforcement learning").
+    Past selves are copies of the network, the first one before training. If there are more than
+    `size`, the pool drops those closest to others: the first and the newest stay, and gaps grow
+    toward the past. Only some of them play at a time. Every update draws them with a weight of (1 -
+    p)^2, at least 0.05, where p is the learner's win rate against them (prioritized fictitious
+    self-play, Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
+    reinforcement learning").
 
     The curve `rating` is the learner's, in Elo points above the untrained network; 400 more = 10
-    times the odds. A past self begins with the rating that the learner had. `metrics/wins_NAME` are
-    win rates, draws count half. `mean_reward` is that against the opponents.
+    times the odds. A past self starts with the learner's rating. `metrics/wins_NAME` are win rates,
+    draws count half. `mean_reward` is the reward against the opponents.
 
-    In the folder `opponents` of the run are the past selves, as `.agent` files, and `pool.json`
-    with the ratings; a resumed run goes on with them. What cannot be read there is left out, with
-    one warning. With several ranks each has a pool of the same past selves, and rates them by its
-    own games; rank 0 writes, and its rating is the curve.
+    The folder `opponents` of the run has the past selves, as `.agent` files, and `pool.json` with
+    the ratings; a resumed run continues with them. Unreadable entries are skipped, with one
+    warning. With several ranks, each has a pool of equal past selves and rates them by its own
+    games; rank 0 writes, and its rating is the curve.
 
-    If the seats of the first games always earn the same, which is not always the same, the game is
-    cooperative: the learner gets all seats.
+    If in the first games all seats always earn equal amounts, and these amounts vary between games,
+    the game is cooperative: the learner gets all seats.
 
     Args:
         vec: environments of the game, with autoreset "same_step".
         schema: of the game.
-        shares: by name, shares of the environments, 1 at most together: "self" are the past selves,
-            "random", a checkpoint or an `.agent` file are those of `load_agent`. In the other
-            environments the learner has all seats.
-        agents: opponents with names of their own, which `shares` has, too.
+        shares: shares of the environments by opponent name, 1 at most in total. "self" are the past
+            selves; "random", a checkpoint or an `.agent` file are loaded by `load_agent`. In the
+            other environments the learner has all seats.
+        agents: further opponents by name; `shares` must contain them, too.
         size: most past selves.
         num_playing: most past selves that play at a time.
-        snapshot_every: decisions between them; None = a 40th of the run.
+        snapshot_every: decisions between snapshots; None = a 40th of the run.
         random_openings: share of all games, see `SelfPlayVecEnv`.
-        seed: of draws.
+        seed: of random draws.
 
     Raises:
-        UsageError: a game for one agent, shares that cannot be, or an opponent that there is not.
+        UsageError: a game for one agent, invalid shares, or an unknown opponent.
         CheckpointError: a checkpoint that cannot be read.
 
     Attributes:
@@ -170,7 +169,7 @@ class OpponentPool(Callback):
         self._rng = np.random.default_rng(seed)
         self._generator: torch.Generator | None = None
         self._members: list[_Member] = []
-        """Past selves, the oldest first."""
+        """Past selves, oldest first."""
         found = {name: each for name, each in (agents or {}).items() if name in shares}
         for name in shares:
             if name != SELF and name not in found:
@@ -225,7 +224,7 @@ class OpponentPool(Callback):
         state.record("rating", self.rating.value)
         step = state.progress.step
         every, reached = self._snapshot_every, step
-        if every is None:  # by the share of the run, of which its time may be a larger one
+        if every is None:  # by the fraction of the run, which may be that of its time
             reached = state.progress.scheduled_step
             every = max(state.progress.total // _NUM_SNAPSHOTS, 1)
         if self._members and reached - max(self._members[-1].step or 0, self._snapshot_at) >= every:
@@ -279,7 +278,7 @@ class OpponentPool(Callback):
         return is_judged and self._num_equal == self._num_judged and len(self._totals) > 1
 
     def _rate(self, results: Sequence[SeatResult]) -> None:
-        """Updates all ratings by the games since the last update."""
+        """Updates all ratings with the games since the last update."""
         before = self.rating = self.rating.loosened(_DRIFT)
         records = []
         for member in (*self._members, *self._others):
@@ -316,7 +315,7 @@ class OpponentPool(Callback):
         write_file(folder / _POOL_FILE, (json.dumps(data, indent=1) + "\n").encode())
 
     def _load(self, folder: Path, state: TrainState) -> bool:
-        """Reads what an earlier run wrote; False if there is no past self to go on with."""
+        """Reads the pool of an earlier run; False if it has no past self."""
         problems: list[str] = []
         data: Any = {}
         try:
@@ -337,7 +336,7 @@ class OpponentPool(Callback):
             try:
                 step = int(entry["step"])
                 if step > state.progress.step:
-                    continue  # after the checkpoint: it will be made once more
+                    continue  # newer than the checkpoint: it will be created again
                 member = _Member(Opponent(f"step {step}", self._first, SELF), Rating(), step)
                 past = self._first if not members else _PastSelf()
                 past.remember(_net(folder / member.file, state.net), self._require_generator())
@@ -361,9 +360,9 @@ class OpponentPool(Callback):
 
 
 def crowded(steps: Sequence[int]) -> int:
-    """The index that is left out of rising steps: neither the first nor the last.
+    """Index to drop from ascending steps: neither the first nor the last.
 
-    It is where the gap around it is smallest, as a share of its distance to the last one.
+    Picks the step whose neighbors are closest together, relative to its distance to the last one.
     """
     gaps = [
         (steps[i + 1] - steps[i - 1]) / max(steps[-1] - steps[i], 1)
@@ -373,12 +372,12 @@ def crowded(steps: Sequence[int]) -> int:
 
 
 def _kind(name: str) -> str:
-    """Name of a metric for an opponent: a file without its folder."""
+    """Metric name of an opponent: a file without its folder."""
     return Path(name).name.removesuffix(SUFFIX) or name
 
 
 def _net(path: Path, like: Policy) -> Policy:
-    """A network of the kind of another one, with the weights of a file."""
+    """A network of the kind of `like`, with the weights from a file."""
     net = copy.deepcopy(like)
     try:
         net.load_state_dict(as_tensors(read_agent(path).tensors))
@@ -392,7 +391,6 @@ def _entry(member: _Member) -> dict[str, object]:
 
 
 def _fill(member: _Member, entry: Mapping[str, Any], problems: list[str]) -> None:
-    """Takes rating and win rate of an entry."""
     try:
         rating, count, score = _from_json(entry["rating"]), entry["count"], entry["score"]
         if not 0 <= score <= count < math.inf:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 _Q: Final = math.log(10) / 400
 LARGEST_DEVIATION: Final = 350.0
-"""Of a rating that is not known at all."""
+"""Deviation of an unknown rating."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,22 +18,22 @@ class Rating:
 
     Args:
         value: the mean.
-        deviation: how well it is known, a standard deviation in points.
+        deviation: its uncertainty, a standard deviation in points.
     """
 
     value: float = 0.0
     deviation: float = LARGEST_DEVIATION
 
     def expected_score(self, other: Rating) -> float:
-        """Probability of a win, and half of that of a draw, against another player."""
+        """Probability of a win plus half the probability of a draw, against another player."""
         return 1 / (1 + 10 ** (-_weight(other) * (self.value - other.value) / 400))
 
     def loosened(self, points: float) -> Rating:
-        """The rating of a player whose strength may have changed by so many points."""
+        """The rating of a player whose strength may have changed by `points`."""
         return Rating(self.value, min(math.hypot(self.deviation, points), LARGEST_DEVIATION))
 
     def updated(self, records: Sequence[PairRecord]) -> Rating:
-        """The rating after games against others, whose ratings are those before these games.
+        """The rating after games against others, given their ratings before these games.
 
         Glickman, "Parameter estimation in large dynamic paired comparison experiments" (1999),
         equations 9 and 10.
@@ -54,7 +54,7 @@ class PairRecord(NamedTuple):
 
     Args:
         other: its rating.
-        num_games: how many.
+        num_games: number of games.
         score: sum of the results: 1 for a win, 0.5 for a draw.
     """
 
@@ -64,5 +64,5 @@ class PairRecord(NamedTuple):
 
 
 def _weight(other: Rating) -> float:
-    """How much a game against a player says: less if its rating is not known well."""
+    """Information in a game against a player: less if its rating is uncertain."""
     return 1 / math.sqrt(1 + 3 * (_Q * other.deviation / math.pi) ** 2)

@@ -1,4 +1,4 @@
-"""`SelfPlayVecEnv`: environments of a game for several agents, with opponents in some of them."""
+"""`SelfPlayVecEnv`: environments of a game for several agents, some with opponents."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
-"""One value for every actor of a batch, see `BatchPolicy.decide_batch`. The batch is valid during
-the call."""
+"""One value for every actor of a batch, see `BatchPolicy.decide_batch`. The batch is valid only
+during the call.
+"""
 
 LEARNER: Final = -1
 """Owner of a row that the learner plays."""
 _OPENING: Final = -2
-"""Owner of all rows of a game whose first decision is drawn at random, until then."""
+"""Owner of all rows of a game with a random opening, until its first decision."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Opponent:
-    """What plays the seats that are not the learner's.
+    """Plays seats that are not the learner's.
 
     Args:
         name: for messages.
         decide: chooses the actions of a batch.
-        kind: opponents of one kind are counted together in the metric `wins_KIND`.
+        kind: the metric `wins_KIND` counts all opponents of a kind together.
     """
 
     name: str
@@ -49,10 +50,12 @@ class Opponent:
 
     @classmethod
     def of_agent(cls, name: str, agent: Agent, schema: Schema, kind: str = "") -> Opponent:
-        """An agent that decides for batches, such as a `RandomAgent` or one of `load_agent`.
+        """An opponent from an agent that decides in batches.
+
+        Such as a `RandomAgent` or an agent of `load_agent`.
 
         Raises:
-            UsageError: an agent that does not, such as a person.
+            UsageError: the agent decides only one by one, such as a human.
         """
         if not isinstance(agent, BatchPolicy):
             raise UsageError(
@@ -67,10 +70,10 @@ class SeatResult(NamedTuple):
     """Result of a game of the learner against an opponent.
 
     Args:
-        opponent: that played all other seats.
+        opponent: the player of all other seats.
         score: 1 for a win, 0.5 for a draw, 0 for a loss, by the rewards of the episode; against
             several seats the mean of the comparisons.
-        rewards: of the episode by seat; the learner's is that of `seat`.
+        rewards: of the episode by seat; the learner's is at `seat`.
         seat: of the learner.
     """
 
@@ -81,7 +84,7 @@ class SeatResult(NamedTuple):
 
 
 class MultiAgentVec(VecEnvironment, Protocol):
-    """Environments with a row for each of several agents, such as a `VecEnv` of such a game.
+    """Environments with one row per agent, such as a `VecEnv` of a game for several agents.
 
     Row `env_id * num_agents + agent_id` belongs to an agent of an environment.
     """
@@ -94,30 +97,30 @@ class MultiAgentVec(VecEnvironment, Protocol):
 class SelfPlayVecEnv:
     """Environments in which a learner plays against opponents, itself, or both.
 
-    In a share of the environments the learner has one seat, and one opponent all others; in the
-    rest it has all seats. From game to game the learner's seat moves on by one, and the opponent is
-    drawn anew; it stays to the end of the game, see `set_opponents`. A game has ended when the
-    episodes of all its agents have, and none has begun the next one: where agents begin new
-    episodes while others still play, seats stay until all end together.
+    In a share of the environments, the learner has one seat and one opponent all others; in the
+    rest, the learner has all seats. Each game moves the learner's seat by one and draws a new
+    opponent, which stays until the end of the game, see `set_opponents`. A game ends when the
+    episodes of all its agents have ended and no next one has begun: if agents begin new episodes
+    while others still play, seats stay until all end together.
 
-    A row that an opponent plays shows nothing: no entities, no actors, a reward of 0, no end.
-    `episodes` and `final` are those of the learner's rows; `episodes` without those of
-    environments in which it has all seats, so that means are against the opponents alone, unless
-    there are none. `metrics` has `wins_KIND`, the share of games won, and those of the games, which
-    are of all seats. Arrays are valid until the next call that returns a batch.
+    Rows played by an opponent are empty: no entities, no actors, a reward of 0, never done.
+    `episodes` and `final` cover the learner's rows. `episodes` omits environments in which it has
+    all seats, unless there are no others: means are against the opponents only. `metrics` has
+    `wins_KIND`, the share of games won, and the metrics of the games, over all seats. Arrays are
+    valid until the next call that returns a batch.
 
     Args:
         vec: environments for two agents or more, with autoreset "same_step"; closed with this.
         opponents: see `set_opponents`; without any the learner has all seats.
-        share: of the environments that have an opponent, one at least; above 0, up to 1.
-        max_opponents: most that play at the same time, each with a forward pass of its own.
+        share: of the environments that have an opponent, at least one; above 0, up to 1.
+        max_opponents: most that play at a time, each with its own forward pass.
         random_openings: share of all games, with and without opponents, whose first decision is
-            drawn at random, whoever's it is, if one agent begins; 0 to 1. A learner that is sure of
-            its own first moves would not see others. Nothing of the decision is shown.
-        seed: of these draws, and those of opponents.
+            random, for any agent, if one agent begins; 0 to 1. Shows other openings to a learner
+            that always makes the same first moves. The decision is hidden from the learner.
+        seed: of these draws, and of the draws of opponents.
 
     Raises:
-        UsageError: environments of one agent or with another autoreset, or a number that cannot be.
+        UsageError: environments for one agent or with another autoreset, or an invalid number.
 
     Example:
         >>> from entity_env.agents import RandomAgent, random_actions
@@ -162,16 +165,16 @@ class SelfPlayVecEnv:
         self._versus: Final = np.flatnonzero(np.diff(steps))
         """Environments with an opponent."""
         self._num_games = np.arange(len(self._versus))
-        """Of each of these, shifted so that seats are spread from the beginning."""
+        """Games of each of these, shifted to spread the seats from the beginning."""
         self._seat_of = np.full(self.num_envs, LEARNER)
-        """The learner's; -1 = all."""
+        """The learner's seat; -1 = all."""
         self._opponent_of = np.full(self.num_envs, LEARNER)
         """Key in `_playing`."""
         self._was_replaced = np.zeros(self.num_envs, np.bool_)
         self._active: dict[int, float] = {}
-        """Weights of opponents for new games, by key."""
+        """Weights of opponents in new games, by key."""
         self._playing: dict[int, Opponent] = {}
-        """Active opponents, and those of games that go on, by ascending keys."""
+        """Active opponents, and those in running games, by ascending key."""
         self._num_keys = 0
         self._tried: WeakSet[Opponent] = WeakSet()
         """Opponents that have decided before."""
@@ -180,9 +183,9 @@ class SelfPlayVecEnv:
         self._inner: VecObs | None = None
         self._obs: VecObs | None = None
         self._is_idle = np.zeros(vec.num_rows, np.bool_)
-        """The episode of the row has ended, and the next one has not begun."""
+        """True where a row's episode has ended and the next one has not begun."""
         self._rewards = np.zeros(vec.num_rows)
-        """In the present game."""
+        """In the current game."""
         self._results: list[SeatResult] = []
         self._has_opened = np.empty(0, np.int64)
         """Environments whose opening was sent last."""
@@ -199,7 +202,7 @@ class SelfPlayVecEnv:
 
     @property
     def opponents(self) -> list[Opponent]:
-        """Those that play now, or in the next games."""
+        """Opponents in current games, or available for the next ones."""
         return list(self._playing.values())
 
     def obs_space(self) -> ObsSpace:
@@ -213,15 +216,15 @@ class SelfPlayVecEnv:
     def set_opponents(
         self, opponents: Sequence[Opponent], weights: Sequence[float] | None = None
     ) -> None:
-        """Sets the opponents of the games that begin from now on.
+        """Sets the opponents of games that begin from now on.
 
-        Running games keep theirs. If more than `max_opponents` would play at the same time, games
-        of some that are no longer given go on with new ones, and have no result.
+        Running games keep theirs. If more than `max_opponents` would play at a time, games of some
+        dropped opponents continue with new ones, and have no result.
 
         Args:
-            opponents: an object that was given before is the same opponent; none = the learner
-                has all seats.
-            weights: of the draws, above 0; None = equal ones.
+            opponents: an object that was given before is the same opponent; none = the learner has
+                all seats.
+            weights: for drawing them, above 0; None = equal.
 
         Raises:
             UsageError: more than `max_opponents`, or weights that do not fit.
@@ -245,12 +248,12 @@ class SelfPlayVecEnv:
         self._forget_unused()
 
     def take_results(self) -> list[SeatResult]:
-        """Games against opponents that ended since the last call; 10,000 at most, the newest."""
+        """Games against opponents that ended since the last call; at most the newest 10,000."""
         results, self._results = self._results, []
         return results
 
     def reset(self, seed: int | None = None) -> VecObs:
-        """Begins a new game in every environment; those that run have no result."""
+        """Begins a new game in every environment; running games have no result."""
         self._inner = None
         inner = self.vec.reset(seed)
         self._begin_games(np.arange(self.num_envs), inner)
@@ -261,12 +264,12 @@ class SelfPlayVecEnv:
     def reset_envs(
         self, mask: NDArray[np.bool_] | Sequence[bool], seed: int | None = None
     ) -> VecObs:
-        """Begins a new game in the chosen environments; games that this cuts off have no result.
+        """Begins a new game in the masked environments; running games there have no result.
 
-        Arguments and errors as of `reset_envs` of the environments.
+        Arguments and errors as for `reset_envs` of the environments.
 
         Raises:
-            ProtocolError: they have none, see `VecEnvironment`.
+            ProtocolError: the environments lack it, see `VecEnvironment`.
         """
         reset_envs = partial_reset(self.vec)
         if reset_envs is None:
@@ -291,12 +294,12 @@ class SelfPlayVecEnv:
 
         Raises:
             ProtocolError: before `reset`, or after another `send`.
-            SchemaError: actions that do not fit, or those of an opponent, which is named; nothing
-                has happened then.
+            SchemaError: actions that do not fit, from the learner or a named opponent; nothing was
+                sent.
         """
         obs, inner = self._obs, self._inner
         if obs is None or inner is None:
-            self.vec.send(actions)  # says which call is missing
+            self.vec.send(actions)  # reports the missing call
             raise ProtocolError("call reset before send")
         values = checked_vec_actions(actions, obs.action_masks, self.action_space(), self._name_row)
         parts: dict[int, Mapping[ActionName, NDArray[Any]]] = {LEARNER: values}
@@ -361,7 +364,7 @@ class SelfPlayVecEnv:
     # ------------------------------------------------------------------ games and seats
 
     def _begin_games(self, env_ids: NDArray[np.int64], inner: VecObs) -> None:
-        """Gives the seats of new games, which `inner` shows, to the learner and to opponents."""
+        """Assigns the seats of new games, shown in `inner`, to the learner and opponents."""
         places = np.flatnonzero(np.isin(self._versus, env_ids))
         envs = self._versus[places]
         if self._active:
@@ -386,13 +389,12 @@ class SelfPlayVecEnv:
         return self._rng.choice(keys, size=count, p=weights / weights.sum())
 
     def _assign(self, envs: NDArray[np.int64]) -> None:
-        """Sets the owners of all rows of some environments."""
         owner = self._owner.reshape(self.num_envs, self.num_agents)
         owner[envs] = self._opponent_of[envs, None]
-        owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent all are
+        owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent all seats are
 
     def _replace_surplus(self) -> None:
-        """Gives games of opponents that are too many to active ones."""
+        """Reassigns games of surplus opponents to active ones."""
         old, counts = np.unique(self._opponent_of, return_counts=True)
         retired = [
             (count, key)
@@ -413,7 +415,7 @@ class SelfPlayVecEnv:
         self._playing = {key: each for key, each in self._playing.items() if key in used}
 
     def _count(self, ended: NDArray[np.int64], metrics: dict[str, Metric]) -> None:
-        """Notes the results of games that have ended."""
+        """Records the results of finished games."""
         envs = ended[(self._opponent_of[ended] != LEARNER) & ~self._was_replaced[ended]]
         rewards = self._rewards.reshape(self.num_envs, self.num_agents)[envs]
         seats = self._seat_of[envs]
@@ -430,7 +432,7 @@ class SelfPlayVecEnv:
     # ------------------------------------------------------------------ batches
 
     def _show(self, obs: VecObs) -> VecObs:
-        """The batch without what opponents observe."""
+        """The batch without the opponents' observations."""
         is_mine = self._owner == LEARNER
         if not is_mine.all():
 
@@ -449,7 +451,7 @@ class SelfPlayVecEnv:
         return obs
 
     def _try_new(self, inner: VecObs, waiting: NDArray[np.int64]) -> None:
-        """Lets new opponents decide once, so that a wrong one is found before it plays."""
+        """Lets new opponents decide once, to find invalid ones before they play."""
         for opponent in self._playing.values():
             if opponent not in self._tried and len(waiting):
                 self._decided(opponent, inner, waiting[:1])
@@ -458,7 +460,6 @@ class SelfPlayVecEnv:
     def _decided(
         self, opponent: Opponent, inner: VecObs, rows: NDArray[np.int64]
     ) -> Mapping[ActionName, NDArray[Any]]:
-        """The checked actions of some rows."""
         batch = inner.map_arrays(itemgetter(rows))
         obs = VecObs(
             dict(batch.features),
@@ -484,7 +485,7 @@ class SelfPlayVecEnv:
     def _joined(
         self, inner: VecObs, parts: Mapping[int, Mapping[ActionName, NDArray[Any]]]
     ) -> dict[ActionName, NDArray[Any]]:
-        """The actions of all rows; those of each part are in the order of rows."""
+        """The actions of all rows; those of each part are in row order."""
         joined: dict[ActionName, NDArray[Any]] = {}
         for name, space in self.action_space().items():
             owner = self._owner[inner.action_masks[name].actors.row_index]
@@ -507,7 +508,7 @@ _MAX_RESULTS: Final = 10_000
 
 
 def _without(final: VecObs | None, is_theirs: NDArray[np.bool_], num_agents: int) -> VecObs | None:
-    """Last observations but those of the opponents; None if none is left."""
+    """Final observations without those of opponents; None if none is left."""
     if final is None:
         return None
     is_mine = ~is_theirs[final.env_id * num_agents + final.agent_id]

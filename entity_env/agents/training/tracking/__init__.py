@@ -1,1 +1,1 @@
-"""What a training run tells: figures of its progress, and the settings and curves in its folder."""
+"""Records of a training run: progress metrics, and the settings and curves in its folder."""

@@ -1,4 +1,4 @@
-"""`compare_runs`: whether a run repeats another one bit by bit; runs of changed games."""
+"""`compare_runs`: whether one run reproduces another bit by bit; runs of changed games."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from entity_env.authoring.identity import changed_rules, identity_of
 from entity_env.errors import CheckpointError, UsageError, shown
 
 _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
-"""Curves that differ from one run to the next."""
+"""Curves that differ between any two runs."""
 _NOT_COMPARABLE: Final = "scores are not comparable"
 _MAX_LISTED: Final = 5
 _EVALUATED: Final = "evaluation/"
-"""Of curves of evaluations, which are fewer, of fewer episodes, where they would take too long."""
+"""Prefix of evaluation curves; evaluations are fewer, or have fewer episodes, if time is short."""
 _OF_THE_MACHINE: Final = ("cpu", "num_cpus", "platform")
 _OF_THE_RUN: Final = ("seed", "opponents", "num_threads", "num_ranks", "compiled_from_step")
 _WITHOUT_EFFECT: Final = ("compile", "checkpoint_interval_s", "num_threads", "max_train_time_s")
-"""Settings that the facts above say more about, or that change no number."""
+"""Settings that change no number, or that other facts above cover better."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs compared.
+    """Comparison of two runs.
 
     Args:
-        num_curves: number of curves that were compared.
-        num_steps: number of steps at which one of the runs has a point.
-        first_step: the first step at which curves differ; None if they are equal.
-        differing: there, for each curve that differs, its name and both values, "none" without.
+        num_curves: number of compared curves.
+        num_steps: number of steps with a point in either run.
+        first_step: first step at which curves differ; None if they are equal.
+        differing: at this step, name and both values of each curve that differs, "none" without.
         digests: SHA-256 of both networks; "" where there is none.
-        causes: what `run.json` says of the runs that is not the same, one line each.
+        causes: differences between both `run.json`, one line each.
     """
 
     num_curves: int
@@ -48,19 +48,17 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether curves and network are equal, bit by bit."""
+        """Whether curves and network are bitwise equal."""
         return self.first_step is None and self.digests[0] == self.digests[1]
 
 
 def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
-    """Compares the curves and the networks of two runs.
+    """Compares the curves and networks of a run and its repetition.
 
-    Of evaluations those are compared that both have, with as many episodes.
+    Compares evaluations only if both runs have them, with equal numbers of episodes.
 
     Args:
-        before: the run.
-        after: its repetition.
-        until: last step of the curves that is compared; None = all are.
+        until: last step to compare; None = all.
 
     Raises:
         CheckpointError: a checkpoint cannot be read.
@@ -90,23 +88,23 @@ def _has_same_episodes(
     second: Mapping[tuple[int, str], float],
     key: tuple[int, str],
 ) -> bool:
-    """Whether a point is of no evaluation, or of one with as many episodes in both runs."""
+    """Whether a point is not an evaluation, or has equally many episodes in both runs."""
     count = key[0], f"{_EVALUATED}num_episodes"
     return not key[1].startswith(_EVALUATED) or first.get(count) == second.get(count)
 
 
 def since_run(path: Path, game: Game) -> str:
-    """How a game has changed since the run in a folder, in one line; "" if that is not known.
+    """How a game has changed since the run in a folder, in one line; "" if unknown.
 
     Args:
         path: of the run, or of a checkpoint in it.
-        game: that is played now.
+        game: the current game.
     """
     about: Mapping[str, object] = {}
-    with suppress(UsageError, OSError, ValueError):  # no path, or no run of ours
+    with suppress(UsageError, OSError, ValueError):  # not a path, or not a run of ours
         about = read_about(path) or read_about(path.parent)
     name, identity = str(about.get("game_name")), about.get("identity")
-    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # of `against` with its bots
+    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # may be `against` a bot
         return ""
     words = changed_rules(identity, identity_of(game))
     changed = f"the game has changed since the run {path}: {words}; {_NOT_COMPARABLE}"
@@ -114,7 +112,7 @@ def since_run(path: Path, game: Game) -> str:
 
 
 def mixed_rules(runs: Sequence[TrainingRun]) -> list[str]:
-    """For every game of which runs have different rules one line, which says how they differ."""
+    """One line for every game with different rules among runs, naming the difference."""
     lines, by_game = [], dict[str, list[TrainingRun]]()
     for run in sorted(runs, key=lambda run: str(run.about.get("began"))):
         if isinstance(run.about.get("identity"), dict):
@@ -161,7 +159,7 @@ def _causes(before: TrainingRun, after: TrainingRun) -> Iterator[str]:
             words = {"versions": name, "machine": name, "identity": f"{name} of the game"}[key]
             yield from _changed(words, old.get(name), new.get(name))
     for name in _OF_THE_RUN:
-        if name in before.about:  # older runs do not say
+        if name in before.about:  # older runs lack it
             yield from _changed(name, before.about[name], after.about.get(name))
     settings = before.settings(), after.settings()
     for name in sorted(settings[0].keys() | settings[1].keys()):

@@ -1,4 +1,4 @@
-"""Figures of a run that another process trains, from the curves that it writes."""
+"""Metrics of a run in another process, from its curve file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class FollowedRun:
         self.figures: dict[str, float] = {}
 
     def read(self) -> None:
-        """Reads what was written since the last call."""
+        """Reads new lines since the last call."""
         try:
             with open(self._path, "rb") as file:
-                if file.seek(0, 2) < self._offset:  # a resumed run has cut it
+                if file.seek(0, 2) < self._offset:  # truncated by a resumed run
                     self._offset = 0
                 file.seek(self._offset)
                 text = file.read()
-        except OSError:  # it is not there yet
+        except OSError:  # it does not exist yet
             return
-        text = text[: text.rfind(b"\n") + 1]  # without a line that is being written
+        text = text[: text.rfind(b"\n") + 1]  # without an incomplete line
         self._offset += len(text)
         for line in text.splitlines():
             step, values = parse_point(line)

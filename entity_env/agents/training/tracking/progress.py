@@ -1,4 +1,4 @@
-"""Progress of a training run: figures and episode means."""
+"""Progress of a training run: metrics and episode means."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Losses:
             http://joschu.net/blog/kl-approx.html.
         clip_fraction: share of decisions with a clipped ratio.
         explained_variance: 1 - Var(return - value) / Var(return) before the update.
-        teacher_kl: nats per decision that the policy differs from its teacher's; NaN without one.
-        teacher_agreement: share of the choices whose most probable one is the teacher's.
+        teacher_kl: divergence from the teacher in nats per decision; NaN without one.
+        teacher_agreement: share of choices whose most probable value equals the teacher's.
     """
 
     policy_loss: float = float("nan")
@@ -49,33 +49,33 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Figures of a training run after an update.
+    """Metrics of a training run after an update.
 
     Args:
         step: decisions so far, including those before a resume.
         total: decisions at the end.
-        update: rollouts learnt from so far.
-        steps_per_s: decisions per second, over the last seconds, one update at least.
+        update: rollouts used so far.
+        steps_per_s: decisions per second, over the last seconds, at least one update.
         mean_reward: mean reward of recent episodes, see `EpisodeMeter`; NaN before the first has
             ended.
-        mean_length: mean number of actions of the same episodes.
-        num_episodes: episodes that ended so far.
+        mean_length: mean number of actions in these episodes.
+        num_episodes: finished episodes so far.
         losses: of the last update.
-        learning_rate, ent_coef: as annealed for the last update.
+        learning_rate, ent_coef: values in the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left at that speed, which compiled code will raise, or until
-            `max_train_time_s` is over, whichever is less; infinite until that says something, see
+        eta_s: estimated seconds left at the current speed, which compiled code will raise, or until
+            `max_train_time_s`, whichever is less; infinite until there is an estimate, see
             `SpeedMeter`.
-        metrics: means of the games' named numbers in the last rollout.
-        std_reward: standard deviation of the rewards that `mean_reward` is the mean of.
+        metrics: means of the games' metrics in the last rollout.
+        std_reward: standard deviation of the rewards behind `mean_reward`.
         window: number of these rewards.
-        unfinished: share of the running episodes that are longer already than all that these means
-            are of. If it is large, the means are of the short episodes.
-        is_compiling: kernels are compiled in the background, and all is computed in torch.
-        rollouts: what rollouts showed, which hints are based on.
-        random_play: what random play gets, see `entity_env.vec.RandomBaseline`; None if that was
-            not measured.
-        time_fraction: fraction of `max_train_time_s` that has passed; 0 without that limit.
+        unfinished: share of running episodes that are already longer than all episodes behind the
+            means. If it is large, the means are biased toward short episodes.
+        is_compiling: kernels are compiled in the background, and torch computes meanwhile.
+        rollouts: rollout statistics, the basis of hints.
+        random_play: results of random play, see `entity_env.vec.RandomBaseline`; None if not
+            measured.
+        time_fraction: elapsed fraction of `max_train_time_s`; 0 without that limit.
     """
 
     step: int
@@ -101,23 +101,23 @@ class TrainProgress:
 
     @property
     def fraction(self) -> float:
-        """How much of the run is over, 0 to 1: that of the steps or of the time, the larger one."""
+        """Completed fraction of the run, 0 to 1: of the steps or the time, whichever is larger."""
         return min(1.0, max(self.step / self.total, self.time_fraction))
 
     @property
     def scheduled_step(self) -> int:
-        """The step that schedules are at: `step`, or a later one where the time is ahead."""
+        """Position of schedules: `step`, or a later one if the time is ahead."""
         return max(self.step, int(self.time_fraction * self.total))
 
 
 _SPEED_WINDOW_S: Final = 10.0
 _RECENT_SHARE: Final = 0.1
-"""Of all episodes so far, that means go over."""
+"""Share of all episodes so far that means cover."""
 _LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
-"""After so many the time that is left is not known yet."""
+"""Updates before the time left is estimated."""
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
-"""Takes the figures of an update, metrics of the games, and what callbacks recorded."""
+"""Takes the metrics of an update, of the games, and of callbacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +126,12 @@ class TrainResult:
 
     Args:
         net: the trained network.
-        progress: figures at the end.
+        progress: metrics at the end.
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
-        hints: why the run may not have learned, and what to try, a sentence each, from its figures;
-            empty if the reward rose and no mistake of the game was seen. See docs/not_learning.md.
-        stop_reason: of a callback that ended the run early; None if none did.
+        hints: reasons why the run may not have learned, and what to try, one sentence each; empty
+            if the reward rose and the game showed no mistake. See docs/not_learning.md.
+        stop_reason: from a callback that ended the run early; otherwise None.
     """
 
     net: Policy
@@ -143,17 +143,17 @@ class TrainResult:
 
 
 class SpeedMeter:
-    """Steps per second over the last seconds, and the time that is left at that speed.
+    """Steps per second over the last seconds, and the estimated time left.
 
-    The first update after a start compiles or loads functions: it is left out of the speed of all
-    later ones, and after it some have to be seen before the time that is left is known.
+    The first update after a start compiles or loads functions, so it does not count in later
+    speeds. The time left is unknown until a few more updates.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._points: deque[tuple[float, int]] = deque()
         self._num_updates = 0
-        """Since the start, the first one included."""
+        """Since the start, including the first."""
         self.steps_per_s = 0.0
 
     def start(self, step: int) -> None:
@@ -162,11 +162,11 @@ class SpeedMeter:
         self.restart()
 
     def restart(self) -> None:
-        """The next update is a first one again."""
+        """Makes the next update a first one again."""
         self._num_updates = 0
 
     def add(self, step: int) -> None:
-        """Counts an update, which ended at that step."""
+        """Adds an update that ended at a step."""
         points, now = self._points, self._clock()
         points.append((now, step))
         while len(points) > 2 and now - points[1][0] >= _SPEED_WINDOW_S:
@@ -179,7 +179,7 @@ class SpeedMeter:
             points.popleft()
 
     def eta_s(self, steps_left: int) -> float:
-        """Seconds for that many steps; infinite if it is not known."""
+        """Estimated seconds for `steps_left`; infinite if unknown."""
         if not steps_left:
             return 0.0
         if self._num_updates <= _FEW_UPDATES or not self.steps_per_s:
@@ -190,10 +190,10 @@ class SpeedMeter:
 class EpisodeMeter:
     """Means over recent episodes, and metrics of the games over a rollout.
 
-    Means go over the last episodes of every row, as many of each: the last ones to end in any row
-    would be those of few rows, and, while all began together, the short ones. There are a tenth of
-    all so far, but 20 at least, so that they do not lag by more of a run; at most `window`, but at
-    least one of every row that has ended one.
+    Means cover the last episodes of every row, an equal number from each. The last episodes to end
+    in any row would come from few rows, and, while all rows started together, be the short ones.
+    Their number is a tenth of all episodes so far, which keeps the lag short relative to the run;
+    at least 20, at most `window`, and always at least one per row that has finished one.
     """
 
     def __init__(self, window: int) -> None:
@@ -201,12 +201,12 @@ class EpisodeMeter:
         self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
         """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
         self._ages = np.zeros(0, np.int64)
-        """Of the running episode of every row the number of times that it asked for an action."""
+        """For the running episode of every row, how often it asked for an action."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 
     def add(self, obs: VecObs) -> None:
-        """Counts the finished episodes and the metrics of a batch."""
+        """Adds the finished episodes and metrics of a batch."""
         if len(self._ages) != len(obs.done):
             self._ages = np.zeros(len(obs.done), np.int64)
         self._ages[obs.done] = 0
@@ -222,20 +222,20 @@ class EpisodeMeter:
         merge_metrics(self.metrics, obs.metrics)
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Forgets the running episodes of some rows, which were cut off between rollouts."""
+        """Discards the running episodes of some rows, which were reset between rollouts."""
         self._ages[rows] = 0
 
     def _most_per_row(self) -> int:
         return max(1, self._window // max(1, len(self._rows)))
 
     def _recent(self) -> list[tuple[float, int]]:
-        """Rewards and lengths of the episodes that means go over."""
+        """Rewards and lengths of the episodes that means cover."""
         wanted = max(_LEAST_EPISODES, _RECENT_SHARE * self.num_episodes)
         count = min(self._most_per_row(), math.ceil(wanted / max(1, len(self._rows))))
         return [each for row in self._rows.values() for each in list(row)[-count:]]
 
     def _unfinished(self) -> float:
-        """Share of the running episodes that are longer than all that are kept."""
+        """Share of running episodes that are longer than all kept ones."""
         if not self._rows:
             return 0.0
         longest = max(length for row in self._rows.values() for _, length in row)
@@ -263,12 +263,12 @@ class EpisodeMeter:
 
 
 class EpisodeFigures(NamedTuple):
-    """Episodes that ended, means over recent ones, and metrics of the games.
+    """Finished episodes, means over recent ones, and metrics of the games.
 
     Args:
-        num_episodes: number of all that ended.
-        window: number of the recent ones, which the means are of; NaN if there are none.
-        unfinished: share of the running ones that are longer than all of these.
+        num_episodes: number of finished episodes.
+        window: number of recent ones behind the means; the means are NaN if there are none.
+        unfinished: share of running ones that are longer than all of these.
     """
 
     num_episodes: int
@@ -285,7 +285,7 @@ class EpisodeFigures(NamedTuple):
 
     @classmethod
     def merged(cls, reports: Sequence[Any]) -> EpisodeFigures:
-        """Those of several meters together, given each as JSON."""
+        """Combines several meters, each given as JSON."""
         parts = [
             cls._make([*figures, {name: Metric(**metric) for name, metric in metrics.items()}])
             for *figures, metrics in reports
@@ -305,6 +305,6 @@ class EpisodeFigures(NamedTuple):
                 distance = part.mean_reward - reward
                 variance += (part.std_reward**2 + distance**2) * part.window / window
         num_episodes = sum(part.num_episodes for part in parts)
-        unfinished = sum(part.unfinished for part in parts) / len(parts)  # of as many rows each
+        unfinished = sum(part.unfinished for part in parts) / len(parts)  # equally many rows each
         deviation = math.sqrt(variance)
         return cls(num_episodes, window, reward, deviation, length, unfinished, metrics)

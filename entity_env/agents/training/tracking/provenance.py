@@ -1,4 +1,4 @@
-"""What `run.json` says of a run: game and environments, machine, versions. None is sent away."""
+"""Provenance in `run.json`: game and environments, machine, versions. Nothing is sent away."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ _MODEL: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 def about_training(
     vec: VecEnvironment, net: Policy, num_ranks: int, given: Mapping[str, object]
 ) -> dict[str, object]:
-    """What `run.json` says of the game, the environments, and what computes.
+    """Facts for `run.json` on the game, the environments and the computation.
 
     Args:
-        vec: the environments of this rank.
-        net: the network.
         num_ranks: number of ranks that train it.
-        given: what else is known; takes precedence.
+        given: further facts; take precedence.
     """
-    import torch  # here: whoever only reads runs does without
+    import torch  # here: not needed for reading runs
 
     game = getattr(vec, "game", None)
     return {
@@ -53,7 +51,7 @@ def about_training(
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a network depends on."""
+    """Versions of Python and of packages that a network depends on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -62,7 +60,7 @@ def package_versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """Host, operating system, model of the processor, and its cores that this process may use."""
+    """Host, operating system, processor model, and number of cores available to this process."""
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
@@ -72,7 +70,7 @@ def machine() -> dict[str, str | int]:
 
 
 def _cpu() -> str:
-    """The model of the processor; its architecture where the system does not say."""
+    """The processor model; its architecture if the system does not report one."""
     with suppress(OSError):
         if found := _MODEL.search(_CPU_INFO.read_text(errors="replace")):
             return found[1].strip()

@@ -1,4 +1,4 @@
-"""Recorders: where curves and settings of a run go besides its folder."""
+"""Recorders: additional destinations for curves and settings of a run."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _MAX_PARAM: Final = 500
 class Recorder(Protocol):
     """Records settings and curves of a training run; an argument of `train`.
 
-    What `start` raises ends the run before its first step. After an error of `write` a warning is
-    logged, the recorder is closed, and the run goes on without it. With several ranks only rank 0
-    records. All calls come from the thread that trains.
+    Exceptions from `start` end the run before its first step. After an exception from `write` a
+    warning is logged, the recorder is closed, and the run continues without it. With several ranks
+    only rank 0 records. All calls come from the training thread.
     """
 
     def start(self, run: TrainingRun) -> None:
-        """Begins; a resumed run has the `id` that it had before, and its points may come again."""
+        """Starts recording; a resumed run keeps its `id`, and may repeat points."""
 
     def write(self, step: int, points: Mapping[str, float]) -> None:
-        """Adds a finite point to each of these curves, after so many decisions."""
+        """Adds a finite point to each of these curves, at `step` decisions."""
 
     def close(self) -> None:
-        """Ends, also after an error; called once."""
+        """Stops recording, also after an error; called once."""
 
 
 class TensorBoardRecorder:
@@ -85,7 +85,7 @@ class TensorBoardRecorder:
 
     def _append(self, **content: object) -> None:
         try:
-            # In this thread, where torch's SummaryWriter would raise in one of its own.
+            # In this thread: torch's SummaryWriter would raise in its own thread.
             self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
             self._file.flush()
         except OSError as error:
@@ -93,7 +93,6 @@ class TensorBoardRecorder:
             raise
 
     def _text(self, run: TrainingRun) -> Any:  # noqa: ANN401 - without type hints
-        """The settings as a table in Markdown."""
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.plugins.text.metadata import create_summary_metadata
 
@@ -106,7 +105,7 @@ class TensorBoardRecorder:
 
 
 def _known(run: TrainingRun) -> dict[str, Any]:
-    """The settings of a run, without those that are none."""
+    """The settings of a run, without those that are None."""
     return {name: value for name, value in run.settings().items() if value is not None}
 
 
@@ -117,9 +116,9 @@ def _hyperparameters(settings: Mapping[str, object]) -> Any:  # noqa: ANN401 - w
 
 
 class WandbRecorder:
-    """Records with Weights & Biases; the curves have the step as their x axis.
+    """Records with Weights & Biases; the x axis of the curves is the step.
 
-    Files of the run go to its folder. `WANDB_MODE=offline` and the other variables hold; without
+    Files go to the folder of the run. `WANDB_MODE=offline` and the other variables apply; without
     `WANDB_PROJECT` the project is the game.
 
     Args:
@@ -143,13 +142,13 @@ class WandbRecorder:
             "name": run.name,
             "id": run.id,
             "resume": "allow",
-            "reinit": "create_new",  # not the one that the program may have itself
+            "reinit": "create_new",  # not the program's own run
             "dir": str(run.path),
             "config": {**_known(run), "seed": run.seed, "game": run.game},
-            "allow_val_change": True,  # of a resumed run
+            "allow_val_change": True,  # when resumed
         }
         self._run = wandb.init(**{**given, **self._settings})
-        # With a step of its own: W&B drops points of a step that it has seen, as after a resume.
+        # With its own step metric: W&B drops points at steps it has seen, as after a resume.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -194,7 +193,7 @@ class MLflowRecorder:
         else:
             tags = {_RUN_TAG: run.id, "game": run.game}
             self._run_id = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-        before = runs[0].data.params if runs else {}  # which MLflow does not let change
+        before = runs[0].data.params if runs else {}  # which MLflow does not allow to change
         settings = {**_known(run), "seed": run.seed}
         params = [
             self._entities.Param(_mlflow_name(name), str(value)[:_MAX_PARAM])
@@ -216,7 +215,6 @@ class MLflowRecorder:
 
 
 def _mlflow_name(name: str) -> str:
-    """A name that MLflow allows."""
     return re.sub(r"[^\w\-./ ]", "_", name)[:250].strip("/") or "_"
 
 
@@ -229,7 +227,7 @@ RECORDERS: Final[Mapping[str, type[TensorBoardRecorder | WandbRecorder | MLflowR
 
 
 class Recording:
-    """The recorders of a run, without those that failed."""
+    """The recorders of a run, without failed ones."""
 
     def __init__(self, recorders: Sequence[Recorder], run: TrainingRun) -> None:
         self._started: list[Recorder] = []
@@ -242,7 +240,7 @@ class Recording:
             raise
 
     def write(self, step: int, points: Mapping[str, float]) -> None:
-        """Writes points; a recorder that fails is closed, with a warning."""
+        """Writes points; closes a recorder that fails, with a warning."""
         for recorder in list(self._started):
             try:
                 recorder.write(step, points)
@@ -254,7 +252,7 @@ class Recording:
                     recorder.close()
 
     def close(self) -> None:
-        """Closes all; what that raises is a warning."""
+        """Closes all recorders; logs their exceptions as warnings."""
         while self._started:
             recorder = self._started.pop()
             try:
@@ -275,7 +273,7 @@ def _start(recorder: Recorder, run: TrainingRun) -> None:
 
 
 def require_recorders(recorders: Sequence[object]) -> None:
-    """Raises `UsageError` for what is no recorder."""
+    """Raises `UsageError` if a value is not a recorder."""
     for each in recorders:
         if not all(callable(getattr(each, name, None)) for name in ("start", "write", "close")):
             raise UsageError(f"recorders need start, write and close, got {shown(each)}")

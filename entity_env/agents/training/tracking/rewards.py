@@ -1,4 +1,4 @@
-"""Mean rewards of a run, and of random play, which it is compared with."""
+"""Mean rewards of a run, and of random play for comparison."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from entity_env.agents.intervals import mean_interval
 from entity_env.core.validation import is_number
 
 MOST_UNFINISHED: Final = 0.05
-"""Share of running episodes that are longer than all finished ones, from which means are biased.
+"""Share of running episodes longer than all finished ones above which means are biased.
 
-Where lengths do not change, it is about 1 / `window`.
+With constant lengths, it is about 1 / `window`.
 """
 
 
@@ -22,11 +22,11 @@ class MeanReward(NamedTuple):
 
     Args:
         mean: over these episodes.
-        ci95: half of the 95 % confidence interval of the mean, Student's; NaN if it is not known.
-        num_episodes: number of these episodes; 0 if it is not known.
+        ci95: half of the 95 % confidence interval of the mean, Student's; NaN if unknown.
+        num_episodes: number of these episodes; 0 if unknown.
         step: decisions of training until then.
-        is_biased: many running episodes are longer than all of these, so that the mean is of the
-            short ones, and has no interval.
+        is_biased: many running episodes are longer than all of these: the mean covers short ones,
+            and has no interval.
     """
 
     mean: float
@@ -39,9 +39,9 @@ class MeanReward(NamedTuple):
     def of(
         cls, mean: float, deviation: float, num_episodes: int, step: int = 0, unfinished: float = 0
     ) -> MeanReward:
-        """From mean and standard deviation (of the episodes, not of a sample of them).
+        """From mean and standard deviation (of the population of episodes).
 
-        `unfinished` is that of `TrainProgress`.
+        `unfinished` as in `TrainProgress`.
         """
         is_biased = unfinished > MOST_UNFINISHED
         ci95 = math.nan
@@ -55,16 +55,16 @@ class MeanReward(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The mean, and what it is of."""
+        """The mean, with its source."""
         if self.is_biased:
             return f"{self} ({self.num_episodes} finished episodes only)"
         interval = "95 %, " if self.ci95 == self.ci95 else ""
         return f"{self} ({interval}{self.num_episodes} episodes)"
 
     def compared_to(self, other: MeanReward) -> float:
-        """1 if the mean is above the other one by more than their errors, -1 below, 0 neither.
+        """1 if the mean is above the other by more than their errors, -1 if below, else 0.
 
-        The error of the difference is that of two independent means; NaN if one is not known.
+        The error of the difference assumes independent means; NaN if one is unknown.
         """
         difference, error = self.mean - other.mean, math.hypot(self.ci95, other.ci95)
         if math.isnan(error):
@@ -74,14 +74,14 @@ class MeanReward(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RandomPlay:
-    """Episodes of uniformly random legal actions, which a run is compared with.
+    """Episodes of uniformly random legal actions, as a baseline of a run.
 
     Args:
-        mean_reward, std_reward, mean_length: of these episodes; the deviation is that of the
-            episodes, not of a sample of them.
+        mean_reward, std_reward, mean_length: of these episodes; the standard deviation is that of
+            the population.
         num_episodes: number of episodes.
-        is_like_training: the rewards of training are of the same conditions. They are not where an
-            agent plays against itself; evaluations are.
+        is_like_training: training rewards come from the same conditions. False if an agent plays
+            itself; evaluations are comparable.
     """
 
     mean_reward: float
@@ -101,7 +101,7 @@ class RandomPlay:
 
     @classmethod
     def from_json(cls, data: object) -> RandomPlay | None:
-        """From JSON; None for what is not one, such as the file of an earlier release."""
+        """From JSON; None for anything else, such as the file of an earlier release."""
         found = data if isinstance(data, Mapping) else {}
         figures: list[Any] = [
             found.get(name) for name in ("mean_reward", "std_reward", "mean_length")

@@ -1,4 +1,4 @@
-"""Figures of rollouts for hints: first episodes, choices, and scores that fall back."""
+"""Rollout statistics for hints: first episodes, choices, and scores that fall back."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from entity_env.agents.training.rollout_buffer import Trajectories
 
 _ROUNDING: Final = 1e-6
-"""Of the largest reward: what differs by less is one score."""
+"""Relative to the largest reward: smaller differences count as equal scores."""
 
 
 class RolloutFigures(NamedTuple):
-    """Sums over the rows of a run, so that those of several ranks add up.
+    """Sums over the rows of a run, which can be added over ranks.
 
-    The first episodes of all rows are a sample that short episodes do not bias, unlike the first
-    episodes that end.
+    The first episode of every row is an unbiased sample, unlike the first episodes to end, which
+    are short.
 
     Args:
         num_envs, num_rows: environments, and their rows.
         num_steps: steps of every row in the last rollout, times `num_rows`.
-        num_decisions: decisions of the last rollout.
-        num_forced: of these, the decisions whose actors all have one allowed choice.
-        num_actors: actors of these decisions.
-        uniform_entropy: nats of their other choices if all that are allowed were equally likely.
+        num_decisions: decisions in the last rollout.
+        num_forced: of these, decisions in which all actors have one allowed choice.
+        num_actors: actors in these decisions.
+        uniform_entropy: nats of their other choices if all allowed ones were equally likely.
         num_first: rows whose first episode has ended.
-        first_steps: actions of the first episodes so far, of those that still run, too.
-        first_reward, first_squares: of the first episodes that have ended, the sum of their
-            rewards, and of the squares.
-        num_changes: changes of a score that differs from the one that its episode began with.
+        first_steps: actions in first episodes so far, including running ones.
+        first_reward, first_squares: sum of the rewards of finished first episodes, and of their
+            squares.
+        num_changes: changes of a score to a value that differs from its episode's initial one.
         num_returns: of these, the changes back to it.
-        num_reals: real numbers that the last rollout's decisions chose.
+        num_reals: real numbers chosen by the last rollout's decisions.
     """
 
     num_envs: int = 0
@@ -67,7 +67,7 @@ class RolloutFigures(NamedTuple):
 
     @classmethod
     def merged(cls, reports: Iterable[Iterable[float]]) -> RolloutFigures:
-        """Those of several ranks together, given each as a list."""
+        """The sum over several ranks, each given as a list."""
         return cls._make(map(sum, zip(*reports, strict=True)))
 
     @property
@@ -77,27 +77,27 @@ class RolloutFigures(NamedTuple):
 
     @property
     def actors(self) -> float:
-        """Actors of a decision."""
+        """Actors per decision."""
         return self.num_actors / max(1, self.num_decisions)
 
     @property
     def random_entropy(self) -> float:
-        """Nats of a decision at random; a real number counts as 1."""
+        """Nats of a random decision; a real number counts as 1."""
         return (self.uniform_entropy + self.num_reals) / max(1, self.num_decisions)
 
     @property
     def decisions_per_step(self) -> float:
-        """Decisions of a row in a step, 1 in a game for one."""
+        """Decisions per row and step, 1 in a game for one agent."""
         return self.num_decisions / max(1, self.num_steps)
 
     @property
     def first_length(self) -> float:
-        """Mean actions of a first episode, or a lower bound as long as some of them run."""
+        """Mean actions in a first episode, or a lower bound while some are running."""
         return self.first_steps / max(1, self.num_rows)
 
     @property
     def first_mean(self) -> float:
-        """Mean reward of the first episodes that have ended; NaN if there are none."""
+        """Mean reward of finished first episodes; NaN if there are none."""
         return self.first_reward / self.num_first if self.num_first else math.nan
 
     @property
@@ -109,34 +109,29 @@ class RolloutFigures(NamedTuple):
 
 
 class RolloutMeter:
-    """Counts rollouts, in 0.2 % of the time that a run of snake or cartpole takes.
-
-    Args:
-        num_envs, num_rows: of the environments.
-        action_space: of the environments.
-    """
+    """Collects statistics of rollouts, in 0.2 % of the time of a snake or cartpole run."""
 
     def __init__(
         self, num_envs: int, num_rows: int, action_space: Mapping[ActionName, ActionSpace]
     ) -> None:
         self._action_space = action_space
         self._score = np.zeros(num_rows)
-        """Of the running episode of every row, less the score at its start."""
+        """Score of every row's running episode, minus the score at its start."""
         self._is_away = np.zeros(num_rows, np.bool_)
         """Whether that score is not 0."""
         self._has_ended = np.zeros(num_rows, np.bool_)
-        """Whether the first episode of a row is over."""
+        """Whether a row's first episode has ended."""
         self._first_steps = np.zeros(num_rows, np.int64)
-        """Actions of the first episode of every row so far."""
+        """Actions in every row's first episode so far."""
         self._first_reward = np.zeros(num_rows)
-        """Of the first episode of every row, if it is over."""
+        """Reward of every row's first episode, if finished."""
         self.figures = RolloutFigures(num_envs=num_envs, num_rows=num_rows)
         """The sums so far."""
 
     def add(
         self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
     ) -> None:
-        """Counts a rollout, given the masks of its decisions."""
+        """Adds a rollout, given the masks of its decisions."""
         done = trajectories.done
         scores = self._scores(trajectories.rewards, done)
         self.figures = self.figures._replace(
@@ -147,16 +142,16 @@ class RolloutMeter:
         )
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Forgets the episodes of some rows, whose first episodes begin between rollouts.
+        """Discards the episodes of some rows, whose first episodes begin between rollouts.
 
-        Also those that have ended: only short ones end before a given step.
+        This includes finished ones: only short episodes end before a given step.
         """
         self._score[rows] = self._first_reward[rows] = 0.0
         self._is_away[rows] = self._has_ended[rows] = False
         self._first_steps[rows] = 0
 
     def _scores(self, rewards: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """`(num_steps, num_rows)` score after each step, less the score at its episode's start."""
+        """`(num_steps, num_rows)` score after each step, minus the score at its episode's start."""
         totals = self._score + np.cumsum(rewards, axis=0, dtype=np.float64)
         at = np.where(done, np.arange(1, len(done) + 1)[:, None], 0)
         begins = np.zeros_like(at)
@@ -195,19 +190,18 @@ class RolloutMeter:
         }
 
     def _added(self, **more: float) -> dict[str, Any]:
-        """Sums with these numbers added."""
         return {name: getattr(self.figures, name) + number for name, number in more.items()}
 
 
 def _count(mask: NDArray[np.bool_]) -> int:
-    """The number of set values, as an int, which JSON needs."""
+    """Number of True values, as an int, which JSON needs."""
     return int(np.count_nonzero(mask))
 
 
 def _count_choices(
     action_masks: Mapping[ActionName, VecActionMask], action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, Any]:
-    """The figures of `RolloutFigures` about the decisions of a rollout."""
+    """The fields of `RolloutFigures` about a rollout's decisions."""
     num_decisions = max((len(mask.actors) for mask in action_masks.values()), default=0)
     num_free, num_actors, num_reals, entropy = np.zeros(num_decisions), 0, 0, 0.0
     for name, mask in action_masks.items():

@@ -36,11 +36,11 @@ from entity_env.errors import UsageError
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _LOSS_CURVES: Final = {"teacher_agreement": AGREEMENT}
-"""Curves of `Losses` that are not `losses/` and the field's name."""
+"""Curves of `Losses` that are not named `losses/` and the field's name."""
 _BEGIN: Final = b'{"step":'
-"""What every line of a curve file begins with: other files of that name are not ours."""
+"""Start of every line in a curve file: other files with that name are not ours."""
 _OF_THE_BEGIN: Final = ("init_from", "compiled_from_step", RANDOM_PLAY)
-"""What a run that goes on says of its begin."""
+"""Facts about the start of a run, kept when it is resumed."""
 
 
 class RunSettings(Protocol):
@@ -48,7 +48,7 @@ class RunSettings(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """Seed of the run."""
 
     def to_json(self) -> dict[str, object]:
         """The settings as JSON."""
@@ -57,13 +57,13 @@ class RunSettings(Protocol):
 def write_run(
     out: Path | None, config: RunSettings, step: int, about: Mapping[str, object]
 ) -> TrainingRun:
-    """Writes `run.json`: settings, command, machine, versions and date; returns what it says.
+    """Writes `run.json`: settings, command, machine, versions and date; returns its content.
 
-    A resumed run keeps its id, and the date of its begin. Without a folder nothing is written.
-    `end_run` adds how the run ended.
+    A resumed run keeps its id and start date. Without a folder nothing is written. `end_run` adds
+    how the run ended.
 
     Raises:
-        UsageError: the folder cannot be written to, or has another file of that name.
+        UsageError: the folder is not writable, or has another file with that name.
     """
     now = _now()
     before = {} if out is None else read_about(out)
@@ -92,39 +92,39 @@ def write_run(
 
 
 def _kept(before: Mapping[str, object], about: Mapping[str, object]) -> list[str]:
-    """What a run that goes on says of its begin; without random play of another game."""
+    """Facts about the start that a resumed run keeps; without random play of another game."""
     is_same = _played(before) == _played(about)
     return [name for name in _OF_THE_BEGIN if name in before and (is_same or name != RANDOM_PLAY)]
 
 
 def _played(about: Mapping[str, object]) -> str:
-    """The game and who plays in it, from the content of `run.json`, as JSON."""
+    """The game and its players, from the content of `run.json`, as JSON."""
     found = [about.get(name) for name in ("identity", "settings", "opponents")]
     return json.dumps([*found, eval_opponent(about)], default=str, sort_keys=True)
 
 
 def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, object]) -> None:
-    """Adds to `run.json` when a run ended, and at which step; warns if it cannot be written.
+    """Adds the end of a run, its date and step, to `run.json`; warns if this fails.
 
     Args:
         out: the folder, None if there is none.
-        run: as `write_run` returned it.
+        run: result of `write_run`.
         step: decisions that the run has learned from.
-        facts: what else is known at the end.
+        facts: further facts known at the end.
     """
     note_run(out, run, {"ended": _now(), "steps": step, **facts})
 
 
 def add_random_play(out: Path | None, run: TrainingRun, random_play: RandomPlay) -> TrainingRun:
-    """Adds to `run.json` what random play gets; returns the run that says so."""
+    """Adds the results of random play to `run.json`; returns the updated run."""
     return note_run(out, run, {RANDOM_PLAY: random_play.to_json()})
 
 
 def note_run(out: Path | None, run: TrainingRun, facts: Mapping[str, object]) -> TrainingRun:
-    """Adds facts to `run.json`, if there is a folder; warns if it cannot be written.
+    """Adds facts to `run.json`, if there is a folder; warns if this fails.
 
     Returns:
-        The run with these facts in place of those of the same names.
+        The run with these facts; they replace existing ones.
     """
     found = replace(run, about={**run.about, **facts})
     if out is not None:
@@ -150,15 +150,14 @@ def curve_writer(
     recorders: Sequence[Recorder] = (),
     run: TrainingRun | None = None,
 ) -> Iterator[WriteCurves]:
-    """A function that writes a point of every finite curve to `curves.jsonl` in a run's folder.
+    """Context with a function that writes a point of every finite curve to a run's `curves.jsonl`.
 
-    Where tensorboard is installed, its files get the same points, and so do `recorders`. Lines of
-    `curves.jsonl` after `step`, where training begins, are removed: those of updates that no
-    checkpoint has.
+    If tensorboard is installed, its files get the same points, and so do `recorders`. Removes lines
+    of `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
 
     Raises:
         OSError: a line of `curves.jsonl` cannot be written.
-        UsageError: the folder cannot be written to, or has another file of that name; a recorder
+        UsageError: the folder is not writable, or has another file with that name; a recorder
             cannot start.
     """
     recorders = [*recorders]
@@ -175,7 +174,7 @@ def curve_writer(
         def write(
             progress: TrainProgress, metrics: Mapping[str, Metric], recorded: Mapping[str, float]
         ) -> None:
-            # Before the first update there are none but those of callbacks.
+            # Before the first update, only callbacks have points.
             figures = _curve_points(progress, metrics) if progress.step else {}
             points = {
                 name: float(value)
@@ -192,7 +191,7 @@ def curve_writer(
 
 
 class _Lines:
-    """A file that is written line by line; errors name it."""
+    """A file written line by line; errors name it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -207,7 +206,7 @@ class _Lines:
             raise
 
     def close(self) -> None:
-        with suppress(OSError):  # what could not be written was reported before
+        with suppress(OSError):  # failed writes were reported before
             self._file.close()
 
 
@@ -258,7 +257,7 @@ def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dic
 
 
 def _cut_curves(path: Path, step: int) -> None:
-    """Removes the lines after a step, and one that a kill has cut."""
+    """Removes the lines after a step, and an incomplete one left by a kill."""
     if not path.exists():
         return
     if not path.is_file():
@@ -277,6 +276,6 @@ def _cut_curves(path: Path, step: int) -> None:
 
 
 def _step_of(line: bytes) -> int:
-    """The step of a line; 0 of one that is damaged."""
+    """The step of a line; 0 if it is damaged."""
     found = re.match(_BEGIN + rb"\s*(\d{1,19})\b", line)
     return int(found[1]) if found else 0

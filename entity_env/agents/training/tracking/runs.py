@@ -24,13 +24,13 @@ RUN_FILE: Final = "run.json"
 REPLAY_FOLDERS: Final = ("replays", "failures")
 CURVES_FILE: Final = "curves.jsonl"
 REWARD: Final = "episode/mean_reward"
-"""Name of the curve that runs are compared by."""
+"""Name of the curve for comparing runs."""
 EVALUATED: Final = "evaluation/mean_reward"
 """Name of the curve of evaluations."""
 AGREEMENT: Final = "teacher/agreement"
-"""Name of the curve of the choices that are those of the teacher."""
+"""Name of the curve of agreement with the teacher's choices."""
 RANDOM_PLAY: Final = "random_play"
-"""Name in `run.json` of what random play gets."""
+"""Key in `run.json` of the results of random play."""
 _MAX_RUN_BYTES: Final = 1 << 20
 _MAX_CURVE_BYTES: Final = 1 << 28
 _LARGEST: Final = 1e100
@@ -39,13 +39,13 @@ _REPLAY: Final = re.compile(r"step-(\d{1,18})\.replay")
 _WITHOUT_EFFECT: Final = (
     *("checkpoint_interval_s", "device", "num_threads", "peer_timeout_s", "microbatch_size"),
 )
-"""Settings of the trainer that change where or how fast it computes."""
+"""Trainer settings that change where or how fast it computes."""
 
 Setting: TypeAlias = str | float | bool | None
 
 
 def read_about(out: Path) -> Mapping[str, Any]:
-    """The content of `run.json` in the folder of a run; empty if there is none.
+    """The `run.json` in the folder of a run; empty if there is none.
 
     Raises:
         UsageError: it is not ours.
@@ -65,7 +65,7 @@ class Curve(NamedTuple):
     """Values of a curve.
 
     Args:
-        steps: (num_points,) int64, decisions, rising.
+        steps: (num_points,) int64, decisions, ascending.
         values: (num_points,) float64, finite.
     """
 
@@ -78,14 +78,14 @@ _NO_CURVE: Final = Curve(np.zeros(0, np.int64), np.zeros(0))
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What the folder of a training run says about it.
+    """Content of a training run's folder.
 
     Args:
         path: the folder.
-        about: content of `run.json`; of folders of earlier releases what the checkpoint has.
+        about: content of `run.json`; in folders of earlier releases, of the checkpoint.
         curves: by name; empty for folders of earlier releases.
         clock: seconds of training at each step.
-        num_broken: lines and values of `curves.jsonl` that could not be read, and were left out.
+        num_broken: unreadable lines and values of `curves.jsonl`, which were skipped.
     """
 
     path: Path
@@ -96,29 +96,29 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """Name of the folder; of the game, if there is none."""
+        """Name of the folder; without one, of the game."""
         return self.path.name or self.game or "run"
 
     @property
     def id(self) -> str:
-        """Identifies the run, also after it was resumed; "" if it is not known."""
+        """Identifies the run, also after a resume; "" if unknown."""
         return str(self.about.get("id", ""))
 
     @property
     def game(self) -> str:
-        """Name of the game, as it was typed; "" if it is not known."""
+        """Name of the game, as typed; "" if unknown."""
         game = self.about.get("game")
         return game if isinstance(game, str) else ""
 
     @property
     def seed(self) -> int | None:
-        """Seed of the run; None if it is not known."""
+        """Seed of the run; None if unknown."""
         seed = self.about.get("seed")
         return seed if type(seed) is int else None
 
     @property
     def step(self) -> int:
-        """Decisions learnt from so far."""
+        """Decisions used so far."""
         return int(self.clock.steps[-1]) if len(self.clock.steps) else 0
 
     @property
@@ -128,19 +128,19 @@ class TrainingRun:
 
     @property
     def final_reward(self) -> MeanReward | None:
-        """Of the last episodes of training that ended; None before the first one has."""
+        """Mean over the last finished training episodes; None before the first."""
         return self._mean_reward("episode", "window", -1)
 
     @property
     def final_evaluation(self) -> MeanReward | None:
-        """Of the last evaluation; None if there was none."""
+        """Result of the last evaluation; None if there was none."""
         return self._mean_reward("evaluation", "num_episodes", -1)
 
     @property
     def best_evaluation(self) -> MeanReward | None:
-        """The evaluation with the highest mean, of equals the last; None if there was none.
+        """The evaluation with the highest mean, the last of equals; None if there was none.
 
-        Its interval does not know that it was chosen: as the highest of many it is too high.
+        It is biased upward as the highest of many; its interval does not include this.
         """
         curve = self.curves.get(EVALUATED)
         if curve is None:
@@ -150,16 +150,16 @@ class TrainingRun:
 
     @property
     def random_play(self) -> RandomPlay | None:
-        """What random play gets; None if it was not measured."""
+        """Results of random play; None if not measured."""
         return RandomPlay.from_json(self.about.get(RANDOM_PLAY))
 
     @property
     def score(self) -> MeanReward | None:
-        """What runs are compared by: the last evaluation, or `final_reward` if there was none."""
+        """The value for comparing runs: the last evaluation, else `final_reward`."""
         return self.final_evaluation or self.final_reward
 
     def settings(self) -> dict[str, Setting]:
-        """Settings of the game and of the trainer by name, as `net.d_model`, without the seed."""
+        """Settings of the game and the trainer by name, such as `net.d_model`, without the seed."""
         game, config = self.about.get("settings"), self.about.get("config")
         found = dict(_flat(game if isinstance(game, dict) else {}))
         found |= {"num_envs": _setting(self.about.get("num_envs"))}
@@ -167,7 +167,7 @@ class TrainingRun:
         return {name: value for name, value in found.items() if name != "seed"}
 
     def group(self) -> object:
-        """What runs have in common that differ in their seed alone; hashable."""
+        """Key shared by runs that differ only in their seed; hashable."""
         if not isinstance(self.about.get("config"), dict):
             return self.path
         found = {
@@ -193,7 +193,7 @@ class TrainingRun:
         )
 
     def _at(self, name: str, step: int) -> float | None:
-        """The value of a curve at a step; None if it has none there."""
+        """The value of a curve at a step; None if there is none."""
         curve = self.curves.get(name, _NO_CURVE)
         index = int(np.searchsorted(curve.steps, step))
         is_there = index < len(curve.steps) and curve.steps[index] == step
@@ -201,11 +201,11 @@ class TrainingRun:
 
 
 def read_run(path: str | Path) -> TrainingRun:
-    """Reads the folder of a training run; one that is trained in now, too.
+    """Reads the folder of a training run, which may still be running.
 
     Raises:
         CheckpointError: a file in it is damaged or too large.
-        UsageError: the folder is no training run.
+        UsageError: the folder is not a training run.
 
     Example:
         >>> run = read_run("runs/snake")  # doctest: +SKIP
@@ -227,7 +227,7 @@ def read_run(path: str | Path) -> TrainingRun:
         )
     points: dict[str, tuple[list[int], list[float]]] = {}
     num_broken = 0
-    for line in text[: text.rfind(b"\n") + 1].splitlines():  # without one that is being written
+    for line in text[: text.rfind(b"\n") + 1].splitlines():  # without an incomplete line
         step, values = parse_point(line)
         num_broken += step < 0 or None in values.values()
         for name, value in values.items():
@@ -245,9 +245,9 @@ def read_run(path: str | Path) -> TrainingRun:
 
 
 def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
-    """Replays that were recorded along a run: the step of each, in order, and its file.
+    """Replays recorded along a run: step and file of each, in order.
 
-    Links that lead out of the run's folder are left out.
+    Skips links that lead out of the run's folder.
     """
     inside, folder = run.path.resolve(), run.path / REPLAY_FOLDERS[0]
     try:
@@ -260,7 +260,6 @@ def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
 
 
 def _read_checkpoint(path: Path) -> TrainingRun:
-    """A run folder that only has a checkpoint."""
     try:
         training = read_header(find_checkpoint(path)).training
     except CheckpointError as error:
@@ -278,7 +277,7 @@ def _read_checkpoint(path: Path) -> TrainingRun:
 
 
 def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
-    """Step and values of a line, None for those that are no numbers; step -1 if it is damaged."""
+    """Step and values of a line, None for values that are not numbers; step -1 if it is damaged."""
     try:
         data = parse_json(line)
     except ValueError:
@@ -303,7 +302,7 @@ def _flat(data: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, S
 
 
 def _with_schedules(config: Mapping[str, object]) -> dict[str, object]:
-    """Settings of a trainer with its schedules, the only lists among them, as text."""
+    """Trainer settings with schedules, their only lists, as text."""
     return {
         name: _schedule_text(value)
         if isinstance(value, list) or (isinstance(value, dict) and "points" in value)
@@ -326,6 +325,6 @@ def _setting(value: object) -> Setting:
 
 
 def eval_opponent(about: Mapping[str, object]) -> object:
-    """Whom evaluations play against, from the content of `run.json`."""
+    """The opponent of evaluations, from the content of `run.json`."""
     options = about.get("options")
     return options.get("eval_opponent") if isinstance(options, Mapping) else None

@@ -1,4 +1,4 @@
-"""Runs with equal settings and different seeds: their scores together, and compared with others."""
+"""Runs with equal settings and different seeds: joint scores, and comparison with others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from entity_env.agents.training.tracking.runs import TrainingRun
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs that differ in their seed alone.
+    """Runs that differ only in their seed.
 
     Args:
-        runs: one or more, by seed; of several with one seed the one that has come furthest.
-        is_evaluated: all of them have an evaluation, and scores are those of the last one;
-            otherwise they are mean rewards of training.
+        runs: one or more, by seed; if several share a seed, the one with most steps.
+        is_evaluated: all have an evaluation, and scores are from the last one; otherwise scores are
+            mean rewards of training.
     """
 
     runs: tuple[TrainingRun, ...]
@@ -36,12 +36,12 @@ class SeedGroup:
 
     @cached_property
     def is_biased(self) -> bool:
-        """Whether scores are means of training which are those of short episodes."""
+        """Whether scores are training means that are biased toward short episodes."""
         return any(each.is_biased for each in map(self._reward, self.runs) if each is not None)
 
     @cached_property
     def mean(self) -> Interval:
-        """Of the scores, with Student's interval over seeds."""
+        """Mean of the scores, with Student's interval over seeds."""
         return mean_of(self.scores)
 
     @cached_property
@@ -52,7 +52,7 @@ class SeedGroup:
     def improvement_over(self, other: SeedGroup) -> Interval | None:
         """Probability that a run is better than one of another group.
 
-        None for those of another game, and where one has evaluations and the other one has not.
+        None if the games differ, or only one group has evaluations.
         """
         if (self.is_evaluated, self.runs[0].game) != (other.is_evaluated, other.runs[0].game):
             return None
@@ -63,9 +63,9 @@ class SeedGroup:
 
 
 def seed_groups(runs: Sequence[TrainingRun]) -> list[SeedGroup]:
-    """The groups of these runs, those of a game together, the best mean first.
+    """Groups of runs, sorted by game, then best mean first.
 
-    Runs without a score are left out.
+    Runs without a score are omitted.
     """
     found: dict[object, dict[object, TrainingRun]] = {}
     for run in sorted(runs, key=lambda run: str(run.path)):

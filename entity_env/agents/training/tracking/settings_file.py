@@ -1,4 +1,4 @@
-"""Files of settings: TOML, or the `run.json` of an earlier run; and settings typed as text."""
+"""Settings files: TOML, or the `run.json` of an earlier run; and settings typed as text."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from entity_env.core.files import parse_json, read_file
 from entity_env.errors import UsageError, shown
 
 RUN_FORMAT: Final = "entity_env.run"
-"""What `run.json` says that it is."""
+"""Format name in `run.json`."""
 MAX_BYTES: Final = 1 << 20
 _TABLES: Final = ("run", "game")
 _WORD: Final = re.compile(r"[A-Za-z_][\w:./-]*")
 
 
 class SettingsFile(NamedTuple):
-    """What a file of settings says.
+    """Content of a settings file.
 
     Args:
         trainer: fields of `PPOConfig`; "net" is a mapping.
-        run: options of the command by their names with underscores, and "game".
+        run: options of the command, named with underscores, and "game".
         game: settings of the game.
     """
 
@@ -34,7 +34,7 @@ class SettingsFile(NamedTuple):
 
 
 def read_settings(path: Path) -> SettingsFile:
-    """Reads a file of settings.
+    """Reads a settings file.
 
     Raises:
         UsageError: it cannot be read, or is neither TOML nor a `run.json`; names the file.
@@ -44,7 +44,7 @@ def read_settings(path: Path) -> SettingsFile:
         data = parse_json(text) if path.suffix == ".json" else tomllib.loads(text.decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # of TOML, JSON and UTF-8 alike
+    except (ValueError, RecursionError) as error:  # raised by TOML, JSON and UTF-8
         raise UsageError(f"cannot read {path}: {error}") from error
     if path.suffix != ".json" and isinstance(data, dict):
         tables = {name: data.pop(name, {}) for name in _TABLES}
@@ -59,7 +59,7 @@ def read_settings(path: Path) -> SettingsFile:
 
 
 def run_settings(data: Mapping[str, Any]) -> SettingsFile:
-    """The settings in the content of a `run.json`; those of the game are among the options."""
+    """The settings in a `run.json`; settings of the game are among the options."""
     config, options = data.get("config"), data.get("options")
     net = config.get("net") if isinstance(config, dict) else None
     if isinstance(config, dict) and isinstance(net, dict):
@@ -71,7 +71,7 @@ def run_settings(data: Mapping[str, Any]) -> SettingsFile:
 
 
 def parse_setting_text(text: str) -> dict[str, object]:
-    """The setting of `NAME=VALUE`: a value of TOML, or a word; dotted names are nested.
+    """Parses `NAME=VALUE`: the value is TOML or a word; dotted names are nested.
 
     Raises:
         UsageError: another form.

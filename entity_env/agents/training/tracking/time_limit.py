@@ -1,4 +1,4 @@
-"""`TimeLimit`: how much of the time of a run has passed, and how much is kept for its end."""
+"""`TimeLimit`: elapsed fraction of a run's time, and time reserved for its end."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Final
 from entity_env.errors import UsageError, shown
 
 TIME_FRACTION: Final = "charts/time_fraction"
-"""Name of the curve of what schedules follow where a run has a limit."""
+"""Name of the curve of the fraction that schedules follow in a run with a time limit."""
 _MOST_RESERVED: Final = 0.1
-"""Of the time of a run, kept for its end."""
+"""Largest share of a run's time reserved for its end."""
 
 
 class TimeLimit:
-    """Time of one call of `train`, which starts when this is made.
+    """Time of one call of `train`, starting with this object.
 
     Args:
-        limit_s: `max_train_time_s` of the run; None = there is no limit.
-        clock: returns seconds.
+        limit_s: `max_train_time_s` of the run; None = no limit.
     """
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,9 +28,9 @@ class TimeLimit:
         self._start = clock()
         self._reserved_s = 0.0
         self._given: float | None = None
-        """Fraction in place of that of the clock."""
+        """Replaces the fraction of the clock."""
         self.update_fraction = 0.0
-        """That of rank 0, when the rollout of the last update began."""
+        """Rank 0's fraction at the start of the last update's rollout."""
 
     @property
     def is_set(self) -> bool:
@@ -45,7 +44,7 @@ class TimeLimit:
 
     @property
     def left_s(self) -> float:
-        """Seconds of training that are left; infinite without a limit."""
+        """Seconds of training left; infinite without a limit."""
         if self.limit_s is None:
             return math.inf
         return max(0.0, self.limit_s - self._reserved_s - self.elapsed_s)
@@ -57,27 +56,27 @@ class TimeLimit:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the time for training that has passed, 0 to 1; 0 without a limit."""
+        """Elapsed fraction of the training time, 0 to 1; 0 without a limit."""
         if self.limit_s is None:
             return 0.0
         elapsed_s = self.elapsed_s
         return 1.0 if self.is_over else elapsed_s / max(elapsed_s, self.limit_s - self._reserved_s)
 
     def reserve(self, seconds: float) -> None:
-        """Keeps time for what comes after training, a tenth of the limit at most."""
+        """Reserves time for the end, at most a tenth of the limit."""
         if self.limit_s is not None:
             self._reserved_s = min(max(seconds, 0.0), _MOST_RESERVED * self.limit_s)
 
     def set_fraction(self, fraction: float) -> None:
-        """Sets the fraction that updates follow, 0 to 1, in place of that of the clock."""
+        """Sets the fraction that updates follow, 0 to 1, instead of the clock's."""
         if not 0 <= fraction <= 1:
             raise UsageError(f"a fraction of the time must be from 0 to 1, got {shown(fraction)}")
         self._given = fraction
 
     def start_update(self, gather: Callable[[float], Sequence[float]]) -> float:
-        """The fraction that an update follows, that of rank 0 on all ranks.
+        """The fraction that an update follows: rank 0's, on all ranks.
 
-        `gather` returns that of every rank.
+        `gather` returns the fractions of all ranks.
         """
         if self.is_set:
             own = self.fraction if self._given is None else self._given
