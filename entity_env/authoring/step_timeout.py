@@ -34,9 +34,9 @@ class StepTimeout:
 
     A step begins with `start`, which entering calls, and ends with `stop`. Uses SIGALRM, and
     restores its handler and timer on exit. On systems without this signal (Windows) it uses a
-    watchdog thread, which cannot interrupt a game that sleeps. Does nothing outside the main thread.
-    It cannot interrupt a game that hangs in C or catches `BaseException`: only a worker process can
-    be killed.
+    watchdog thread, which cannot interrupt a game that sleeps. Does nothing outside the main
+    thread. It cannot interrupt a game that hangs in C or catches `BaseException`: only a worker
+    process can be killed.
     """
 
     def __init__(self, timeout_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Bounded reads of untrusted files, atomic writes, locks, and descriptors that are always closed."""
+"""Bounded reads of untrusted files, atomic writes, locks, and descriptors that always close."""
 
 from __future__ import annotations
 
