@@ -256,8 +256,7 @@ class ClassicEnv(BatchEnv):
         self._result.given = ResetMask(self.num_envs)
 
     def __reduce__(self) -> NoReturn:
-        # Compiled steps hold the address of their table: a copy would write to the original's
-        # table.
+        # Compiled steps hold the address of their table: a copy would write to the original.
         raise TypeError(
             f"{type(self).__name__} can be neither copied nor pickled: make another one, and give "
             "it set_state(env.state)"

@@ -78,8 +78,7 @@ def _half_wave(x: np.float32) -> np.float32:
 def cosine(x: np.float32) -> np.float32:
     """Cosine, off by at most 4e-7 for |x| < 10.
 
-    Subtracts the nearest odd multiple of half a pi from x in two parts, for more digits than one
-    float.
+    Subtracts the nearest odd multiple of half a pi from x in two parts, for extra digits.
     """
     turns = np.rint(x * _PER_PI - _HALF)
     middle = turns + _HALF
@@ -415,8 +414,7 @@ _TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
 
 @compiled(FAST_MATH)
 def _move_pendulums(memory: int) -> None:
-    """`Pendulum.advance` and `observe`. A step turns by at most 0.4, so it crosses pi at most once.
-    """
+    """`Pendulum.advance` and `observe`. A step turns by at most 0.4: it crosses pi at most once."""
     torques, rewards = _floats(memory, MOVES), _floats(memory, REWARDS)
     observations = _floats(memory, STATE + 2)
     theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)

@@ -72,8 +72,7 @@ class BoardLayout(NamedTuple):
 
 
 class BoardArrays(NamedTuple):
-    """State of all boards, one row per board. Few arrays, since each adds to the cost of a compiled
-    call.
+    """State of all boards, one row per board. Few arrays: each adds to a compiled call.
 
     Args:
         cells: `(num_envs, num_cells)` uint8, FREE, BLOCKED or FOOD.
