@@ -247,8 +247,7 @@ def _show(
     counts: NDArray[np.int64],
     numbers: NDArray[np.float32],
 ) -> int:
-    """Writes the entities of a board, segments from `segment` on; returns the end of its segments.
-    """
+    """Writes the entities of a board, segments from `segment` on; returns their end."""
     first = row * layout.num_snakes
     first_food = len(snakes) * layout.num_snakes + first
     for color in range(layout.num_snakes):
