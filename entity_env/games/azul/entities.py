@@ -227,7 +227,7 @@ class _Reader(Generic[Shown]):
 
 
 class Entities(NamedTuple):
-    """What a player sees of a position, without the options.
+    """One player's view of a position, without the options.
 
     Attributes:
         table: one.
@@ -253,7 +253,7 @@ _OPTIONS: Final = _Reader(Option)
 
 
 def entities_of(state: GameState, player: int) -> Entities:
-    """What a player sees of a position, without the options."""
+    """One player's view of a position, without the options."""
     players = state.num_players
     sources = num_factories(players) + 1
     counts = (1, sources, NUM_COLOURS * sources, players, 5 * players, 5 * players)

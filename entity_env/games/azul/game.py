@@ -157,7 +157,7 @@ def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
 
 
 def observe(state: GameState, player: int) -> Obs:
-    """What a player sees of a position, without options."""
+    """One player's view of a position, without options."""
     seen = entities_of(state, player)
     return (
         Obs(state.players[player].score)

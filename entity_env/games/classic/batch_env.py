@@ -266,7 +266,7 @@ class ClassicEnv(BatchEnv):
         """Step for a dtype of actions: uint8 or int64 for choices, float32 for torques."""
         if not self._is_compiled:
             return partial(_numpy_step, type(self), self._memory)
-        # Unsigned, so that a negative choice is too large.
+        # Unsigned: a negative choice becomes too large.
         return cast(Step, _loaded(f"step_{self.kernel}", {"int64": "uint64"}.get(dtype, dtype)))
 
     def _make_reset(self) -> Reset:

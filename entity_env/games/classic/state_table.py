@@ -1,4 +1,4 @@
-"""StateTable: all arrays of a batch in one table, so that a compiled step takes one argument.
+"""StateTable: all arrays of a batch in one table, so a compiled step takes one argument.
 
 Passing an array to compiled code takes as long as several steps of one environment. All arrays are
 therefore rows of one float32 table, passed by address. A row holds one number per environment;

@@ -2,7 +2,7 @@
 
 | code | values |
 | --- | --- |
-| colour | 0 to 4: blue, yellow, red, black, white |
+| color | 0 to 4: blue, yellow, red, black, white |
 | source | 0 to 8: a factory; 9: the center |
 | destination | 0 to 4: a pattern line, with one more place than its number; 5: the floor |
 | cell of a wall | bit `5 * row + column`; its color is `(column - row) % 5` |

@@ -47,7 +47,7 @@ ENDS: Final[tuple[End, ...]] = ("row", "no_progress", "no_tiles")
 
 
 class Phase(Enum):
-    """What happens next."""
+    """Stage of a game."""
 
     FactoryOffer = "FactoryOffer"
     """A player takes tiles."""
