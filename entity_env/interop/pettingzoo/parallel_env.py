@@ -50,7 +50,7 @@ class PaddedGame(OneGame):
         self.terminated, self.truncated = np.zeros((2, self.vec.num_agents), np.bool_)
 
     def masked_space(self, action_space: spaces.Space[Any]) -> spaces.Space[Any]:
-        """Observation space of an agent: flat; in a dict with the mask if the action is a choice."""
+        """Observation space of an agent: flat; in a dict with a mask if the action is a choice."""
         shown = spaces.Box(self.flat_space.low, self.flat_space.high, dtype=np.float32)
         if not isinstance(action_space, spaces.Discrete):
             return shown
