@@ -132,7 +132,6 @@ def _started(job: Job) -> subprocess.Popen[bytes]:
 
 
 def _end(job: Job, process: subprocess.Popen[bytes], *, was_stopped: bool) -> None:
-    """Records how a process has ended."""
     _close(process.stdin)
     code = process.returncode
     if code == 0:

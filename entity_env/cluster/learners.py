@@ -223,7 +223,6 @@ class _Board:
 
 
 def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
-    """Runs the function in a learner."""
     import ray
     import ray.train
 

@@ -161,7 +161,6 @@ class _Board:
         self.rng = Random()
 
     def reset(self, seed: int) -> None:
-        """Starts an episode."""
         self.rng.seed(seed)
         self.clock = Clock(0)
         self.num_eaten = 0
@@ -173,7 +172,6 @@ class _Board:
         self.food = [self._place(Food(0, 0, color)) for color in range(self.num_snakes)]
 
     def obs(self) -> Obs:
-        """The observation."""
         obs = Obs(self.num_eaten / self.max_eaten).globals(self.clock)
         return obs.actors(self.heads).entities(self.segments).entities(self.food)
 

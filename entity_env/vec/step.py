@@ -210,7 +210,6 @@ def lost_rows(
 
 
 def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.int64]) -> VecObs:
-    """Last observations."""
     return VecObs(
         features=dict(batch.features),
         visible=dict(batch.visible),
@@ -225,7 +224,6 @@ def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.i
 
 
 def _without_actors(mask: VecActionMask) -> VecActionMask:
-    """Mask of one observation without actors."""
     empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
     if isinstance(mask, VecSelectEntityActionMask):
         return VecSelectEntityActionMask(empty, empty)

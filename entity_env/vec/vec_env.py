@@ -577,7 +577,6 @@ class VecEnv(VecEnvBase):
             self._executor.collect(self._executor.wait(busy, self._num_envs_of(busy)))
 
     def _new_log(self, num_envs: int, failures: Path | None = None) -> ActionLog:
-        """New log of actions for a game."""
         from entity_env.replay.action_log import ActionLog  # takes 10 ms, rarely needed
 
         if not isinstance(self._source, Game):

@@ -207,11 +207,9 @@ class _Reader(Generic[Shown]):
         self.width: Final = at
 
     def empty(self, count: int) -> list[list[int]]:
-        """Rows to fill."""
         return [[0] * self.width for _ in range(count)]
 
     def read(self, rows: Sequence[Sequence[int]]) -> list[Shown]:
-        """The entities of the rows."""
         return [self._entity(*self._values(row)) for row in rows]
 
     def _values(self, row: Sequence[int]) -> Iterator[object]:

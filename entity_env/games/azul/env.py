@@ -262,7 +262,6 @@ class AzulEnv:
             raise
 
     def _arrays(self) -> tuple[Observations, Mask, Rewards]:
-        """Arrays for a game to fill."""
         return (
             _zeros(self._filled_shape, np.float32),
             _zeros(ACTION_SPACE_SIZE, np.bool_),

@@ -153,12 +153,10 @@ def _size(seen: SeenObservation) -> tuple[float, float]:
 
 
 def _ground(scene: Scene) -> None:
-    """The table."""
     scene.rect(0, 0, scene.width, scene.height, _PAPER)
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
-    """Draws the factories, the center and every board."""
     for i, source in enumerate(seen["Source"]):
         row, column = divmod(i, _SOURCES_A_ROW)
         _draw_source(source, scene, 1.6 + _SOURCE * column, 1.6 + _SOURCE * row)

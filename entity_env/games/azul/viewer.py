@@ -193,8 +193,6 @@ def _place(text: str) -> int:
 
 
 class _Paint:
-    """Formats tiles, with or without colors."""
-
     def __init__(self, colours: bool) -> None:
         self._colours = colours
 

@@ -41,7 +41,6 @@ class Sheet:
 
 
 def _draw_cart_pole(features: Sequence[float], sheet: Sheet) -> None:
-    """The track from -2.4 to 2.4, the cart, and the pole."""
     position, _, angle, _ = features
     sheet.put(sheet.columns // 2, 0, "─" * sheet.columns)
     cart = _column(position, -2.4, 2.4, sheet)
@@ -52,8 +51,6 @@ def _draw_cart_pole(features: Sequence[float], sheet: Sheet) -> None:
 
 
 def _draw_mountain_car(features: Sequence[float], sheet: Sheet) -> None:
-    """The valley, the flag at 0.5, and the car."""
-
     def row(position: float) -> float:
         return (sin(3 * position) + 1) / 2 * (sheet.rows - 2)
 

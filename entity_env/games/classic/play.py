@@ -84,7 +84,6 @@ def play_pendulum(agent: Agent, *, seed: int, max_episode_steps: int = 200) -> N
 
 
 def _play(agent: Agent, env: ClassicEnv, seed: int, entity: type, action: ActionType[Any]) -> None:
-    """Plays one episode of a batch of one."""
     env.reset(seed)
     result, score = env.view(), 0.0
     show = Obs.actors if isinstance(action, Continuous) else Obs.entities

@@ -138,18 +138,15 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
 
 
 def _size(seen: SeenObservation) -> tuple[float, float]:
-    """Columns and rows of tiles."""
     rows, columns = np.max([tile.features[:2] for tile in seen["Tile"]], axis=0, initial=0) + 1
     return float(columns), float(rows)
 
 
 def _ground(scene: Scene) -> None:
-    """The background."""
     scene.rect(0, 0, scene.width, scene.height, GREENS[0])
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
-    """Brightness of every tile."""
     for tile in seen["Tile"]:
         row, column = tile.features[:2].tolist()
         scene.rect(column, row, 1, 1, _color(_brightness(tile)), of=tile)

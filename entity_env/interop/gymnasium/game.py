@@ -81,7 +81,6 @@ class ImportedLoop:
         return frame if isinstance(frame, str) else None
 
     def _play(self, env: Any, agents: Any, seed: int) -> None:  # noqa: ANN401
-        """Plays episodes until the game is closed."""
         raise NotImplementedError
 
     def _made(self, settings: Mapping[str, object]) -> Any:  # noqa: ANN401

@@ -353,7 +353,6 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         return self._entities.observe(obs)
 
     def _read_seeds(self, mask: Flags) -> None:
-        """Reads the seeds of episodes that may have begun."""
         if self._episode_seed is not None and mask.any():
             vec: Any = self._vec
             env_ids = np.flatnonzero(mask).tolist()

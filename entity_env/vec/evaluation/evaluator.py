@@ -281,7 +281,6 @@ class Evaluator(Callback):
         return facts
 
     def _keep(self, state: TrainState, mean_reward: float, num_episodes: int) -> None:
-        """Keeps the current network as the best."""
         self._best, self._best_step = mean_reward, state.progress.step
         if self._folder is not None:
             notes = {
@@ -300,11 +299,9 @@ class Evaluator(Callback):
         return max(_LEAST_LENGTH, times)
 
     def _agent(self, state: TrainState, greedy: bool) -> TrainedAgent:
-        """Agent that plays the current network."""
         return quick(state.make_agent(self._seed, greedy=greedy), self._seed, greedy=greedy)
 
     def _kept_agent(self, state: TrainState, folder: Path, greedy: bool) -> TrainedAgent:
-        """Agent that plays the best network."""
         agent = state.load_agent(folder, self._seed, greedy=greedy)
         return quick(agent, self._seed, greedy=greedy)
 
