@@ -62,7 +62,7 @@ def run_jobs(
     second Ctrl-C kills them. Jobs also stop when this process dies.
 
     Args:
-        jobs: jobs; those in state "waiting" are run in order.
+        jobs: those in state "waiting" are run, in order.
         num_at_once: maximum number of processes.
         on_change: called several times per second; `Job.state` may have changed.
 

@@ -367,8 +367,8 @@ class VecEnv(VecEnvBase):
     def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
         """Seeds of the episodes in the last batch, as `Episode.seed` will report them.
 
-        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` replay such an
-        episode.
+        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` start such an
+        episode again.
 
         Args:
             env_ids: environments; None = all.

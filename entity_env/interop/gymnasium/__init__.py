@@ -44,16 +44,16 @@ numbers are a `Box`. An actor that selects an entity chooses a place among the r
 which are concatenated in the order of the game's `obs_space()`. Actions of padded actors are
 ignored.
 
-**Action masks**: `info["action_mask"]`, int8, 1 = allowed, `(num_choices,)` or `(num_actors,
-num_choices)`; for several actions a dict by name. Pass it to `action_space.sample(mask)`, as a
-tuple for a `MultiDiscrete`. All zeros = no action is needed. For a truncated episode, `info` or
-`final_info` has the mask of the last observation, to compute a target over legal actions. An
-illegal choice raises `SchemaError`; with `illegal_actions="next"`, for agents without masks, the
-next legal choice is taken, wrapping around.
+**Action masks**: `info["action_mask"]`, int8, 1 = allowed, `(num_choices,)` or
+`(num_actors, num_choices)`; for several actions a dict by name. Pass it to
+`action_space.sample(mask)`, as a tuple for a `MultiDiscrete`. All zeros = no action is needed. For
+a truncated episode, `info` or `final_info` has the mask of the last observation, to compute a
+target over legal actions. An illegal choice raises `SchemaError`; with `illegal_actions="next"`,
+for agents without masks, the next legal choice is taken, wrapping around.
 
 **Seeds**: `reset(seed=s)` starts at episode `s * 2**31` of the run with seed 0; later resets
 continue from there. `info["episode_seed"]` is the seed of the current episode. `Game.play_episode`
-and `entity-env play --episode-seed` replay it from that seed.
+and `entity-env play --episode-seed` start that episode again.
 """
 
 from __future__ import annotations

@@ -266,8 +266,9 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
     them. A seed gives the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]`, an int,
-    is the `Episode.seed` of the current episode; `Game.play_episode(seed=...)` and `entity-env play
-    --episode-seed` replay it. Call `reset`, `step` and `close` from one thread.
+    is the `Episode.seed` of the current episode; `Game.play_episode(seed=...)` and
+    `entity-env play --episode-seed` start it again. Call `reset`, `step` and `close` from one
+    thread.
 
     The constructor plays up to 64 random steps to find numbers of entities that vary.
 

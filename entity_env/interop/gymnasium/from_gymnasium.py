@@ -88,8 +88,8 @@ class AllowedActions:
     def of_last(
         self, done: NDArray[np.bool_], truncated: NDArray[np.bool_], final_info: object
     ) -> NDArray[np.bool_] | None:
-        """Choices allowed by the last observations of truncated episodes, `(num_truncated,
-        num_choices)`; None = all.
+        """Choices allowed by the last observations of truncated episodes,
+        `(num_truncated, num_choices)`; None = all.
 
         Args:
             done: `(num_envs,)` bool, the episode has ended.

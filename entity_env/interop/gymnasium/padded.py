@@ -209,8 +209,8 @@ class _Action:
         return spaces.MultiDiscrete([self.num_choices] * self.capacity)
 
     def table(self, given: object, num_rows: int) -> NDArray[Any]:
-        """The given actions, checked, as `(num_rows, num_actors)` or `(num_rows, num_actors,
-        num_numbers)`."""
+        """The given actions, checked, as `(num_rows, num_actors)` or
+        `(num_rows, num_actors, num_numbers)`."""
         width = (len(self.space),) if isinstance(self.space, ContinuousActionSpace) else ()
         shape = (num_rows, *(() if self.is_single else (self.capacity,)), *width)
         kinds, wanted = ("iuf", "numbers") if width else ("iu", "integers")

@@ -242,7 +242,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
     run, and a list of seeds raises an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
     `Episode.seed` of every current episode, unless `vec` wraps a batch environment or another
-    library. `Game.play_episode` and `entity-env play --episode-seed` replay that episode.
+    library. `Game.play_episode` and `entity-env play --episode-seed` start that episode again.
 
     Args:
         vec: the environments, with one agent each; closed by this object.
