@@ -328,7 +328,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
 
         Args:
             seed: starts a sequence of episodes, see `entity_env.interop.gymnasium`; None continues
-                with the next episode; the first reset then draws a seed. The seed of the episode
+                with the next episode, or draws a seed if there was none. The seed of the episode
                 itself is `info["episode_seed"]`.
             options: ignored.
         """

@@ -129,7 +129,7 @@ class PackedResult(StepResult):
         observations, rewards, terminals, truncations: as for `StepResult`.
         ended: `((num_envs + 63) // 64,)` uint64, bits of a mask of `terminals` and `truncations`;
             the environments keep them and `num_ended` up to date.
-        slots: `NUM_SLOTS` arrays like `ended`, one of which receives a copy in each step; or empty.
+        slots: `NUM_SLOTS` arrays like `ended`, one of which may receive a copy in a step; or empty.
         slot: one int64 of the environment: the slot that its steps write, from 1; 0 = none. A reset
             by the bits in this slot advances to the next slot.
     """

@@ -95,7 +95,7 @@ class ResetMask:
 
         A read-only copy.
         """
-        # Not a view: a mask in the memory of a batch must not outlive it; see `PackedResult`.
+        # Not a view: it could outlive a mask in the memory of a batch; see `PackedResult`.
         chunks = self._own_words().copy()
         chunks.flags.writeable = False
         return chunks

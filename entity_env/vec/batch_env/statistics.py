@@ -82,7 +82,7 @@ class BatchEpisodeStats(EpisodeStats):
     """Episode statistics of a batch environment, counted by one call per step.
 
     `terminated` and `truncated` are `(num_envs,)`, the flags of the last step. Compiled if numba is
-    installed, unless `is_compiled` is set.
+    installed; `is_compiled` overrides this.
     """
 
     def __init__(self, num_envs: int, is_compiled: bool | None = None) -> None:

@@ -78,8 +78,7 @@ class BatchEnvStepper(ArrayBatch):
         self._stats = BatchEpisodeStats(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
         self._per_reset = 2 if autoreset == "next_step" else 1
-        """Episodes that an ended environment starts per reset in its sequence; see `_begin_next`.
-        """
+        """Episodes that an ended environment starts at a reset; see `_begin_next`."""
         self._own_reward = np.zeros(num_envs, np.float32)
         self._over_mask = ResetMask(num_envs)
         self._sequences: dict[int, EpisodeSeeds] = {}

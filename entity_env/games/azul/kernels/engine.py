@@ -4,7 +4,7 @@
 continues, `deal_packed` then starts the next round.
 
 The rules are the official rules of the base game. Where they are silent: a marker taken with a full
-floor costs nothing; if no player took it, the old starter starts again; a game in which no
+floor costs nothing; if no player took it, the previous starter starts again; a game in which no
 wall can ever change again is over. Tests compare these rules with the readable version in
 `tests/games/azul/oracle.py`.
 """

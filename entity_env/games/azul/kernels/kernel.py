@@ -60,7 +60,7 @@ def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numb
     """
     if function not in _COMPILED:
         with _LOCK:  # another thread must not see half-built globals
-            # The kernel may have been compiled meanwhile, through the globals of its module.
+            # No second copy either: compiling the module's globals may compile this one, too.
             if function not in _COMPILED:
                 _COMPILED.setdefault(function, _compile(function))
     return _COMPILED[function]
