@@ -117,7 +117,7 @@ def make_vec_env(
             on_error=on_error,
             failures=failures,
         )
-    game.require_settings()  # checked first, without a timeout: a batch may compile for a long time
+    game.require_settings()  # and no timeout: a batch may compile for a long time
     return BatchVecEnv(partial(make, **game.settings), num_envs, num_workers, autoreset=autoreset)
 
 

@@ -87,8 +87,8 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         """Starts a new episode.
 
         Args:
-            seed: seed of the episode; None continues with the next episode, or draws a seed if there
-                was none.
+            seed: seed of the episode; None continues with the next episode, or draws a seed if
+                there was none.
             options: ignored.
         """
         self._begin(seed)

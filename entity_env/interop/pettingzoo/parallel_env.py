@@ -166,8 +166,8 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         """Starts a new episode; returns observations and infos by agent, owned by the caller.
 
         Args:
-            seed: seed of the episode; None continues with the next episode, or draws a seed if there
-                was none.
+            seed: seed of the episode; None continues with the next episode, or draws a seed if
+                there was none.
             options: ignored.
         """
         self._begin(seed)
