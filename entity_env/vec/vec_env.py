@@ -38,8 +38,7 @@ class VecEnv(VecEnvBase):
         source: a game, an `Environment` class, or a function that returns an `Environment`; or a
             source of array environments, such as `MultiSnakeBatch`.
         num_envs: number of copies.
-        num_workers: number of processes, each with a share of the environments; 0 = in this
-            process.
+        num_workers: processes that share the environments; 0 = in this process.
         seed: seed of the run. It determines the seed of every episode, together with the index of
             the environment and the number of the episode.
         autoreset: autoreset mode; see `Autoreset`.
@@ -165,8 +164,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: before `reset`; while an environment is over with autoreset disabled; or
                 if some environments are busy or were received in separate batches.
-            SchemaError: actions that do not fit; nothing has changed then, and a correct call
-                works.
+            SchemaError: actions that do not fit. Nothing has changed then.
             WorkerError: a game raised; call `reset`.
         """
         local = self._local
@@ -232,8 +230,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: no such batch waits for actions, or one of its environments is over with
                 autoreset disabled.
-            SchemaError: actions that do not fit; nothing has changed then, and a correct call
-                works.
+            SchemaError: actions that do not fit. Nothing has changed then.
         """
         try:
             self._send(actions, env_ids)
@@ -271,8 +268,7 @@ class VecEnv(VecEnvBase):
         Environments of one worker are ready together.
 
         Args:
-            min_envs: minimum number of environments to wait for; None = all whose actions were
-                sent.
+            min_envs: minimum number to wait for; None = all whose actions were sent.
 
         Raises:
             ClosedError: after `close`.
@@ -318,8 +314,7 @@ class VecEnv(VecEnvBase):
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
-            seed: starts a new run with this seed in those environments; None continues the current
-                runs.
+            seed: seed of a new run in those environments; None continues their current runs.
             starts: `(num_envs,)` integers, only with a seed: start at this episode of environment
                 0's run. Equal starts give equal episodes in any environment.
 
@@ -356,8 +351,7 @@ class VecEnv(VecEnvBase):
             seed, starts: as for `reset_envs`.
 
         Returns:
-            Runs by environment; empty without a seed, when environments continue their current
-            runs.
+            Runs by environment; empty without a seed: environments then continue their runs.
 
         Raises:
             SchemaError, UsageError: an invalid seed or invalid starts.
@@ -436,7 +430,7 @@ class VecEnv(VecEnvBase):
 
     @property
     def has_crashed(self) -> bool:
-        """True if a game has hung in a worker, or crashed it, since actions are recorded."""
+        """True if a game has hung in a worker, or crashed it, since recording of actions began."""
         return self._log is not None and self._log.has_crashed
 
     def statistics(self) -> VecStatistics:
