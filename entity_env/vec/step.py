@@ -204,7 +204,7 @@ def lost_rows(
             if env_id[row] in batch.envs[batch.groups.index(group)]:
                 obs = batch.obs
                 is_same = (obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row])
-                shown = EntityBatch(obs.features, obs.visible, {})  # its offsets are kept
+                shown = EntityBatch(obs.features, obs.visible, {})  # caches offsets
                 rows.append(shown.map_arrays(itemgetter(np.flatnonzero(is_same))))
     return rows
 

@@ -43,7 +43,7 @@ class Screen:
 
 NUM_TILE: Final = len(fields(Tile))
 NUM_SCREEN: Final = len(fields(Screen))
-"""Number of features of a `Screen`."""
+"""Numbers of features."""
 PRESS: Final = GlobalCategorical(Button, name="Press")
 
 

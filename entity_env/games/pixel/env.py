@@ -125,7 +125,7 @@ class PixelGoalEnv(BatchEnv):
         MissingExtraError: backend "warp" without Warp.
 
     Attributes:
-        trackers: observations and state of the episodes; the tensors never change.
+        trackers: observations and state of the episodes, always the same tensor objects.
         world: the machines.
     """
 

@@ -37,14 +37,14 @@ def to_minari(
     spaces and `infos["action_mask"]` match a `GameEnv` with the same `max_entities` and
     `max_actors`; `infos["episode_seed"]` is the `Episode.seed`, if known. The last observation of
     an episode comes from `Dataset.final`. If it is missing there, because the recording ended or
-    the file format is older, the episode is truncated at its last decision, whose
-    observation becomes the last; an episode of one decision is then left out. Turns without a
-    decision are not in a dataset.
+    the file format is older, the episode is truncated at its last decision, whose observation
+    becomes the last; an episode of one decision is then left out. Turns without a decision are not
+    in a dataset.
 
     Args:
         dataset: whole episodes, as recorded. Decisions missing from the middle of an episode are
             not detected: the agent may have had nothing to decide there.
-        dataset_id: name of the Minari dataset, such as "snake/bot-v0"; it must not exist.
+        dataset_id: name of the Minari dataset, such as "snake/bot-v0"; it must not exist yet.
         max_entities: maximum number of entities by type; default: the maximum in `dataset`, for
             types whose number varies.
         max_actors: maximum number of actors by action; default: likewise.

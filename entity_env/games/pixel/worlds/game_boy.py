@@ -144,7 +144,7 @@ class PyBoyWorld(CheckedWorld):
         num_envs: number of machines.
         start: a state of this cartridge, written by PyBoy's `save_state`; None = power-on. PyBoy
             detects another cartridge's state only if its size differs.
-        boot_frames: frames to run before the first step without a button.
+        boot_frames: frames to run before the first step, with no button held.
         frames: frames per step, 60 per second; only the last is drawn.
         hold_frames: frames at the start of a step for which the button is held. Games that detect
             button presses need fewer than `frames`.
