@@ -1,4 +1,4 @@
-"""Process of one job, see `jobs`: calls the function that it reads, and ends with its parent."""
+"""Process of one job (see `jobs`): reads a function, calls it, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from entity_env.errors import EntityEnvError
 from entity_env.interrupts import INTERRUPTED, interruptible
 
 SIZE_BYTES: Final = 8
-"""Of the length of the function, pickled, which stands before it on stdin."""
+"""Size of the length prefix of the pickled function on stdin."""
 
 
 def main() -> None:
-    """Calls the function on stdin; stops it as Ctrl-C does when the parent closes stdin."""
+    """Calls the function from stdin; stops it like Ctrl-C when the parent closes stdin."""
     lifeline = os.dup(0)
-    with open(os.devnull, "rb") as nothing:  # games and workers do not read the lifeline
+    with open(os.devnull, "rb") as nothing:  # games and workers must not read the lifeline
         os.dup2(nothing.fileno(), 0)
     size = int.from_bytes(_read(lifeline, SIZE_BYTES), "big")
     payload = _read(lifeline, size)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by jobs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     threading.Thread(target=_stop_at_end, args=(lifeline,), daemon=True, name="lifeline").start()
     with interruptible():
         try:
@@ -51,7 +51,7 @@ def _stop_at_end(lifeline: int) -> None:
         pass
     if sys.platform == "win32":
         interrupt_main()
-    else:  # also out of a system call
+    else:  # interrupts system calls, too
         os.kill(os.getpid(), signal.SIGINT)
 
 

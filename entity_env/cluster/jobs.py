@@ -1,4 +1,4 @@
-"""Jobs: functions in processes of this machine, as many at once as it has cores."""
+"""Jobs: functions that run in processes on this machine, at most one per core at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
 LOG: Final = "output.txt"
-"""In the folder of a run on this machine, what its process printed."""
+"""Output of a run's process, in its folder on this machine."""
 _POLL_S: Final = 0.1
 _STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
 """Exit codes after SIGINT, SIGHUP and SIGTERM."""
@@ -33,16 +33,16 @@ _ERROR: Final = re.compile(r"entity-env: (.*)|([\w.]*(?:Error|Exception|Exit)\b.
 
 @dataclass(eq=False)
 class Job:
-    """A function that runs in a process of its own.
+    """A function that runs in its own process.
 
     Args:
-        name: of the job.
-        function: takes nothing, and saves what it makes; sent by cloudpickle. Ctrl-C stops it: it
-            raises `KeyboardInterrupt` or `SystemExit`.
-        log: file that stdout and stderr go to.
-        state: "stopped" by a signal, before its end.
-        error: why it failed, in a line.
-        is_wanted: set to False to stop it as Ctrl-C does, while the others run.
+        name: name of the job.
+        function: takes no arguments and saves its own results; sent by cloudpickle. Ctrl-C raises
+            `KeyboardInterrupt` or `SystemExit` in it.
+        log: file for stdout and stderr.
+        state: state of the job; "stopped" means stopped early by a signal.
+        error: why it failed, in one line.
+        is_wanted: set to False to stop only this job, as Ctrl-C would.
     """
 
     name: str
@@ -56,18 +56,18 @@ class Job:
 def run_jobs(
     jobs: Sequence[Job], num_at_once: int, on_change: Callable[[], None] = lambda: None
 ) -> int | None:
-    """Runs jobs until all have ended; one that fails leaves the others alone.
+    """Runs jobs until all have ended; a failure does not affect other jobs.
 
-    Ctrl-C, SIGTERM and SIGHUP stop all that run, and wait until they have saved their work; a
-    second Ctrl-C kills them. They also stop when this process dies.
+    Ctrl-C, SIGTERM and SIGHUP stop all running jobs and wait until they have saved their work; a
+    second Ctrl-C kills them. Jobs also stop when this process dies.
 
     Args:
-        jobs: those that wait are run, in order.
-        num_at_once: number of processes.
-        on_change: called several times a second; `Job.state` has changed.
+        jobs: those in state "waiting" are run, in order.
+        num_at_once: maximum number of processes.
+        on_change: called several times per second; `Job.state` may have changed.
 
     Returns:
-        The signal that stopped them; None if none did.
+        The signal that stopped the jobs, or None.
 
     Raises:
         KeyboardInterrupt: a second Ctrl-C.
@@ -118,21 +118,20 @@ def _started(job: Job) -> subprocess.Popen[bytes]:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C in the terminal is for the parent, which stops all of them once.
+                # Ctrl-C in the terminal reaches only the parent, which stops every job once.
                 start_new_session=True,
             )
     except OSError as error:
         raise UsageError(f"cannot write {job.log}: {error.strerror}") from error
     job.state = "running"
     if process.stdin is not None:
-        with suppress(OSError):  # it has died: found by `poll`
+        with suppress(OSError):  # it has died; `poll` notices
             process.stdin.write(len(payload).to_bytes(SIZE_BYTES, "big") + payload)
             process.stdin.flush()
     return process
 
 
 def _end(job: Job, process: subprocess.Popen[bytes], *, was_stopped: bool) -> None:
-    """Notes how a process has ended."""
     _close(process.stdin)
     code = process.returncode
     if code == 0:
@@ -150,7 +149,7 @@ def _close(stdin: IO[bytes] | None) -> None:
 
 
 def _reason(log: Path, code: int) -> str:
-    """The last line of the log that is an error; the last one, if none is."""
+    """The last error line of the log; without an error line, the last line."""
     if code < 0:
         return f"its process was killed by signal {-code}"
     try:

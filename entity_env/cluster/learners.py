@@ -1,4 +1,4 @@
-"""Learners: one function in several processes of a Ray cluster, which torch.distributed joins."""
+"""Learners: one function in several processes of a Ray cluster, joined by torch.distributed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("entity_env.cluster")
 _POLL_S: Final = 0.2
 _DEATHS_FIRST_S: Final = 1.5
-"""Seconds for which a learner that failed waits: if another one died, that is the cause."""
+"""A failed learner waits this long: if another learner died, that death is the cause."""
 _END_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _Event = Literal["began", "update", "failed", "finished"]
@@ -38,15 +38,16 @@ _Event = Literal["began", "update", "failed", "finished"]
 
 @dataclass(frozen=True)
 class RunControl:
-    """What a learner has of the program that started it.
+    """A learner's connection to the program that started it.
 
     Attributes:
-        rank: number of the learner, from 0.
-        restarts: how often all learners were started again so far. After the first time, the
-            function resumes from what it saved. `TORCHELASTIC_RESTART_COUNT` has the number, too.
-        report: sends an object to `on_update` of the program, from rank 0; does not wait.
-        stop_requested: whether the learner is to save its work and return, all ranks at one step.
-            True a moment earlier in one process than in another: they have to agree.
+        rank: index of the learner, from 0.
+        restarts: number of restarts of all learners so far. After a restart, the function must
+            resume from its saved work. Also in `TORCHELASTIC_RESTART_COUNT`.
+        report: sends an object from rank 0 to the program's `on_update`, without waiting.
+        stop_requested: True if the learner must save its work and return, all ranks at the same
+            step. It turns True at slightly different times in different processes, so the ranks
+            must agree on the step.
     """
 
     rank: int
@@ -66,30 +67,31 @@ def run_learners(
     use_gpu: bool = False,
     timeout_s: float = 300.0,
 ) -> T:
-    """Runs a function in several processes of a Ray cluster; returns what it returns on rank 0.
+    """Runs a function in several processes of a Ray cluster; returns rank 0's result.
 
     `torch.distributed` is initialized in each process: nccl between GPUs, gloo between CPUs. If a
-    process or its machine is lost, or `train` raises a `WorkerError` or an error that is none of
-    this package, all processes end and start again, `max_failures` times at most.
+    process or its machine is lost, or `train` raises a `WorkerError` or an error from outside this
+    package, all processes are restarted, at most `max_failures` times.
 
-    Ctrl-C, SIGTERM and SIGHUP ask the learners to stop; a second Ctrl-C ends them at once.
+    Ctrl-C, SIGTERM and SIGHUP request a stop of the learners; a second Ctrl-C ends them at once.
 
     Args:
-        train: the function, sent by cloudpickle. It runs outside the main thread of its process,
-            in the current folder if that exists there.
-        address: of the cluster, as for `connect`.
+        train: the function, sent by cloudpickle. It runs outside the main thread of its process, in
+            the current folder if it exists there.
+        address: address of the cluster, as for `connect`.
         num_learners: number of processes; each has a CPU.
-        out: folder that all machines see; Ray's own files are there while the learners run.
-        max_failures: how often all learners are started again.
-        on_update: called here with what rank 0 reports.
-        use_gpu: whether each process has a GPU as well.
-        timeout_s: seconds that processes wait for each other, in `torch.distributed`.
+        out: folder that all machines can access; it holds Ray's files while the learners run.
+        max_failures: maximum number of restarts.
+        on_update: called in this process with each report from rank 0.
+        use_gpu: True also reserves a GPU per process.
+        timeout_s: seconds that processes wait for each other in `torch.distributed`.
 
     Raises:
-        EntityEnvError: the one that a learner raised. All but `WorkerError` end the run at once.
+        EntityEnvError: raised by a learner. All except `WorkerError` end the run at once.
         MissingExtraError: Ray is not installed.
         UsageError: as for `connect`, or too few CPUs or GPUs.
-        WorkerError: a learner died or failed and no restart is left; names it and its machine.
+        WorkerError: a learner died or failed and no restart is left; names the learner and its
+            machine.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle.
     """
     if num_learners < 1:
@@ -107,12 +109,12 @@ def run_learners(
             on_update = on_update or (lambda _: None)
             data = _run_groups(setup, on_update, max_failures, interrupt)
     result: T = cloudpickle.loads(data)
-    interrupt.deliver(result, None)  # type: ignore[arg-type]  # that of `train`
+    interrupt.deliver(result, None)  # type: ignore[arg-type]  # result of `train`
     return result
 
 
 class _Setup(NamedTuple):
-    """What every start of the learners has in common."""
+    """Parameters shared by all starts of the learners."""
 
     train: bytes
     num_learners: int
@@ -127,7 +129,7 @@ def _run_groups(
     max_failures: int,
     interrupt: HeldInterrupt,
 ) -> bytes:
-    """Runs the learners, again after a failure; returns the pickled result."""
+    """Runs the learners, restarting them after a failure; returns the pickled result."""
     cause: EntityEnvError | None = None
     for restarts in range(max_failures + 1):
         group = _Group(setup.num_learners, on_update)
@@ -136,7 +138,7 @@ def _run_groups(
             break
         if cause is None or group.has_begun:
             cause = failure
-        else:  # no machine took the place of one that is gone
+        else:  # no machine replaced a lost one
             failure = WorkerError(f"{_reason(cause)}; then {_reason(failure)}")
         is_last = restarts == max_failures or interrupt.signum is not None
         if is_last or not isinstance(failure, WorkerError):
@@ -147,7 +149,7 @@ def _run_groups(
 
 @contextlib.contextmanager
 def _storage(out: Path) -> Iterator[str]:
-    """A folder for Ray's own files, which it wants where all machines see it."""
+    """Folder for Ray's own files, which must be visible to all machines."""
     is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -159,12 +161,12 @@ def _storage(out: Path) -> Iterator[str]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if is_new:
-            with contextlib.suppress(OSError):  # the learners wrote there
+            with contextlib.suppress(OSError):  # learners may have written there
                 out.rmdir()
 
 
 def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
-    """A function that starts the learners and waits for their end."""
+    """Returns a function that starts the learners and waits for their end."""
     settings = {
         "RAY_TRAIN_V2_ENABLED": "1",
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
@@ -172,7 +174,7 @@ def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
     for name, value in settings.items():
-        os.environ.setdefault(name, value)  # Ray Train reads them when it is imported and later
+        os.environ.setdefault(name, value)  # Ray Train reads them at import and later
     try:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig, TorchTrainer
@@ -189,7 +191,7 @@ def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
             run_config=RunConfig(
                 name="learners",
                 storage_path=setup.storage,
-                # Restarts are ours: Ray's go on for ever where machines are missing.
+                # We restart ourselves: Ray retries forever if machines are missing.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": WORKER_ENV},
             ),
@@ -200,7 +202,7 @@ def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
 
 
 class _Board:
-    """Actor beside the program: what learners send to it, and whether it wants them to stop."""
+    """Ray actor next to the program: events from learners, and the stop request."""
 
     def __init__(self) -> None:
         self._events: list[tuple[_Event, int, bytes]] = []
@@ -221,7 +223,6 @@ class _Board:
 
 
 def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
-    """Runs the function in a learner."""
     import ray
     import ray.train
 
@@ -234,7 +235,7 @@ def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
         try:
             ray.get(board.wait_for_stop.remote())
             stopped.set()
-        except ray.exceptions.RayError:  # the program has ended: nobody waits for this learner
+        except ray.exceptions.RayError:  # the program has ended and needs no result
             os._exit(1)
 
     def report(update: object) -> None:
@@ -258,7 +259,7 @@ def _learn(payload: bytes, board: Any, restarts: int) -> None:  # noqa: ANN401
 
 @contextlib.contextmanager
 def _logs_sent(report: Callable[[object], None]) -> Iterator[None]:
-    """Sends warnings of this package to the program."""
+    """Forwards this package's warnings to the program."""
 
     class Sent(logging.handlers.QueueHandler):
         def enqueue(self, record: logging.LogRecord) -> None:
@@ -275,12 +276,12 @@ def _logs_sent(report: Callable[[object], None]) -> Iterator[None]:
 
 
 def _ends_run(error: BaseException) -> bool:
-    """Whether a restart would fail as well."""
+    """True if a restart would fail, too."""
     return isinstance(error, EntityEnvError) and not isinstance(error, WorkerError)
 
 
 def _pickled(error: BaseException) -> bytes:
-    """The error, or a `WorkerError` that describes it."""
+    """The pickled error; if it cannot be pickled, a `WorkerError` that describes it."""
     if isinstance(error, EntityEnvError):
         with contextlib.suppress(Exception):
             known = to_pickle(error)
@@ -291,22 +292,22 @@ def _pickled(error: BaseException) -> bytes:
 
 @dataclass
 class _Group:
-    """One start of all learners, as seen by the program."""
+    """One start of all learners, from the program's side."""
 
     num_learners: int
     on_update: Callable[[Any], None]
     result: bytes = b""
     _places: dict[int, str] = field(default_factory=dict)
-    _failures: dict[int, Any] = field(default_factory=dict)  # the first is the first
+    _failures: dict[int, Any] = field(default_factory=dict)  # in order of occurrence
     _error: BaseException | None = None
 
     @property
     def has_begun(self) -> bool:
-        """Whether the function was called in any learner."""
+        """True if any learner has called the function."""
         return bool(self._places)
 
     def run(self, fit: Callable[[Any], object], interrupt: HeldInterrupt) -> EntityEnvError | None:
-        """Runs the learners to their end; returns the error that ended them."""
+        """Runs the learners to their end; returns the error that ended them, if any."""
         ray = import_ray()
         board = self._make_board(ray)
 
@@ -316,7 +317,7 @@ class _Group:
             except BaseException as error:
                 self._error = error
 
-        # Outside the main thread, where Ray would set a handler of Ctrl-C that aborts.
+        # Outside the main thread; in it, Ray would install a Ctrl-C handler that aborts.
         thread = threading.Thread(target=run_fit, daemon=True, name="learners")
         thread.start()
         try:
@@ -326,13 +327,13 @@ class _Group:
                 try:
                     interrupt.check()
                 except KeyboardInterrupt:
-                    if not self.has_begun:  # they wait for machines, or import torch
+                    if not self.has_begun:  # still waiting for machines or importing torch
                         raise
                     board.stop.remote()
         except ray.exceptions.RayError as error:
             raise WorkerError(f"the Ray cluster does not answer: {_why(error)}") from error
         finally:
-            ray.kill(board)  # learners that are still there end themselves
+            ray.kill(board)  # remaining learners end themselves
             thread.join(_END_S)
         return self._failure() if self._error is not None or not self.result else None
 
@@ -363,7 +364,8 @@ class _Group:
                     self.on_update(update)
 
     def _failure(self) -> EntityEnvError:
-        """Why the learners ended: an error that a restart repeats, a death, another error."""
+        """Why the learners ended: an error that a restart would repeat, else a death, else another
+        error."""
         for error in self._failures.values():
             if _ends_run(error):
                 return error  # type: ignore[no-any-return]
@@ -386,11 +388,11 @@ class _Group:
 
 
 def _reason(error: EntityEnvError) -> str:
-    """The message of an error without a trace."""
+    """Message of an error without its trace."""
     return error.reason if isinstance(error, WorkerError) else str(error)
 
 
 def _why(error: BaseException | None) -> str:
-    """The message of an error of Ray, in one line."""
+    """Message of a Ray error, in one line."""
     text = str(getattr(error, "health_check_failure", error) or "it ended without a result")
     return " ".join(text.split())

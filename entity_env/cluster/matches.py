@@ -1,4 +1,4 @@
-"""Evaluation as Ray tasks: blocks of episodes or games on many machines, results in order."""
+"""Evaluation as Ray tasks: blocks of episodes or games on many machines, with results in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _MAX_RETRIES: Final = 3
 
 
 def chunks(num_blocks: int, num_cpus: int) -> list[range]:
-    """Consecutive ranges of blocks, one per task: at most 8 per CPU, of equal length but for 1.
+    """Consecutive ranges of blocks, one per task: at most 8 per CPU, with lengths that differ by at
+    most 1.
 
-    Few tasks, since each starts its environments anew; several per CPU, since some take longer.
+    Few tasks, since each creates its own environments; several per CPU, since some take longer.
     """
     num_tasks = min(num_blocks, _TASKS_PER_CPU * num_cpus)
     edges = [i * num_blocks // num_tasks for i in range(num_tasks + 1)]
@@ -31,20 +32,20 @@ def play_blocks(
     address: str = "auto",
     on_result: Callable[[T], None] | None = None,
 ) -> list[T]:
-    """The results of `play(range(num_blocks))`, computed by tasks on a Ray cluster.
+    """Computes the results of `play(range(num_blocks))` by tasks on a Ray cluster.
 
-    Equal to that call if results of a block depend on its number alone. A task whose process or
-    machine dies is run again, three times at most.
+    The results equal that call if each block depends only on its number. A task whose process or
+    machine dies is rerun, at most three times.
 
     Args:
-        play: returns the results of a range of blocks, in order. Sent by cloudpickle; raises what
-            this function then raises.
+        play: returns the results of a range of blocks, in order. Sent by cloudpickle; its errors
+            are raised here.
         num_blocks: 1 or more.
-        address: of the cluster, see `connect`.
-        on_result: called with every result when its task has ended, in any order.
+        address: address of the cluster; see `connect`.
+        on_result: called with each result when its task has ended, in any order.
 
     Raises:
-        UsageError: there is no such cluster.
+        UsageError: no cluster at the address.
         WorkerError: a task died four times.
     """
     with connect(address) as num_cpus:
@@ -61,9 +62,9 @@ def play_blocks(
                 number = numbers.pop(done)
                 results[number] = _result(ray, done, parts[number])
                 for result in results[number] if on_result else ():
-                    on_result(result)  # type: ignore[misc]  # it is not None
+                    on_result(result)  # type: ignore[misc]  # not None here
         finally:
-            for left in waiting:  # after an error: the cluster may be someone else's
+            for left in waiting:  # after an error: the cluster may be shared
                 ray.cancel(left, force=True)
     return [result for part in results for result in part]
 

@@ -1,4 +1,4 @@
-"""What a sweep varies: ranges and choices of the trainer's settings."""
+"""Search space of a sweep: ranges and choices of the trainer's settings."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _WORDS: Final = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True)
 class SearchRange:
-    """A setting of the trainer and the values that it may have: from `low` to `high`, or `choices`.
+    """A setting of the trainer and its possible values: from `low` to `high`, or `choices`.
 
     Args:
         name: a field of `PPOConfig`, or `net.FIELD`.
-        low, high: the smallest and largest value, if there are no choices.
-        is_log: the logarithm is uniform.
-        is_integer: only integers.
-        choices: two or more values, all with the same probability.
+        low, high: smallest and largest value, unless there are choices.
+        is_log: True samples the logarithm uniformly.
+        is_integer: True allows only integers.
+        choices: two or more values of equal probability.
     """
 
     name: str
@@ -51,12 +51,13 @@ class SearchRange:
 
     @classmethod
     def parse(cls, text: str, config: PPOConfig) -> SearchRange:
-        """The range of `NAME=LOW:HIGH`, `NAME=LOW:HIGH:log` or `NAME=A,B,C`.
+        """Parses `NAME=LOW:HIGH`, `NAME=LOW:HIGH:log` or `NAME=A,B,C`.
 
-        Settings that are integers have integers only. A list is written `64x64`, none as `none`.
+        Integer settings take only integers. A list is written `64x64`, None is written `none`.
 
         Raises:
-            UsageError: another form, a setting that `config` has not, or a value that it refuses.
+            UsageError: another form, a setting that `config` does not have, or a value that it
+                refuses.
         """
         name, is_given, values = text.partition("=")
         name = name.strip()
@@ -92,7 +93,7 @@ class SearchRange:
         return cls(name, low, high, len(parts) == 3, is_integer)
 
     def at(self, share: float | np.float64) -> Any:  # noqa: ANN401
-        """The value at a share of the range, from 0 to below 1: uniform shares sample it."""
+        """Value at a fraction of the range, in [0, 1): uniform fractions sample the range."""
         if self.choices:
             return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
         if self.is_log:
@@ -104,7 +105,7 @@ class SearchRange:
         return self._bounded(value)
 
     def share_of(self, value: Any) -> float:  # noqa: ANN401
-        """The place of a value on the axis of its range, from 0 to 1."""
+        """Position of a value on the axis of its range, from 0 to 1."""
         if self.choices:
             return (self.choices.index(value) + 0.5) / len(self.choices)
         if self.is_log:
@@ -112,9 +113,10 @@ class SearchRange:
         return float((value - self.low) / (self.high - self.low))
 
     def explored(self, value: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401
-        """A value near another one: 0.8 or 1.2 times, the next choice, or a new sample.
+        """A value near the given one: 0.8 or 1.2 times it, a neighboring choice, or a new sample.
 
-        The step of population based training (Jaderberg et al. 2017), kept within the range.
+        The exploration step of population based training (Jaderberg et al. 2017), kept within the
+        range.
         """
         if rng.random() < _RESAMPLED:
             return self.at(float(rng.random()))
@@ -133,10 +135,10 @@ class SearchRange:
 
 
 def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
-    """The configuration with other settings; `net.FIELD` are those of its network.
+    """Copy of the configuration with other settings; `net.FIELD` sets fields of its network.
 
     Raises:
-        UsageError: a setting that there is not, or values that cannot work.
+        UsageError: an unknown setting, or invalid values.
     """
     for name in settings:
         _kind_of(name, config)
@@ -146,7 +148,7 @@ def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
 
 
 def _kind_of(name: str, config: PPOConfig) -> Setting:
-    """What a setting may be; raises if it cannot be varied."""
+    """Kind of a setting; raises if the setting cannot be varied."""
     if name in _FIXED:
         raise UsageError(f"{name} cannot be varied: {_FIXED[name]}")
     kinds = {each: kind for each, kind in settings_of(PPOConfig).items() if each not in _FIXED}

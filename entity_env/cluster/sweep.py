@@ -1,4 +1,4 @@
-"""Sweeps: many training runs of one game with other settings, on this machine or on Ray Tune."""
+"""Sweeps: many training runs of a game with varied settings, on this machine or on Ray Tune."""
 
 from __future__ import annotations
 
@@ -55,22 +55,23 @@ def run_sweep(
 ) -> list[SweepTrial]:
     """Runs the trials of a sweep; returns them in order.
 
-    Every run trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`. The state of
-    all is in `out/sweep.json`. Ctrl-C ends the sweep, and leaves runs that are not over.
+    Every run trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`.
+    `out/sweep.json` holds the state of all runs. Ctrl-C ends the sweep; unfinished runs can be
+    resumed.
 
     Args:
-        sweep: what to run.
-        address: of the Ray cluster, see `connect`; None = in processes of this machine.
-        num_jobs: number of these processes.
-        resume: goes on with the sweep in `out`: runs that are over are not run again, others go on
-            from their last checkpoint. On a Ray cluster only new reports stop runs early.
-        stop_early: stops runs that are not among the best third at a fifth and at three fifths of
-            their steps; on a Ray cluster they always are, but for a population.
-        on_change: called with all runs when one of them has changed, and several times a second.
+        sweep: the sweep to run.
+        address: address of the Ray cluster, see `connect`; None = processes on this machine.
+        num_jobs: number of processes on this machine.
+        resume: continues the sweep in `out`: finished runs are skipped, the others continue from
+            their last checkpoint. On a Ray cluster only new reports stop runs early.
+        stop_early: stops runs that are not among the best third at one fifth and three fifths of
+            their steps. Always on for a Ray cluster, except for a population.
+        on_change: called with all runs when one has changed, and several times per second.
 
     Raises:
-        UsageError: another sweep is in `out`, or none to resume; no such cluster; a population
-            without one, or with `stop_early`.
+        UsageError: `out` holds another sweep, or no sweep to resume; no such cluster; a population
+            without a cluster, or with `stop_early`.
     """
     if sweep.is_population and address is None:
         raise UsageError("a population runs on Ray: name a cluster, as --ray local")
@@ -92,7 +93,7 @@ def run_sweep(
     return trials
 
 
-# ------------------------------------------------------------------ a trial
+# ------------------------------------------------------------------ one trial
 
 
 def tune_trainable(
@@ -103,22 +104,23 @@ def tune_trainable(
     make_callbacks: Callable[[], Sequence[Callback]] = tuple,
     about: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[dict[str, Any]], None]:
-    """A function for `ray.tune.Tuner` that trains with the settings of a trial.
+    """Returns a function for `ray.tune.Tuner` that trains with the settings of a trial.
 
-    Tune's `config` has fields of `PPOConfig` and `net.FIELD` of its network. Reports `reward` (mean
-    episode reward), `evaluation` (that of an `Evaluator`; NaN without one), `step` and
-    `steps_per_s` about 20 times, each with a checkpoint, the first time after an episode has ended;
-    resumes from the checkpoint that Tune gives. A run that diverges reports `failed`, the reason,
-    and a reward of NaN.
+    Tune's `config` has fields of `PPOConfig` and `net.FIELD` of its network. The function reports
+    `reward` (mean episode reward), `evaluation` (mean reward of an `Evaluator`; NaN without one),
+    `step` and `steps_per_s` about 20 times, each with a checkpoint, starting after the first
+    episode has ended. It resumes from a checkpoint provided by Tune. A run that diverges reports
+    `failed`, the reason, and a reward of NaN.
 
     Args:
-        game: the game, of which as many copies play as its preset names; or a function that makes
-            the environments, which the trial closes.
-        config: the other settings.
-        out: folder in which every trial has one with its name, for the checkpoint and curves; a
-            trial without a checkpoint of Tune goes on from the one there. None = a temporary one.
-        make_callbacks: makes the callbacks of a trial, such as an `Evaluator`.
-        about: as of `train`.
+        game: the game; its preset sets the number of copies. Or a function that makes the
+            environments, which the trial closes.
+        config: all other settings.
+        out: folder with a subfolder per trial, named after it, for checkpoint and curves. A trial
+            without a checkpoint from Tune continues from the checkpoint there. None = a temporary
+            folder.
+        make_callbacks: returns the callbacks of a trial, such as an `Evaluator`.
+        about: as for `train`.
 
     Example:
         >>> trial = tune_trainable(snake, PPOConfig(total_steps=100_000))  # doctest: +SKIP
@@ -127,7 +129,7 @@ def tune_trainable(
     """
     make_env: MakeEnv
     make_env = partial(VecEnv, game, preset_of(game).num_envs) if isinstance(game, Game) else game
-    # Parts of Ray's trial function are pickled apart from each other: the game in one piece.
+    # Ray pickles parts of the trial function separately; this keeps the game in one piece.
     sent = Portable((make_env, make_callbacks, dict(about), config, out))
 
     def trial(config: dict[str, Any]) -> None:
@@ -148,7 +150,7 @@ def _train_trial(
 
     from entity_env.agents.ppo import train
 
-    # The checkpoint on disk is that of the last update when the next one has ended.
+    # The checkpoint on disk is from the last update by the time the next one has ended.
     config = replace(changed(config, given), checkpoint_interval_s=0.0)
     name = tune.get_context().get_trial_name()
     before = tune.get_checkpoint()
@@ -176,7 +178,7 @@ def _train_trial(
 
 
 class _Reports:
-    """Reports the progress of the update before, whose checkpoint is on disk."""
+    """Reports the progress of the previous update, whose checkpoint is on disk."""
 
     def __init__(self, tune: Any, checkpoint: Path, total: int) -> None:  # noqa: ANN401
         self._tune = tune
@@ -256,7 +258,7 @@ def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
 def _tune(
     sweep: Sweep, trials: Sequence[SweepTrial], on_change: Callable[[Sequence[SweepTrial]], None]
 ) -> None:
-    """Runs the trials that are not over."""
+    """Runs the unfinished trials."""
     from ray import tune
 
     out = sweep.out.resolve()
@@ -272,7 +274,7 @@ def _tune(
         seed = {} if plan["seed"] is None else {"seed": plan["seed"]}
         train({**plan["settings"], **seed})
 
-    # A grid of one setting: what each trial has was sampled before, with our seed.
+    # A grid over one setting: the settings of each trial were already sampled, with our seed.
     plans = [
         {"trial": each.number, "seed": each.seed, "settings": each.settings} for each in waiting
     ]
@@ -292,7 +294,7 @@ def _tune(
             storage_path=str(out),
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=_MAX_FAILURES),
-            # In a population any of them may be the last one of a trial that is ahead.
+            # In a population, any checkpoint may be the last one of a trial that is ahead.
             checkpoint_config=tune.CheckpointConfig(None if sweep.is_population else 1),
             callbacks=[_observer(sweep, trials, on_change)],
         ),
@@ -301,16 +303,16 @@ def _tune(
     try:
         tuner.fit()
     finally:
-        shutil.rmtree(out / _TUNE, ignore_errors=True)  # copies of the checkpoints
+        shutil.rmtree(out / _TUNE, ignore_errors=True)  # removes copies of the checkpoints
         _save(sweep, trials)
 
 
-def _name_of(trial: Any) -> str:  # noqa: ANN401  # of Tune
+def _name_of(trial: Any) -> str:  # noqa: ANN401 - of Tune
     plan = trial.config["plan"]
     return SweepTrial(plan["trial"], {}, seed=plan["seed"]).name
 
 
-def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
+def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401 - of Tune
     from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
     steps = sweep.config.total_steps
@@ -330,7 +332,7 @@ def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
         }
         try:
             changed(sweep.config, settings)
-        except UsageError:  # two settings that do not go together
+        except UsageError:  # two settings that are incompatible
             return config
         return {**config, "plan": {**plan, "settings": settings}}
 
@@ -339,22 +341,22 @@ def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401  # of Tune
         perturbation_interval=max(1, steps // 8),
         custom_explore_fn=explore,
         log_config=False,
-        # Otherwise one trial could take the same step of a waiting one again and again.
+        # Otherwise a trial could exploit the same step of a waiting trial repeatedly.
         synch=True,
     )
 
 
 def _observer(
     sweep: Sweep, trials: Sequence[SweepTrial], on_change: Callable[[Sequence[SweepTrial]], None]
-) -> Any:  # noqa: ANN401  # of Tune
-    """A callback of Tune that keeps the trials up to date."""
+) -> Any:  # noqa: ANN401 - of Tune
+    """Tune callback that keeps the trials up to date."""
     from ray import tune
 
     by_name = {each.name: each for each in trials}
     base: Any = tune.Callback
 
     class Observer(base):  # type: ignore[misc]
-        def __reduce__(self) -> tuple[type, tuple[()]]:  # Tune stores it, and nobody reads that
+        def __reduce__(self) -> tuple[type, tuple[()]]:  # Tune stores it but never reads it
             return tune.Callback, ()
 
         def on_step_end(self, **info: Any) -> None:  # noqa: ANN401
@@ -388,14 +390,14 @@ def _observer(
     return Observer()
 
 
-def _last_line(trial: Any) -> str:  # noqa: ANN401  # of Tune
+def _last_line(trial: Any) -> str:  # noqa: ANN401 - of Tune
     lines = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
     return lines[-1] if lines else "its process died"
 
 
 @contextmanager
 def _quiet_tune() -> Iterator[None]:
-    """Tune without log files, loggers and a current folder of its own."""
+    """Keeps Tune from writing log files, using loggers and changing the current folder."""
     before = {name: os.environ.get(name) for name in _QUIET}
     loggers = {name: getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")}
     levels = {name: logger.level for name, logger in loggers.items()}

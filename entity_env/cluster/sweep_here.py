@@ -1,4 +1,4 @@
-"""The runs of a sweep in processes of this machine."""
+"""Runs of a sweep in processes on this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from entity_env.cluster.sweep_plan import MakeEnv, Sweep, SweepTrial
 from entity_env.interrupts import INTERRUPTED
 
 FIRST_RUNG: Final = 5
-"""Share of the steps, as a divisor, before bad runs are stopped."""
+"""Bad runs are first stopped after 1/FIRST_RUNG of the steps."""
 REDUCTION: Final = 3
-"""One of so many goes on, for so many times the steps."""
+"""One in REDUCTION runs continues, for REDUCTION times the steps."""
 
 
 def run_here(
@@ -33,7 +33,7 @@ def run_here(
     *,
     stop_early: bool = False,
 ) -> None:
-    """Runs the trials that are not over, each in a process; saves when a state has changed."""
+    """Runs the unfinished trials, each in a process; saves when a state has changed."""
     halving = _Halving(sweep.config.total_steps) if stop_early else None
     if halving is not None:
         for trial in trials:
@@ -58,7 +58,7 @@ def run_here(
                 trial.evaluation = followed.figures.get(EVALUATED, math.nan)
                 if halving is not None and halving.reach(trial.name, trial.step, trial.reward):
                     job.is_wanted = False
-            # Stopped by a signal, not for its reward: it goes on when the sweep does.
+            # Stopped by a signal, not for its reward: it continues when the sweep is resumed.
             is_paused = job.state == "stopped" and job.is_wanted
             trial.state = "running" if is_paused else job.state
             trial.error = job.error
@@ -76,9 +76,9 @@ def run_here(
 
 
 class _Halving:
-    """Which runs are not worth their next steps: asynchronous successive halving, as on Ray.
+    """Decides which runs to stop: asynchronous successive halving, as on Ray.
 
-    A run that reaches a rung goes on if its reward is among the best third of those before it. Li
+    A run that reaches a rung continues if its reward is among the best third of those before it. Li
     et al., "A System for Massively Parallel Hyperparameter Tuning" (2018), algorithm 2.
     """
 
@@ -90,7 +90,7 @@ class _Halving:
             rung *= REDUCTION
 
     def reach(self, name: str, step: int, reward: float) -> bool:
-        """Notes how far a run is; returns whether it has just reached a rung, and is behind."""
+        """Records the progress of a run; returns True if it just reached a rung and is behind."""
         if not math.isfinite(reward):
             return False
         is_behind = False
@@ -118,7 +118,7 @@ def _train(
     folder: Path,
     about: Mapping[str, object],
 ) -> None:
-    """Trains a run in a process of its own, or goes on with it."""
+    """Trains a run in its own process, or continues it."""
     from entity_env.agents.ppo import train
 
     with make_env() as vec:

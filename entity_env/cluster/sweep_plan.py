@@ -1,4 +1,4 @@
-"""What a sweep runs: `Sweep`, and the `SweepTrial`s that it consists of."""
+"""Plan of a sweep: `Sweep`, and the `SweepTrial`s in it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class SweepTrial:
     """One training run of a sweep.
 
     Attributes:
-        number: of its settings, from 0; the run's folder is `trial-NUMBER`.
-        settings: fields of `PPOConfig`, and `net.FIELD`; in a population those of now.
+        number: index of its settings, from 0; the run's folder is `trial-NUMBER`.
+        settings: fields of `PPOConfig` and `net.FIELD`; in a population, the current values.
         state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
             "failed".
         reward: mean episode reward at the last report; NaN before the first episode has ended.
-        step: decisions learnt from until then.
-        error: why it failed.
-        seed: of the run, where settings have several; then it is part of the folder's name.
-        evaluation: mean reward of the last evaluation; NaN before the first one.
+        step: decisions learned from until then.
+        error: why the run failed.
+        seed: seed of the run if settings have several runs; then part of the folder's name.
+        evaluation: mean reward of the last evaluation; NaN before the first.
     """
 
     number: int
@@ -48,42 +48,42 @@ class SweepTrial:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
+        """Name of the run's folder."""
         return f"trial-{self.number:03}" + ("" if self.seed is None else f"-seed-{self.seed}")
 
     @property
     def score(self) -> float:
-        """What runs are compared by: the last evaluation; the reward before the first one."""
+        """Figure for comparing runs: the last evaluation, or the reward before any evaluation."""
         return self.evaluation if math.isfinite(self.evaluation) else self.reward
 
     @property
     def is_over(self) -> bool:
-        """Whether it is not run again by a resumed sweep."""
+        """True if a resumed sweep does not run it again."""
         return self.state in ("done", "stopped")
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep runs.
+    """Plan of a sweep.
 
     Args:
         make_env: makes the environments of a trial.
-        config: settings of every trial but for the varied ones.
-        ranges: what is varied.
+        config: settings of every trial, except the varied settings.
+        ranges: the varied settings.
         num_trials: 1 or more; 2 or more in a population.
-        out: folder for the checkpoints, which every machine of the cluster must reach.
-        seed: of the sampled settings.
-        is_population: population based training (Jaderberg et al. 2017) instead of early stopping
-            (ASHA, Li et al. 2018).
-        environments: what `make_env` makes, in words: a resumed sweep must have the same.
-        identity: of the game, see `entity_env.authoring.identity`.
-        repeats: runs of every trial, with the seed of `config` and the next ones.
-        make_callbacks: makes the callbacks of a run, an `Evaluator` among them: runs are compared
-            by their last evaluation, and without one by the mean reward of training.
-        about: as of `train`.
+        out: folder for the checkpoints; every machine of the cluster must be able to access it.
+        seed: seed for sampling settings.
+        is_population: True = population based training (Jaderberg et al. 2017) instead of early
+            stopping (ASHA, Li et al. 2018).
+        environments: description of what `make_env` makes; it must be equal in a resumed sweep.
+        identity: identity of the game; see `entity_env.authoring.identity`.
+        repeats: runs per trial, with consecutive seeds from the seed of `config`.
+        make_callbacks: returns the callbacks of a run. With an `Evaluator`, runs are compared by
+            their last evaluation, otherwise by mean training reward.
+        about: as for `train`.
 
     Raises:
-        UsageError: a setting that cannot work, or that cannot change within a trial.
+        UsageError: an invalid setting, or a setting that cannot change within a trial.
     """
 
     make_env: MakeEnv
@@ -120,7 +120,7 @@ class Sweep:
         self.samples()
 
     def trials(self) -> list[SweepTrial]:
-        """The runs, all of a trial in turn."""
+        """The runs, grouped by trial."""
         first = self.config.seed
         seeds = range(first, first + self.repeats) if self.repeats > 1 else [None]
         return [
@@ -130,12 +130,12 @@ class Sweep:
         ]
 
     def config_of(self, trial: SweepTrial) -> PPOConfig:
-        """The settings of a run."""
+        """Configuration of a run."""
         seed = {} if trial.seed is None else {"seed": trial.seed}
         return changed(self.config, {**trial.settings, **seed})
 
     def samples(self) -> list[Settings]:
-        """The settings of every trial at the start: a Latin hypercube, the same for one seed."""
+        """Initial settings of every trial: a Latin hypercube, determined by the seed."""
         rng = np.random.default_rng(self.seed)
         count = self.num_trials
         shares = [(rng.permutation(count) + rng.random(count)) / count for _ in self.ranges]
@@ -148,7 +148,7 @@ class Sweep:
         return found
 
     def to_json(self) -> dict[str, object]:
-        """What a resumed sweep must have in common, as JSON."""
+        """Properties that a resumed sweep must share, as JSON."""
         plan = {
             "environments": self.environments,
             "config": self.config.to_json(),

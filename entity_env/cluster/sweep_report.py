@@ -1,4 +1,4 @@
-"""What mattered in a sweep: rank correlations of settings and reward, and a picture of them."""
+"""Report of a sweep: rank correlations of settings and reward, and a plot of them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 34
 _HEAD: Final = 44
 _LEGEND: Final = "hollow: stopped early; red: best"
 LEAST: Final = 10
-"""Settings with a score from which importance is told."""
+"""Minimum number of settings with a score for computing importance."""
 _NUM_RESAMPLES: Final = 2000
 _COLOURS: Final = {"done": "#2563eb", "stopped": "#94a3b8", "running": "#f59e0b"}
 
 
 @dataclass(frozen=True)
 class SettingsResult:
-    """The runs of a sweep that have the same settings, with one seed or several.
+    """Runs of a sweep with equal settings, one per seed.
 
     Args:
-        runs: by seed.
+        runs: the runs, by seed.
     """
 
     runs: tuple[SweepTrial, ...]
@@ -45,23 +45,23 @@ class SettingsResult:
 
     @property
     def settings(self) -> Settings:
-        """What was varied."""
+        """The varied settings."""
         return self.runs[0].settings
 
     @property
     def best(self) -> SweepTrial:
-        """The run with the best score."""
+        """Run with the best score."""
         return max(self.runs, key=lambda run: run.score if math.isfinite(run.score) else -math.inf)
 
     @cached_property
     def score(self) -> Interval:
-        """Mean of the scores with Student's interval over seeds; NaN without any."""
+        """Mean score with Student's interval over seeds; NaN without scores."""
         scores = [run.score for run in self.runs if math.isfinite(run.score)]
         return mean_of(scores) if scores else Interval(math.nan)
 
     @property
     def state(self) -> str:
-        """Of all runs; where they differ, how many there are of each."""
+        """State of the runs; if they differ, the count of each."""
         states = [run.state for run in self.runs]
         counts = {state: states.count(state) for state in dict.fromkeys(states)}
         if len(counts) == 1:
@@ -70,12 +70,12 @@ class SettingsResult:
 
     @property
     def has_failed(self) -> bool:
-        """Whether one of the runs has."""
+        """True if any of the runs has failed."""
         return any(run.state == "failed" for run in self.runs)
 
 
 def ranked(trials: Sequence[SweepTrial]) -> list[SettingsResult]:
-    """The settings, best mean score first; those that failed or have no score last."""
+    """Settings, best mean score first; failures and settings without a score last."""
     found: dict[int, list[SweepTrial]] = {}
     for trial in trials:
         found.setdefault(trial.number, []).append(trial)
@@ -88,11 +88,11 @@ def ranked(trials: Sequence[SweepTrial]) -> list[SettingsResult]:
 
 
 def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
-    """How much the score goes with a setting, from -1 to 1, and its bootstrap interval.
+    """Correlation of the score with a setting, from -1 to 1, with its bootstrap interval.
 
-    Spearman's rank correlation; for choices that are no numbers the correlation ratio of the ranks
-    of the scores, 0 or more, adjusted for the number of choices (Kelley 1935). NaN for fewer than
-    `LEAST` settings with a score: a correlation of few is chance.
+    Spearman's rank correlation. For choices that are not numbers, the correlation ratio of the
+    score ranks, 0 or more, adjusted for the number of choices (Kelley 1935). NaN for fewer than
+    `LEAST` settings with a score, since a correlation of few values is chance.
     """
     rows = _with_score(trials)
     if len(rows) < LEAST:
@@ -113,7 +113,7 @@ def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
 def by_importance(
     ranges: Sequence[SearchRange], trials: Sequence[SweepTrial]
 ) -> list[tuple[SearchRange, Interval]]:
-    """Every varied setting and its importance, the most important first."""
+    """Varied settings with their importance, the most important first."""
     found = [(each, importance(each, trials)) for each in ranges]
     return sorted(
         found, key=lambda pair: -abs(pair[1].value) if math.isfinite(pair[1].value) else 1
@@ -121,12 +121,12 @@ def by_importance(
 
 
 def num_scored(trials: Sequence[SweepTrial]) -> int:
-    """Number of settings with a score, of which `importance` needs `LEAST`."""
+    """Number of settings with a score; `importance` needs `LEAST`."""
     return len(_with_score(trials))
 
 
 def picture(title: str, ranges: Sequence[SearchRange], trials: Sequence[SweepTrial]) -> str:
-    """An SVG: per varied setting a panel of its value against the reward, by importance."""
+    """SVG with one panel per varied setting, value against reward, ordered by importance."""
     panels = by_importance(ranges, trials)
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -180,7 +180,7 @@ def _panel(
 
 
 def weight_words(found: SearchRange, weight: Interval) -> str:
-    """The importance: ρ for Spearman's correlation, η for the correlation ratio; "" if unknown."""
+    """Importance in words: ρ = Spearman's correlation, η = correlation ratio; "" if unknown."""
     if not weight.is_known:
         return ""
     symbol = "ρ" if all(type(each) in (int, float) for each in found.choices) else "η"
@@ -212,7 +212,7 @@ def _rank_correlation(values: NDArray[np.float64], scores: NDArray[np.float64]) 
 
 
 def _correlation_ratio(places: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
-    """Square root of the share of the variance of ranks that is between places, adjusted."""
+    """Square root of the share of rank variance between places, adjusted."""
     ranks, groups = _ranks(scores), np.unique(places)
     if not ranks.std() or len(groups) < 2 or len(ranks) <= len(groups):
         return math.nan
@@ -222,7 +222,7 @@ def _correlation_ratio(places: NDArray[np.float64], scores: NDArray[np.float64])
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 0; equal values share their mean rank."""
+    """Ranks from 0; ties share their mean rank."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts + 1) / 2)[which], dtype=np.float64)

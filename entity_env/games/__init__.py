@@ -1,9 +1,9 @@
-"""Games, which import what a user's game would: `entity_env`, `Agent`, and `vec.batch_env`.
+"""Games that ship with the package. They import only what a user's game would.
 
-A game of one file is self-contained: `Move` or `Food` are defined in each file that needs them.
-`azul`, `classic`, `meteor_shower`, `multi_snake_batch` and `pixel` are packages. Games of one file
-are imported at once, all others at first use: a program that ships one game starts without the
-others.
+Public imports: `entity_env`, `Agent` and `vec.batch_env`. A single-file game is self-contained:
+each file defines the `Move` or `Food` that it needs. `azul`, `classic`, `meteor_shower`,
+`multi_snake_batch` and `pixel` are packages. Single-file games are imported at once, the others at
+first use, so a program that ships one game starts without the rest.
 """
 
 from __future__ import annotations

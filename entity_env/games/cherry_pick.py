@@ -1,15 +1,14 @@
-"""Cherry pick: choose the good cherries, one after another, and leave the bad ones.
+"""Cherry pick: choose the good cherries one by one and leave the bad ones.
 
 Entities and features:
     Picker: no features; the actor.
-    Cherry: quality, its reward. The qualities of the good cherries add up to 1, those of the bad
-        ones to -1.
+    Cherry: quality, its reward. Good cherries add up to 1, bad ones to -1.
 Actions:
     SelectCherry: the picker takes one of the remaining cherries.
 Reward:
-    the quality of the cherry: 1 for an episode of all good ones.
+    the quality of the cherry; 1 in total if only good cherries are taken.
 Ends when:
-    num_good cherries were taken.
+    num_good cherries have been taken.
 Cut when:
     never.
 Example:
@@ -32,12 +31,12 @@ from entity_env.agents import Agent
 
 @dataclass(slots=True)
 class Picker:
-    """The actor, which takes the cherries."""
+    """The actor. It takes the cherries."""
 
 
 @dataclass(slots=True, eq=False)
 class Cherry:
-    """A cherry: good if its quality is above 0, else bad."""
+    """A cherry: good if its quality is above 0, bad otherwise."""
 
     quality: float
 
@@ -51,8 +50,8 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
     Args:
         agent: chooses the cherries.
         seed: determines the qualities and the order of the cherries.
-        num_good: good cherries, 1 or more.
-        num_bad: bad cherries, 1 or more.
+        num_good: number of good cherries, 1 or more.
+        num_bad: number of bad cherries, 1 or more.
 
     Raises:
         UsageError: too few cherries.
@@ -71,7 +70,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
         if picked is None:
             return
         [cherry] = picked
-        if cherry is None:  # never, since a cherry remains
+        if cherry is None:  # never: one cherry always remains
             break
         cherries.remove(cherry)
         score += cherry.quality
@@ -79,7 +78,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
 
 
 def _cherries(count: int, total: float, rng: Random) -> list[Cherry]:
-    """Makes cherries whose qualities add up to `total`."""
+    """Cherries whose qualities add up to `total`."""
     weights = [rng.uniform(0.1, 1) for _ in range(count)]
     return [Cherry(total * weight / sum(weights)) for weight in weights]
 

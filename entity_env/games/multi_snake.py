@@ -1,24 +1,24 @@
-"""Multi-snake: several snakes of different colours share a board, and each one acts.
+"""Multi-snake: several snakes of different colors share a board, and each of them acts.
 
-The snakes move one after another, in the order of their colours. A snake whose move would end the
-game stays where it is, and those after it still move.
+The snakes move one after another, in color order. A snake whose move would end the game stays where
+it is; later snakes still move.
 
 Entities and features:
-    Head: x, y, the cell of a head, from 0 to board_size - 1, y grows upwards; color, which snake,
+    Head: x, y, the cell of a head, from 0 to board_size - 1, y grows upward; color, which snake,
         from 0 to num_snakes - 1. The actors.
     Segment: x, y, color, a cell of a body.
-    Food: x, y, color, which snake may eat it; one of each colour.
+    Food: x, y, color, which snake may eat it; one of each color.
     Global: step, the number of steps before this one.
 Actions:
     Move: UP, DOWN, LEFT or RIGHT, one choice for each head.
 Reward:
-    1 / (max_snake_length - 1) / num_snakes for a food of the snake's own colour, until the snake
-    is max_snake_length long: 1 for a perfect episode.
+    1 / (max_snake_length - 1) / num_snakes for food of the snake's own color, until the snake is
+    max_snake_length long; 1 in total for a perfect episode.
 Ends when:
-    a head runs into a wall or a snake, its own end included, or meets food of another colour; or
+    a head runs into a wall, into a snake (its own tail included) or into food of another color; or
     all snakes are max_snake_length long.
 Cut when:
-    max_step steps were made.
+    max_step steps have been taken.
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games import multi_snake
@@ -41,7 +41,7 @@ from entity_env.agents import Agent
 
 
 class Move(Enum):
-    """The direction of a move."""
+    """Direction of a move."""
 
     UP = (0, 1)
     DOWN = (0, -1)
@@ -58,7 +58,7 @@ MOVE: Final = Categorical(Move)
 
 @dataclass(slots=True)
 class Head:
-    """The end of a snake that moves and eats."""
+    """The head of a snake: it moves and eats."""
 
     x: int
     y: int
@@ -76,7 +76,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Food:
-    """Food for the snake of its colour."""
+    """Food for the snake of the same color."""
 
     x: int
     y: int
@@ -85,7 +85,7 @@ class Food:
 
 @dataclass(slots=True)
 class Clock:
-    """The time in the episode."""
+    """Step counter of the episode."""
 
     step: int
 
@@ -103,14 +103,14 @@ def play(
 
     Args:
         agent: moves all snakes.
-        seed: of the first episode; later ones are `agent.seed`.
+        seed: seed of the first episode; later episodes use `agent.seed`.
         board_size: cells along each side.
-        num_snakes: snakes on the board.
-        max_snake_length: cells that a snake grows to, its head included.
-        max_step: steps after which an episode is cut.
+        num_snakes: number of snakes on the board.
+        max_snake_length: length at which a snake stops growing, in cells, including its head.
+        max_step: steps after which an episode is truncated.
 
     Raises:
-        UsageError: as `require_playable`.
+        UsageError: see `require_playable`.
     """
     require_playable(
         board_size=board_size,
@@ -134,7 +134,7 @@ def play(
 def require_playable(
     *, board_size: int, num_snakes: int, max_snake_length: int, max_step: int
 ) -> None:
-    """Raises UsageError for settings without steps or snakes, or a board that is too small."""
+    """Raises UsageError for a count below 1 or a board that is too small."""
     if min(num_snakes, max_snake_length - 1, max_step) < 1:
         raise UsageError(
             "multi_snake: num_snakes and max_step must be at least 1, max_snake_length 2, "
@@ -148,7 +148,7 @@ def require_playable(
 
 
 class _Board:
-    """Snakes and food, and which cells they are on, so that no step has to search for that."""
+    """Snakes and food, with an index of occupied cells to avoid searches in `move`."""
 
     def __init__(self, board_size: int, num_snakes: int, max_snake_length: int) -> None:
         side = range(board_size)
@@ -161,24 +161,22 @@ class _Board:
         self.rng = Random()
 
     def reset(self, seed: int) -> None:
-        """Begins an episode."""
         self.rng.seed(seed)
         self.clock = Clock(0)
         self.num_eaten = 0
         self.blocked = self.walls.copy()  # walls and snakes
         self.food_at: dict[tuple[int, int], Food] = {}
         self.heads = [self._new_head(color) for color in range(self.num_snakes)]
-        self.bodies: list[deque[Segment]] = [deque() for _ in self.heads]  # their ends first
+        self.bodies: list[deque[Segment]] = [deque() for _ in self.heads]  # tail first
         self.segments: list[Segment] = []  # of all bodies
         self.food = [self._place(Food(0, 0, color)) for color in range(self.num_snakes)]
 
     def obs(self) -> Obs:
-        """The observation."""
         obs = Obs(self.num_eaten / self.max_eaten).globals(self.clock)
         return obs.actors(self.heads).entities(self.segments).entities(self.food)
 
     def move(self, moves: Sequence[Move]) -> bool:
-        """Moves the snakes; returns whether the game goes on."""
+        """Moves the snakes; returns True if the game continues."""
         self.clock.step += 1
         eaten = []
         goes_on = True
@@ -196,7 +194,7 @@ class _Board:
                 self._follow(head, body)
             self.blocked.add(cell)
             head.x, head.y = cell
-        for food in eaten:  # not before all have moved: it could appear right under a head
+        for food in eaten:  # only after all have moved: new food could appear right under a head
             self._place(food)
         return goes_on and self.num_eaten < self.max_eaten
 
@@ -207,7 +205,7 @@ class _Board:
         self.num_eaten += 1
 
     def _follow(self, head: Head, body: deque[Segment]) -> None:
-        """Frees the last cell of a snake: its segment becomes the one behind the head."""
+        """Frees the tail cell of a snake: the tail segment becomes the segment behind the head."""
         if not body:
             self.blocked.remove((head.x, head.y))
             return
@@ -240,8 +238,8 @@ MULTI_SNAKE_NAMES: Final = {
     "move": "Move",
     **{label.lower(): label for label in Move.__members__},
 }
-"""By the names of entity-gym's MultiSnake those of this game: `load_agent(path, names=...)` plays
-it with an agent that enn-trainer trained on the other."""
+"""Maps names of entity-gym's MultiSnake to names of this game: `load_agent(path, names=...)` loads
+an agent that enn-trainer trained on entity-gym's version."""
 
 multi_snake = Game(
     play,

@@ -1,4 +1,4 @@
-"""Every game of this package by name; importing this loads all of them."""
+"""Registry of the package's games; importing this module loads all of them."""
 
 from typing import Final
 

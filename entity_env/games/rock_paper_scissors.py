@@ -1,16 +1,16 @@
-"""Rock, paper, scissors: two agents throw at once, each with a strength that the other cannot see.
+"""Rock, paper, scissors: two agents throw at once, each with a strength the other cannot see.
 
 Entities and features:
     Player: strength.is_ROCK, strength.is_PAPER, strength.is_SCISSORS, the throw that counts double
         when this agent wins with it; drawn every round.
-    Opponent: the same for the other agent. Hidden from the policy, but not from the value
-        function, unless `cheat` is set.
+    Opponent: the other agent's strength. Visible to the value function; hidden from the policy
+        unless `cheat` is set.
 Actions:
     Throw: ROCK, PAPER or SCISSORS, one choice for the whole observation.
 Reward:
-    1 for a win, or 2 if the throw was the winner's strength; the same, negative, for a loss.
+    1 for a win, 2 if the throw was the winner's strength; the loser gets the negative.
 Ends when:
-    num_rounds rounds were played.
+    num_rounds rounds have been played.
 Cut when:
     never.
 Example:
@@ -33,20 +33,20 @@ from entity_env.agents import Agent
 
 
 class Throw(Enum):
-    """A throw; each beats the one before it, and the first the last."""
+    """A throw. Each beats the previous one, and the first beats the last."""
 
     ROCK = 0
     PAPER = 1
     SCISSORS = 2
 
     def beats(self, other: Throw) -> bool:
-        """Whether this throw wins against another."""
+        """True if this throw beats the other."""
         return (self.value - other.value) % 3 == 1
 
 
 @dataclass(slots=True)
 class Player:
-    """The agent that observes."""
+    """The observing agent."""
 
     strength: Throw
 
@@ -64,8 +64,8 @@ def play(agents: Sequence[Agent], *, seed: int, num_rounds: int = 5, cheat: bool
     Args:
         agents: the two players.
         seed: determines the strengths.
-        num_rounds: throws of each agent, 1 or more.
-        cheat: show the strength of the opponent.
+        num_rounds: number of throws per agent, 1 or more.
+        cheat: let the policy see the opponent's strength.
 
     Raises:
         UsageError: num_rounds below 1.
@@ -73,7 +73,7 @@ def play(agents: Sequence[Agent], *, seed: int, num_rounds: int = 5, cheat: bool
     if num_rounds < 1:
         raise UsageError(f"rock_paper_scissors: num_rounds must be at least 1, got {num_rounds}")
     rng = Random(seed)
-    score = 0  # of the first agent; the other one has its negative
+    score = 0  # of the first agent; the other agent's score is its negative
     for _ in range(num_rounds):
         mine, theirs = rng.choices(list(Throw), k=2)
         both = (

@@ -1,8 +1,8 @@
-"""Snake: one snake on a board of its own, and one choice for the whole of it.
+"""Snake: one snake on a board, and one choice per step for the whole snake.
 
 Entities and features:
-    Head: x, y, the cell of the head, from 0 to board_size - 1; y grows upwards.
-    Segment: x, y, a cell of the body; one for each food so far.
+    Head: x, y, the cell of the head, from 0 to board_size - 1; y grows upward.
+    Segment: x, y, a cell of the body; one per food eaten so far.
     Food: x, y, the cell of the only food; none when the snake fills the board.
 Actions:
     Move: UP, DOWN, LEFT or RIGHT, one choice for the whole observation.
@@ -10,9 +10,9 @@ Reward:
     1 for each food.
 Ends when:
     the head moves into a wall or the body, or the snake fills the board. The cell that the tail
-    leaves in the same step is free.
+    leaves in the same step counts as free.
 Cut when:
-    the snake has not eaten for as many steps as the board has cells, enough to visit every one.
+    the snake has not eaten for as many steps as the board has cells, enough to visit each cell.
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games import snake
@@ -46,7 +46,7 @@ class Move(Enum):
 
 @dataclass(slots=True)
 class Head:
-    """The cell of the head."""
+    """The head of the snake."""
 
     x: int
     y: int
@@ -62,7 +62,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Food:
-    """A cell with food, which makes the snake grow."""
+    """Food, which makes the snake grow."""
 
     x: int
     y: int
@@ -73,18 +73,18 @@ def play(agent: Agent, *, seed: int, board_size: int = 10) -> None:
 
     Args:
         agent: chooses the moves.
-        seed: determines the start of the snake and the cells of the food.
+        seed: determines where the snake starts and where food appears.
         board_size: cells along each side, 2 or more.
 
     Raises:
-        UsageError: a smaller board.
+        UsageError: board_size below 2.
     """
     if board_size < 2:
         raise UsageError(f"snake: board_size must be at least 2, got {board_size}")
     rng = Random(seed)
     cells = [(x, y) for x in range(board_size) for y in range(board_size)]
     head = Head(*rng.choice(cells))
-    body: list[Segment] = []  # its end first
+    body: list[Segment] = []  # tail first
     food = _new_food(cells, head, body, rng)
     steps_since_food = 0
     while True:

@@ -1,14 +1,14 @@
-"""Tic-tac-toe: two agents in turn, and a mask for the squares that are taken.
+"""Tic-tac-toe: two agents take turns, and a mask excludes the squares that are taken.
 
 Entities and features:
-    Empty: x, y, a square that is free, from 0 to 2; y grows upwards.
-    Mine: x, y, a square of the agent that observes.
+    Empty: x, y, a free square, from 0 to 2; y grows upward.
+    Mine: x, y, a square of the observing agent.
     Theirs: x, y, a square of the other agent.
 Actions:
-    Square: A1, B1, C1, A2, B2, C2, A3, B3 or C3, as on a chessboard: the letter is x, the number y.
-        One choice for the whole observation; taken squares are masked out.
+    Square: A1, B1, C1, A2, B2, C2, A3, B3 or C3, as on a chessboard: the letter is x, the number is
+        y. One choice for the whole observation; taken squares are masked out.
 Reward:
-    at the end 1 for the winner and -1 for the other agent, 0 for both in a draw.
+    at the end, 1 for the winner and -1 for the loser; 0 for both in a draw.
 Ends when:
     three squares in a row, column or diagonal belong to one agent, or all squares are taken.
 Cut when:
@@ -49,7 +49,7 @@ class Square(Enum):
 
 @dataclass(slots=True)
 class Empty:
-    """A square that is free."""
+    """A free square."""
 
     x: int
     y: int
@@ -57,7 +57,7 @@ class Empty:
 
 @dataclass(slots=True)
 class Mine:
-    """A square of the agent that observes."""
+    """A square of the observing agent."""
 
     x: int
     y: int
@@ -121,8 +121,8 @@ tic_tac_toe = Game(
     actions=(Square,),
     num_agents=2,
     max_entities={"Empty": 9, "Mine": 5, "Theirs": 5},
-    # Few positions and short games: with one block, and moves drawn as freely until the end, a run
-    # leaves no reply untried that perfect play could win from.
+    # Positions are few and games are short. With one block, and moves that stay as random until the
+    # end of training, a run leaves no reply untried that could beat it.
     training={
         "preset": "board",
         "net": {"n_layer": 1, "n_head": 2},

@@ -1,19 +1,20 @@
-"""Treasure hunt: an explorer looks for treasures among traps, and sees only what is near.
+"""Treasure hunt: an explorer looks for treasures among traps and sees only nearby cells.
 
 Entities and features:
-    Treasure: x, y, a cell with a treasure, from 0 to board_size - 1; y grows upwards. Only those
-        at most `sight` cells away on both axes are shown.
+    Treasure: x, y, a cell with a treasure, from 0 to board_size - 1; y grows upward. Shown if at
+        most `sight` cells away on both axes.
     Trap: x, y, a cell with a trap; shown like the treasures.
-    Global: x, y, the cell of the explorer; steps_left, the steps before the episode is cut.
+    Global: x, y, the cell of the explorer; steps_left, the steps left before the episode is
+        truncated.
 Actions:
-    Move: UP, DOWN, LEFT or RIGHT, one choice for the whole observation. Against a wall the
-        explorer stays where it is.
+    Move: UP, DOWN, LEFT or RIGHT, one choice for the whole observation. At a wall the explorer
+        stays where it is.
 Reward:
     1 for each treasure.
 Ends when:
-    the explorer steps into a trap or has all treasures.
+    the explorer steps into a trap or has collected all treasures.
 Cut when:
-    max_step steps were made.
+    max_step steps have been taken.
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games import treasure_hunt
@@ -55,7 +56,7 @@ class Treasure:
 
 @dataclass(slots=True)
 class Trap:
-    """A cell with a trap, which ends the episode."""
+    """A cell with a trap, which terminates the episode."""
 
     x: int
     y: int
@@ -63,14 +64,14 @@ class Trap:
 
 @dataclass(slots=True)
 class Explorer:
-    """The cell of the explorer, and the remaining steps."""
+    """Cell of the explorer, and the remaining steps."""
 
     x: int
     y: int
     steps_left: int
 
     def sees(self, thing: Treasure | Trap, sight: int) -> bool:
-        """Whether a thing is at most `sight` cells away on both axes."""
+        """True if a thing is at most `sight` cells away on both axes."""
         return abs(thing.x - self.x) <= sight and abs(thing.y - self.y) <= sight
 
 
@@ -88,7 +89,7 @@ def play(
 
     Args:
         agent: chooses the moves.
-        seed: determines all cells.
+        seed: determines the starting cell and the cells of all things.
         board_size: cells along each side.
         num_treasures: number of treasures, 1 or more.
         num_traps: number of traps.

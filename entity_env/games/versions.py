@@ -1,4 +1,4 @@
-"""The games for one agent that need no file, with the version of their rules: data alone."""
+"""Single-agent games that need no extra file, with the version of their rules. Data only."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ VERSIONS: Final[Mapping[str, int]] = dict.fromkeys(
     ),
     0,
 )
-"""One more whenever a change makes scores incomparable."""
+"""Raised whenever a change makes scores incomparable."""

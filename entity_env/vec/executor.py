@@ -25,22 +25,22 @@ _CELL_PIXELS = 16
 
 
 class Executor(Protocol):
-    """Steps environments in groups; those of one group always step together.
+    """Steps environments in groups; the environments of a group always step together.
 
     A group is idle until `start_act` or `start_reset`, then busy until `collect`.
     """
 
     @property
     def groups(self) -> Sequence[range]:
-        """The environments of every group, together all of them in order."""
+        """Environments of every group; together all environments in order."""
 
     @property
     def num_agents(self) -> int:
-        """Rows of each environment."""
+        """Rows per environment."""
 
     @property
     def can_reset_envs(self) -> bool:
-        """Whether some environments can be reset while others play on."""
+        """True if some environments can be reset while others continue."""
 
     @property
     def spaces(self) -> Spaces:
@@ -48,26 +48,26 @@ class Executor(Protocol):
 
     @property
     def failures(self) -> dict[int, str]:
-        """By environment, the reason of its last failure that a restart followed; "" if it was
-        lost with its process. Unknown, and absent, where it raised in a worker."""
+        """By environment, the reason of the last failure that led to a restart; "" if its process
+        died. Absent, because unknown, if the environment raised in a worker."""
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        """Makes environments of a group begin a new episode, of a new run if there is one."""
+        """Starts a new episode in environments of a group, of a new run if `runs` has one."""
 
     def start_act(self, group: int, values: ActionValues) -> None:
-        """Makes a group perform its actions."""
+        """Starts a step of a group with these actions."""
 
     def wait(self, groups: Sequence[int], min_envs: int) -> list[int]:
         """Waits until busy groups with at least `min_envs` environments are done; returns them."""
 
     def collect(self, groups: Sequence[int]) -> CollectedStep:
-        """The step of groups that are done, which are idle again; a `WorkerError` if one failed."""
+        """Step of groups that are done and become idle; raises `WorkerError` if one failed."""
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
-        """Seed of an environment's current episode; if `is_over`, of the one that has ended."""
+        """Seed of an environment's current episode; if `is_over`, of the episode that has ended."""
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        """Image that an `Environment` renders; None for other sources."""
+        """Image rendered by an `Environment`; None for other sources."""
 
     def statistics(self) -> list[WorkerStatistics]:
         """Totals of every group."""
@@ -77,7 +77,7 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """Executor of one group in this process, which steps in `wait`."""
+    """Executor of one group in this process; it steps in `wait`."""
 
     def __init__(self, batch: ProcessBatch, step_timeout_s: float | None = None) -> None:
         self.batch = batch
@@ -89,7 +89,7 @@ class InProcess:
         self._timeout = StepTimeout(step_timeout_s)
         self._has_no_timeout = step_timeout_s is None
         num_rows = batch.num_envs * batch.num_agents
-        # Two in turn: arrays of the previous step stay valid while the next one is written.
+        # Two alternating: arrays of the previous step stay valid while the next is written.
         self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], CollectedStep] | None = None
         self._step: CollectedStep | None = None
@@ -106,7 +106,7 @@ class InProcess:
         self._start = partial(self.batch.act, actions, self._next_memory())
 
     def act(self, values: ActionValues) -> CollectedStep:
-        """All of `start_act`, `wait` and `collect`."""
+        """`start_act`, `wait` and `collect` in one call."""
         batch, memories = self.batch, self._memories
         batch.num_steps += 1
         memories.reverse()
@@ -156,7 +156,7 @@ class InProcess:
 def make_executor(options: VecOptions) -> Executor:
     """Executor of all environments of a `VecEnv`."""
     if options.num_workers:
-        from entity_env.vec.workers.pool import WorkerPool  # multiprocessing takes 20 ms to import
+        from entity_env.vec.workers.pool import WorkerPool  # importing multiprocessing takes 20 ms
 
         return WorkerPool(options)
     batch = make_process_batch(options, range(options.num_envs))
@@ -164,10 +164,10 @@ def make_executor(options: VecOptions) -> Executor:
 
 
 def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:
-    """Image of one row of a batch on a grid, `(height, width, 3)` uint8, 16 pixels a cell, y up.
+    """Image of one row of a batch on a grid, `(height, width, 3)` uint8, 16 pixels per cell, y up.
 
-    Entity types without features x and y are left out; each of the others has its own colour.
-    Coordinates are rounded, and shifted so that none is negative.
+    Entity types without features x and y are left out; each of the others has its own color.
+    Coordinates are rounded, and shifted to be nonnegative.
     """
     layers = []
     for i, (name, entity) in enumerate(obs_space.entities.items()):

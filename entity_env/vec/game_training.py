@@ -1,4 +1,4 @@
-"""`GameTraining`: how a game is trained, where that differs from other games."""
+"""`GameTraining`: training settings that are specific to a game."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from entity_env.vec.vec_env import VecEnv
 
 @dataclass(frozen=True)
 class GameTraining:
-    """How a game is trained, where that differs from other games.
+    """Training settings that are specific to a game.
 
-    `Game(training="module:name")` names an instance, which is imported to train or evaluate; a game
-    that only has settings gives them itself, `Game(training={"gamma": 0.9})`.
+    `Game(training="module:name")` names an instance, which is imported to train or evaluate. A game
+    that only changes settings passes them directly: `Game(training={"gamma": 0.9})`.
 
     Args:
-        settings: fields of `PPOConfig` that differ from the preset of its spaces, under "net" those
-            of the network; "preset", the name of another preset, or None for the defaults of
-            `PPOConfig`; and "num_envs".
+        settings: fields of `PPOConfig` that differ from the preset of the game's spaces, with those
+            of the network under "net"; "preset", the name of another preset, or None for the
+            defaults of `PPOConfig`; and "num_envs".
         batch: makes the game as a batch environment, given the number of environments and the
-            settings of the game by name. It has the spaces of the game, and takes the place of
-            copies of it wherever many are played.
-        self_play: finds the environments in which all seats learn, for a game with its settings;
-            None = copies of the game. They have its spaces, and take its place in training alone.
+            game's settings by name. It has the spaces of the game, and replaces copies of the game
+            wherever many are played.
+        self_play: returns the source of environments in which all seats learn, for a game with its
+            settings; None = copies of the game. They have the spaces of the game, and replace it
+            only in training.
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -44,10 +45,10 @@ class GameTraining:
 
     @classmethod
     def of(cls, game: Game) -> GameTraining:
-        """That of a game; an empty one for a game without.
+        """Training settings of a game; empty if the game has none.
 
         Raises:
-            UsageError: `Game.training` names none.
+            UsageError: `Game.training` does not name a `GameTraining`.
         """
         given = game.training
         if isinstance(given, str):
@@ -56,26 +57,26 @@ class GameTraining:
 
 
 def is_batch(game: Game) -> bool:
-    """Whether many of a game are a batch environment."""
+    """True if many copies of the game are a batch environment."""
     return GameTraining.of(game).batch is not None
 
 
 def self_play_of(game: Game) -> BatchSource | None:
-    """The environments for training of a game with its settings, if it has some of its own."""
+    """The game's own environments for training, with its settings; None if it has none."""
     find = GameTraining.of(game).self_play
     return None if find is None else find(game)
 
 
 def is_trained_in_arrays(game: Game) -> bool:
-    """Whether training steps environments of the game's own, which are arrays, and no copies."""
+    """True if training steps the game's own array environments instead of copies."""
     return is_batch(game) or self_play_of(game) is not None
 
 
 def preset_of(game: Game) -> Preset:
-    """The default settings for a game: those of its spaces, with its own in their place.
+    """Default settings for a game: the preset of its spaces, overridden by its own settings.
 
     Raises:
-        UsageError: a setting of `GameTraining` that there is not, or that cannot work.
+        UsageError: an unknown or invalid setting in `GameTraining`.
     """
     preset = preset_for(game.obs_space(), game.action_space(), num_agents=game.num_agents)
     training = GameTraining.of(game)
@@ -101,9 +102,9 @@ def make_vec_env(
     *,
     autoreset: Autoreset = "same_step",
 ) -> VecEnv:
-    """Many of a game with its settings: a `BatchVecEnv` where it has a batch, else a `VecEnv`.
+    """Many copies of a game with its settings: a `BatchVecEnv` if it has a batch, else a `VecEnv`.
 
-    Only a `VecEnv` of copies leaves replays in the folder `failures`.
+    Only a `VecEnv` of copies saves replays in the folder `failures`.
     """
     make = GameTraining.of(game).batch
     if make is None:
@@ -116,7 +117,7 @@ def make_vec_env(
             on_error=on_error,
             failures=failures,
         )
-    game.require_settings()  # and without a timeout: a batch may compile for a long time
+    game.require_settings()  # and no timeout: a batch may compile for a long time
     return BatchVecEnv(partial(make, **game.settings), num_envs, num_workers, autoreset=autoreset)
 
 
@@ -128,8 +129,8 @@ def make_training_env(
     on_error: OnError = "raise",
     failures: Path | None = None,
 ) -> VecEnv:
-    """As `make_vec_env`, but the game's own environments for training where it has some."""
+    """Like `make_vec_env`, but uses the game's own environments for training, if any."""
     source = self_play_of(game)
     if source is not None:
-        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # compiled, too
+        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # no timeout: also compiled
     return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)

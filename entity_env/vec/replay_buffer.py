@@ -1,4 +1,4 @@
-"""ReplayBuffer: the last transitions of vectorized environments, for off-policy learning."""
+"""ReplayBuffer: the most recent transitions of vectorized environments, for off-policy learning."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _Columns: TypeAlias = dict[str, NDArray[Any]]
 
 
 class Transitions(NamedTuple):
-    """Transitions, one per row, as arrays that the caller owns.
+    """Transitions, one per row, as arrays owned by the caller.
 
     Args:
-        obs: what the agents saw when they acted.
-        actions: per action one value an actor, in the order of `obs.action_masks[name].actors`.
-        next_obs: the next observation of the same agents, or the last one of their episode. Its
-            `reward`, `terminated` and `truncated` are those of the transitions.
+        obs: observations on which the agents acted.
+        actions: per action one value per actor, in the order of `obs.action_masks[name].actors`.
+        next_obs: the next observation of the same agents, or the last of their episode. Its
+            `reward`, `terminated` and `truncated` belong to the transitions.
     """
 
     obs: VecObs
@@ -45,10 +45,10 @@ class Transitions(NamedTuple):
 class ReplayBuffer:
     """The last `capacity` transitions, uniformly sampled: experience replay (Lin 1992).
 
-    Works with every autoreset mode: an episode that ends never leads to the first observation of
-    the next one. Agents that wait for their turn are waited for: their transition ends where they
-    act again, or at the end of the episode, and its reward is the sum in between. (An environment
-    that is reset before its episode ends may leave one wrong transition for each waiting agent.)
+    Works with every autoreset mode: no transition crosses from an ended episode to the next. For an
+    agent that waits for its turn, the transition ends when it acts again or the episode ends, and
+    its reward is the sum in between. (An environment that is reset before its episode ends may
+    leave one wrong transition per waiting agent.)
 
         obs = vec.reset().copy()
         for _ in range(num_steps):
@@ -58,14 +58,15 @@ class ReplayBuffer:
             obs = next_obs.copy()
             batch = buffer.sample(128, rng)
 
-    Memory: a transition has two observations. Each takes 22 bytes, 16 for every entity type and
-    action (48 for a select action), and its rows: 4 bytes a feature, 8 an actor or actee; one byte
-    an entity, or allowed choice, once one is hidden or masked. Chosen actions take 8 bytes an actor
-    (4 a number). Rows lie in flat arrays that double when the last `capacity` transitions need more
-    and never shrink: at most twice what is in use, three times while one grows. See `num_bytes`.
+    Memory: a transition has two observations. Each takes 22 bytes, plus 16 per entity type and
+    action (48 for a select action), plus its rows: 4 bytes per feature, 8 per actor or actee, and 1
+    per entity or choice once any is hidden or masked. Chosen actions take 8 bytes per actor (4 per
+    number). Rows are stored in flat arrays that double when the last `capacity` transitions need
+    more, and never shrink: at most twice the memory in use, three times while an array grows. See
+    `num_bytes`.
 
     Args:
-        capacity: transitions that are kept; the oldest are overwritten.
+        capacity: maximum number of transitions; the oldest are overwritten.
 
     Raises:
         UsageError: the capacity is not a positive integer.
@@ -75,7 +76,7 @@ class ReplayBuffer:
         self.capacity = checked_count("capacity", capacity)
         self._obs, self._next_obs = _ObsRing(self.capacity), _ObsRing(self.capacity)
         self._oldest = 0
-        self._added: tuple[int, Transitions | None] = 0, None  # how many, and the waiting ones
+        self._added: tuple[int, Transitions | None] = 0, None  # number, and the waiting transitions
         self._spaces: VecObs | None = None
 
     def __len__(self) -> int:
@@ -83,25 +84,26 @@ class ReplayBuffer:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the arrays that hold the transitions."""
+        """Size of the arrays that hold the transitions, in bytes."""
         return self._obs.num_bytes + self._next_obs.num_bytes
 
     def add(self, obs: VecObs, actions: VecActions, next_obs: VecObs) -> None:
-        """Copies one transition for every row that acted.
+        """Copies one transition per row that acted.
 
-        An interrupt in the middle leaves it undone; the oldest transitions may be gone then.
+        If interrupted, nothing is added, but the oldest transitions may be lost.
 
         Args:
-            obs: the batch that was acted upon. It must still hold what it showed: a copy, or before
+            obs: the batch acted on. It must still hold its data: pass a copy, or call this before
                 the environments step again.
-            actions: as they were sent for it.
-            next_obs: the batch that came back, of the same rows in the same order.
+            actions: the actions sent for `obs`.
+            next_obs: the resulting batch, with the same rows in the same order.
 
         Raises:
-            UsageError: `next_obs` is of other rows.
-            SchemaError: spaces differ from those of earlier calls, or the number of actions from
-                that of the actors.
-            ProtocolError: `next_obs.final` is not of the rows that are done. Nothing was added.
+            UsageError: `next_obs` has other rows.
+            SchemaError: the spaces differ from earlier calls, or the number of actions from the
+                number of actors.
+            ProtocolError: `next_obs.final` does not match the rows that are done. Nothing was
+                added.
         """
         if not (
             np.array_equal(obs.env_id, next_obs.env_id)
@@ -136,7 +138,7 @@ class ReplayBuffer:
         for ring, one in zip((self._obs, self._next_obs), tables, strict=True):
             ring.require_fit(one)
         end = num_added + len(found.obs)
-        self._oldest = max(self._oldest, end - self.capacity)  # before others take their places
+        self._oldest = max(self._oldest, end - self.capacity)  # before they are overwritten
         self._obs.write(num_added, self._oldest, found.obs, tables[0])
         self._next_obs.write(num_added, self._oldest, found.next_obs, tables[1])
         self._spaces = spaces
@@ -146,7 +148,7 @@ class ReplayBuffer:
         """Transitions by age: row 0 is the oldest, -1 the newest.
 
         Raises:
-            UsageError: there is no such transition.
+            UsageError: no such transition.
         """
         index = chosen_rows(rows, len(self), "transitions of the buffer")
         slots = (self._oldest + index) % self.capacity
@@ -154,10 +156,10 @@ class ReplayBuffer:
         return Transitions(obs, actions, self._next_obs.read(slots)[0])
 
     def sample(self, batch_size: int, rng: np.random.Generator) -> Transitions:
-        """Random transitions, each as likely as any other, with replacement.
+        """Transitions sampled uniformly with replacement.
 
         Raises:
-            UsageError: the buffer is empty, or the batch size no positive integer.
+            UsageError: the buffer is empty, or the batch size is not a positive integer.
         """
         checked_count("batch_size", batch_size)
         if not len(self):
@@ -168,14 +170,14 @@ class ReplayBuffer:
 class _RaggedRing:
     """Ragged rows of the last transitions in flat arrays, the columns, at positions modulo `size`.
 
-    Positions count all rows ever written. A column of bools that comes later is True before.
-    A write that was interrupted is done again, or overwritten by the next one.
+    Positions count all rows ever written. A bool column that is added later is True before. An
+    interrupted write is repeated, or overwritten by the next write.
     """
 
     def __init__(self, capacity: int) -> None:
         self.starts = np.zeros(capacity, dtype=np.int64)
         self.lengths = np.zeros(capacity, dtype=np.int64)
-        self._arrays: tuple[int, _Columns] = 16, {}  # the size, a power of two, and the columns
+        self._arrays: tuple[int, _Columns] = 16, {}  # size, a power of two, and columns
         self.head = 0
 
     @property
@@ -187,7 +189,7 @@ class _RaggedRing:
         return self._arrays[1]
 
     def write(self, first: int, oldest: int, lengths: NDArray[np.int64], columns: _Columns) -> None:
-        """Writes transitions from number `first` on, and keeps those from `oldest` on."""
+        """Writes transitions from number `first` on; keeps those from `oldest` on."""
         capacity, count, total = len(self.starts), len(lengths), int(lengths.sum())
         tail = self.head if oldest >= first else int(self.starts[oldest % capacity])
         self._reserve(tail, self.head + total - tail)
@@ -221,7 +223,7 @@ class _RaggedRing:
 
 
 class _Table(NamedTuple):
-    """Rows of one kind that a batch of observations has."""
+    """Rows of one kind in a batch of observations."""
 
     key: tuple[str, str]
     lengths: NDArray[np.int64]
@@ -236,7 +238,7 @@ def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
         yield _Table(("entities", name), features.lengths, columns)
     for name, mask in obs.action_masks.items():
         columns = {"actors": mask.actors.values}
-        if name in actions and len(actions[name].values):  # else the width may not be known
+        if name in actions and len(actions[name].values):  # otherwise the width may be unknown
             columns["chosen"] = actions[name].values
         allowed: _Columns = {}
         if not isinstance(mask, VecContinuousActionMask) and mask.mask is not None:
@@ -250,7 +252,7 @@ def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
 
 
 class _ObsRing:
-    """One observation of each of the last transitions."""
+    """One observation per transition."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -272,7 +274,7 @@ class _ObsRing:
         return sum(array.nbytes for array in arrays)
 
     def require_fit(self, tables: Sequence[_Table]) -> None:
-        """Raises a `SchemaError` if rows have another width than those before."""
+        """Raises `SchemaError` if the width of rows has changed."""
         for key, _, columns in tables:
             for column, values in columns.items():
                 known = self._rings[key].columns.get(column) if key in self._rings else None
@@ -309,7 +311,7 @@ class _ObsRing:
         for name, kind in self._kinds.items():
             acting = found["actors", name]
             actors = acting["actors"]
-            actions[name] = acting.get("chosen", actors)  # without any actor the same
+            actions[name] = acting.get("chosen", actors)  # without actors both are empty
             if kind is VecContinuousActionMask:
                 obs.action_masks[name] = VecContinuousActionMask(actors)
             elif kind is VecCategoricalActionMask:
@@ -360,7 +362,7 @@ def _joined(first: Transitions, second: Transitions) -> Transitions:
 
 
 def _continued(waiting: Transitions, shown: VecObs) -> Transitions:
-    """Transitions of waiting agents, with what they see now in place of what they saw before."""
+    """Transitions of waiting agents, updated with their latest observations."""
     rows = shown.find_rows(waiting.next_obs)
     if (rows < 0).any():
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Statistics of a `VecEnv`: steps, episodes, and where the time goes."""
+"""Statistics of a `VecEnv`: steps, episodes and time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from time import perf_counter
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """Totals of one worker, or of this process when there are none; times in seconds.
+    """Totals of one worker, or of this process if there are no workers; times in seconds.
 
     Args:
-        num_envs: environments that it steps.
-        num_steps: steps of all of them.
-        games_s: spent in the games, including reading their observations.
-        packing_s: spent on batching.
-        waiting_s: spent waiting for actions.
+        num_envs: number of environments.
+        num_steps: steps, over all environments.
+        games_s: time in the games, including reading their observations.
+        packing_s: time for batching.
+        waiting_s: time waiting for actions.
         num_restarts: restarts of environments after a failure.
-        num_bytes: shared memory for its steps.
+        num_bytes: bytes of shared memory for its steps.
     """
 
     num_envs: int
@@ -30,7 +30,7 @@ class WorkerStatistics:
     num_bytes: int = 0
 
     def plus(self, later: WorkerStatistics) -> WorkerStatistics:
-        """Totals of a worker and of its replacement."""
+        """Totals of a worker and its replacement."""
         return replace(
             later,
             num_steps=self.num_steps + later.num_steps,
@@ -46,13 +46,13 @@ class VecStatistics:
     """Totals since a `VecEnv` was made; times in seconds.
 
     Args:
-        num_steps: calls of `act` (or `recv`) that returned a batch.
-        num_env_steps: environments stepped, over all of them.
-        num_episodes: episodes that ended.
-        transport_s: spent by `act` itself on checking, sending and gathering.
-        waiting_s: spent by `act` on waiting for the games.
-        caller_s: spent by the caller between one batch and the next actions.
-        workers: one for each worker, or one for this process.
+        num_steps: number of calls of `act` (or `recv`) that returned a batch.
+        num_env_steps: steps, summed over all environments.
+        num_episodes: number of episodes that ended.
+        transport_s: time in `act` for checking, sending and gathering.
+        waiting_s: time in `act` waiting for the games.
+        caller_s: time of the caller between a batch and the next actions.
+        workers: one entry per worker, or one for this process.
     """
 
     num_steps: int
@@ -65,12 +65,12 @@ class VecStatistics:
 
     @property
     def games_s(self) -> float:
-        """Spent in the games, over all workers."""
+        """Time in the games, over all workers."""
         return sum(worker.games_s for worker in self.workers)
 
     @property
     def packing_s(self) -> float:
-        """Spent on making batches, over all workers."""
+        """Time for batching, over all workers."""
         return sum(worker.packing_s for worker in self.workers)
 
     @property
@@ -82,10 +82,10 @@ class VecStatistics:
         return self.describe()
 
     def describe(self, caller: str = "caller") -> str:
-        """Counts, and where the time goes, in one line.
+        """Summary of counts and times in one line.
 
         Args:
-            caller: word for what the caller does.
+            caller: word for the caller's activity.
         """
         total = max(self.transport_s + self.waiting_s + self.caller_s, 1e-9)
         parts = {
@@ -100,7 +100,7 @@ class VecStatistics:
 
 
 class Stopwatch:
-    """Measures the time of a caller, of its calls, and of waits in these calls."""
+    """Measures the time of a caller, of its calls, and of waits within these calls."""
 
     def __init__(self) -> None:
         self.transport_s = 0.0
@@ -113,13 +113,13 @@ class Stopwatch:
         self._last = perf_counter()
 
     def begin_call(self) -> None:
-        """Adds the time since the last call to the caller."""
+        """Adds the time since the last call to the caller's time."""
         now = perf_counter()
         self.caller_s += now - self._last
         self._last = now
 
     def end_call(self) -> None:
-        """Adds the time since `begin_call` to transport."""
+        """Adds the time since `begin_call` to the transport time."""
         now = perf_counter()
         self.transport_s += now - self._last
         self._last = now

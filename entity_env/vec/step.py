@@ -26,7 +26,7 @@ from entity_env.core.vec_obs import (
 
 
 class StepArrays(NamedTuple):
-    """`(num_rows,)` rewards and flags of a step, and `(num_envs,)` `is_over`; see `BatchStep`."""
+    """Rewards and flags of a step, `(num_rows,)`, and `is_over`, `(num_envs,)`; see `BatchStep`."""
 
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
@@ -35,7 +35,7 @@ class StepArrays(NamedTuple):
 
 
 class StepMemory(NamedTuple):
-    """Memory that a step is written to: rows, last observations, rewards and flags."""
+    """Memory for a step: rows, last observations, rewards and flags."""
 
     rows: FrameMemory
     final: FrameMemory
@@ -43,7 +43,7 @@ class StepMemory(NamedTuple):
 
 
 def local_memory(num_envs: int, num_rows: int) -> StepMemory:
-    """Memory of this process, reused for every step."""
+    """Memory in this process, reused for every step."""
     flags = (np.zeros(count, dtype=np.bool_) for count in (num_rows, num_rows, num_envs))
     arrays = StepArrays(np.zeros(num_rows, dtype=np.float32), *flags)
     return StepMemory(LocalMemory(), LocalMemory(), arrays)
@@ -54,16 +54,16 @@ class CollectedStep(Protocol):
 
     @property
     def is_over(self) -> NDArray[np.bool_] | bool:
-        """`(num_envs,)` bool, the environment shows the last observation of an episode; or False
+        """Environments that show the last observation of an episode, `(num_envs,)` bool; or False
         for all."""
 
     @property
     def ended_episodes(self) -> Sequence[Episode]:
-        """The episodes that ended by themselves."""
+        """Episodes that ended without a failure."""
 
     @property
     def lost(self) -> FinishedEpisodes:
-        """The episodes that a failure ended."""
+        """Episodes ended by a failure."""
 
     def vec_obs(
         self,
@@ -71,10 +71,10 @@ class CollectedStep(Protocol):
         agent_id: NDArray[np.int64],
         lost: Sequence[EntityBatch] | None = None,
     ) -> VecObs:
-        """The batch that users get."""
+        """The batch for the caller."""
 
     def written(self, memory: StepMemory) -> BatchStep:
-        """The step in a memory, in which it may be already."""
+        """The step in `memory`, where it may already be."""
 
 
 @dataclass(slots=True)
@@ -82,13 +82,14 @@ class BatchStep:
     """Observations, rewards and finished episodes of one step, before they become a `VecObs`.
 
     Args:
-        frame: the observations.
+        frame: observations.
         reward: `(num_rows,)` float32.
         terminated, truncated: `(num_rows,)` bool.
-        is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
-        final: last observations of `ended`, in that order; None when there are none.
-        ended: the episodes that ended.
-        lost: the episodes that a failure ended; their last observation is the previous one.
+        is_over: `(num_envs,)` bool, True if the environment shows the last observation of an
+            episode.
+        final: last observations of `ended`, in that order, or None.
+        ended: episodes that ended.
+        lost: episodes ended by a failure; their last observation is the previous one.
         metrics: the games' named numbers.
     """
 
@@ -145,7 +146,7 @@ class BatchStep:
 class PendingBatch:
     """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
 
-    It shows some groups in order, with `num_agents` rows for each of their environments.
+    It holds some groups in order, with `num_agents` rows per environment.
     """
 
     groups: list[int]
@@ -155,7 +156,7 @@ class PendingBatch:
     is_kept: bool = False
 
     def bounds(self) -> Iterator[tuple[int, int, int]]:
-        """Every group with its first row and the one after its last."""
+        """Every group with its first row and the row after its last."""
         first = 0
         for group, envs in zip(self.groups, self.envs, strict=True):
             last = first + len(envs) * self.num_agents
@@ -163,13 +164,13 @@ class PendingBatch:
             first = last
 
     def env_ids(self) -> set[int]:
-        """The environments that it shows."""
+        """Environments in the batch."""
         return {env_id for envs in self.envs for env_id in envs}
 
     def keep(self) -> None:
-        """Copies the lengths: workers write those of their next but one step over them.
+        """Copies the lengths: workers overwrite them two steps later.
 
-        Rows of groups that are busy must still be found after others have stepped twice.
+        Rows of busy groups must still be found after other groups have stepped twice.
         """
         if self.is_kept:
             return
@@ -180,12 +181,12 @@ class PendingBatch:
             visible.lengths = visible.lengths.copy()
 
     def require_running(self, is_over: NDArray[np.bool_]) -> None:
-        """Raises a `ProtocolError` if an environment of the batch must be reset first."""
+        """Raises `ProtocolError` if an environment of the batch must be reset first."""
         ids = (e.start + np.flatnonzero(is_over[e.start : e.stop]) for e in self.envs)
         require_running([env_id for some in ids for env_id in some.tolist()])
 
     def where(self, row: int) -> str:
-        """Names a row, for error messages."""
+        """Name of a row, for error messages."""
         env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])
         return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
 
@@ -196,20 +197,19 @@ def lost_rows(
     agent_id: NDArray[np.int64],
     previous: Mapping[int, PendingBatch],
 ) -> list[EntityBatch]:
-    """Entities of the previous observation of every lost episode, a batch of one row each."""
+    """Entities of the previous observation of every lost episode, as batches of one row."""
     rows: list[EntityBatch] = []
     for row in lost.rows.tolist():
         for group, batch in previous.items():
             if env_id[row] in batch.envs[batch.groups.index(group)]:
                 obs = batch.obs
                 is_same = (obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row])
-                shown = EntityBatch(obs.features, obs.visible, {})  # offsets of these are kept
+                shown = EntityBatch(obs.features, obs.visible, {})  # caches offsets
                 rows.append(shown.map_arrays(itemgetter(np.flatnonzero(is_same))))
     return rows
 
 
 def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.int64]) -> VecObs:
-    """Last observations."""
     return VecObs(
         features=dict(batch.features),
         visible=dict(batch.visible),
@@ -224,7 +224,6 @@ def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.i
 
 
 def _without_actors(mask: VecActionMask) -> VecActionMask:
-    """The mask of one observation without actors."""
     empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
     if isinstance(mask, VecSelectEntityActionMask):
         return VecSelectEntityActionMask(empty, empty)

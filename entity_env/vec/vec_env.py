@@ -36,34 +36,33 @@ class VecEnv(VecEnvBase):
 
     Args:
         source: a game, an `Environment` class, or a function that returns an `Environment`; or a
-            source of environments that are arrays, as `MultiSnakeBatch`.
-        num_envs: how many copies.
-        num_workers: processes that share the work, each with its part of the environments;
-            0 = in this process.
-        seed: seed of the run: the seed of every episode follows from it, the index of the
-            environment and the number of the episode.
-        autoreset: what happens to ended episodes; see `Autoreset`.
-        transport: how games wait for their actions; see `entity_env.agents.Transport`. None = that
-            of the `Game`.
-        on_error: what happens when a game raises, hangs or dies; see `OnError`.
-        step_timeout_s: seconds that a step of a worker may take before it counts as hanging;
-            None = no limit. Without workers a game that hangs in Python is ended by SIGALRM, if
-            the main thread steps it; one that hangs in C is not.
-        start_method: how workers are started, "forkserver" or "spawn"; None = the first one
-            available. The source is sent by cloudpickle, so that lambdas work.
-        start_timeout_s: seconds that a worker may take to import the source and to make its
+            source of array environments, such as `MultiSnakeBatch`.
+        num_envs: number of copies.
+        num_workers: processes that share the environments; 0 = in this process.
+        seed: seed of the run. It determines the seed of every episode, together with the index of
+            the environment and the number of the episode.
+        autoreset: autoreset mode; see `Autoreset`.
+        transport: how games wait for their actions; see `entity_env.agents.Transport`. None = the
+            transport of the `Game`.
+        on_error: reaction to a game that raises, hangs or dies; see `OnError`.
+        step_timeout_s: seconds after which a step of a worker counts as hanging; None = no limit.
+            Without workers, SIGALRM ends a game that hangs in Python, if the main thread steps it;
+            it cannot end a game that hangs in C.
+        start_method: how workers are started, "forkserver" or "spawn"; None = the first available.
+            The source is sent by cloudpickle, so lambdas work.
+        start_timeout_s: maximum seconds for a worker to import the source and make its
             environments; None = no limit.
-        failures: folder for a replay of every episode of a `Game` that raised, hung or died,
-            `GAME-env12-episode3.replay`, 100 at most; its error names the file. An episode that
-            raised is played again in this process, to add what was seen. None = without.
+        failures: folder for replays of episodes of a `Game` that raised, hung or died, named
+            `GAME-env12-episode3.replay`, at most 100; the error names the file. An episode that
+            raised is replayed in this process to add its observations. None = no replays.
 
     Raises:
-        UsageError: a number or mode that is not valid; `failures` of what is no game.
+        UsageError: an invalid number or mode, or `failures` for a source that is not a `Game`.
         SchemaError: `source` cannot be run.
         WorkerError: a worker could not be started.
 
-    Arrays of a `VecObs` are views that stay valid until the next call that returns one. Without
-    workers, the thread that resets games on the greenlet transport must step and close them.
+    Arrays of a `VecObs` are views, valid until the next call that returns a `VecObs`. Without
+    workers, games on the greenlet transport must be reset, stepped and closed by one thread.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class VecEnv(VecEnvBase):
     ) -> None:
         self._source, self._step_timeout_s = source, step_timeout_s
         self._log: ActionLog | None = None
-        """Actions of the running episodes, if anybody wants replays."""
+        """Actions of the running episodes; None if replays are not needed."""
         if failures is not None:
             checked_count("num_envs", num_envs)
             self._log = self._new_log(num_envs, Path(failures))
@@ -98,23 +97,23 @@ class VecEnv(VecEnvBase):
             start_method,
             start_timeout_s,
         )
-        self._options.new_runs((), seed)  # a bad one fails here rather than at the first reset
+        self._options.new_runs((), seed)  # an invalid seed fails here, not at the first reset
         self._executor = make_executor(self._options)
         self._local = self._executor if isinstance(self._executor, InProcess) else None
         super().__init__(num_envs, self._executor.num_agents, autoreset)
         self.can_reset_envs = self._executor.can_reset_envs
         self.num_workers = num_workers
         self._seed: int | None = seed
-        """Of the run that the first reset begins."""
+        """Seed of the run that the first reset starts."""
         self._runs: Mapping[int, Run] = {}
-        """Runs of the reset in progress; left over if an interrupt cuts it off."""
+        """Runs of the reset in progress; left over if an interrupt ends it early."""
         self._is_settled = True
-        """False while batches move between `_pending` and `_busy`. If an interrupt or an error
-        leaves it false, only `reset` works."""
+        """False while batches move between `_pending` and `_busy`. If an interrupt or error leaves
+        it False, only `reset` works."""
         self._pending: list[PendingBatch] = []
         """Batches that wait for actions."""
         self._busy: dict[int, PendingBatch] = {}
-        """The last batch of each busy group, in the order of `send`."""
+        """Last batch of each busy group, in the order of `send`."""
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
         self._num_steps = 0
         self._num_env_steps = 0
@@ -124,30 +123,30 @@ class VecEnv(VecEnvBase):
         self._finalizer = weakref.finalize(self, self._executor.close)
 
     def obs_space(self) -> ObsSpace:
-        """Space of the observations."""
+        """Observation space."""
         return self._executor.spaces[0]
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Space of every action, by name."""
+        """Action spaces by name."""
         return self._executor.spaces[1]
 
     @property
     def game(self) -> Game | None:
-        """The game that is played; None of environments that are no `Game`."""
+        """The game being played; None if the source is not a `Game`."""
         return self._source if isinstance(self._source, Game) else None
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
-        """Begins a new episode in every environment, whatever its state.
+        """Starts a new episode in every environment, whatever its state.
 
         Args:
-            seed: begins a new run with this seed; None goes on to the next episodes of the run. The
-                run of a reset that was interrupted (Ctrl-C) is begun once more.
+            seed: starts a new run with this seed; None continues with the next episodes of the run.
+                If Ctrl-C interrupted a reset, its run starts over.
             starts: as for `reset_envs`.
 
         Raises:
             ClosedError: after `close`.
-            SchemaError, UsageError: a seed or starts that are not valid.
-            WorkerError: a game raised; another `reset` goes on to the next episodes.
+            SchemaError, UsageError: an invalid seed or invalid starts.
+            WorkerError: a game raised; another `reset` continues with the next episodes.
         """
         self._require_open()
         env_ids = range(self.num_envs)
@@ -155,7 +154,7 @@ class VecEnv(VecEnvBase):
         return self._reset(env_ids, runs, {})
 
     def act(self, actions: VecActions) -> VecObs:
-        """Gives every actor of the last batch its action and returns the next batch.
+        """Performs an action for every actor of the last batch; returns the next batch.
 
         Args:
             actions: per action one value per actor, in the order of `action_masks[name].actors` of
@@ -163,9 +162,9 @@ class VecEnv(VecEnvBase):
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`; while an environment is over and autoreset disabled; or
-                when some environments are busy, or were received apart from others.
-            SchemaError: actions that do not fit; nothing has happened then, and a right call works.
+            ProtocolError: before `reset`; while an environment is over with autoreset disabled; or
+                if some environments are busy or were received in separate batches.
+            SchemaError: actions that do not fit. Nothing has changed then.
             WorkerError: a game raised; call `reset`.
         """
         local = self._local
@@ -181,7 +180,7 @@ class VecEnv(VecEnvBase):
         return self.recv()
 
     def _act_here(self, local: InProcess, actions: VecActions) -> VecObs:
-        """`send` and `recv` in one: of 64 CartPoles both take twice as long."""
+        """`send` and `recv` in one: for 64 CartPoles, both calls take twice as long."""
         clock, batch = self._clock, self._pending[0]
         clock.begin_call()
         values = local.batch.self_checked(actions, batch.obs)
@@ -220,18 +219,18 @@ class VecEnv(VecEnvBase):
         return checked_vec_actions(actions, masks, self._executor.spaces[1], batch.where)
 
     def send(self, actions: VecActions, env_ids: NDArray[np.int64] | None = None) -> None:
-        """Gives every actor of one batch its action, and returns at once.
+        """Sends an action for every actor of one batch, and returns at once.
 
         Args:
             actions: as in `act`, for the rows of that batch.
-            env_ids: the environments of the batch that the actions are for, as in its `env_id`;
-                None = the last one that `recv` returned.
+            env_ids: environments of that batch, as in its `env_id`; None = the batch that `recv`
+                returned last.
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: no such batch waits for actions, or an environment of it is over and
+            ProtocolError: no such batch waits for actions, or one of its environments is over with
                 autoreset disabled.
-            SchemaError: actions that do not fit; nothing has happened then, and a right call works.
+            SchemaError: actions that do not fit. Nothing has changed then.
         """
         try:
             self._send(actions, env_ids)
@@ -269,12 +268,12 @@ class VecEnv(VecEnvBase):
         Environments of one worker are ready together.
 
         Args:
-            min_envs: how many to wait for at least; None = all whose actions were sent.
+            min_envs: minimum number to wait for; None = all whose actions were sent.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: no actions were sent.
-            UsageError: `min_envs` is larger than the number of environments that are busy.
+            UsageError: `min_envs` exceeds the number of busy environments.
             WorkerError: a game raised; call `reset`.
         """
         self._require_open()
@@ -307,22 +306,22 @@ class VecEnv(VecEnvBase):
         *,
         starts: ArrayLike | None = None,
     ) -> VecObs:
-        """Begins a new episode in the chosen environments, whatever their state.
+        """Starts a new episode in the chosen environments, whatever their state.
 
-        An episode that this cuts off is abandoned: it is not in `episodes`, nor in `final`, and its
-        seed is not used again. All other environments show their observation once more, with a
-        reward of 0, and flags only where they wait for their reset.
+        An unfinished episode is abandoned: it is in neither `episodes` nor `final`, and its seed is
+        not used again. All other environments show their observation again, with reward 0, and with
+        flags only if they wait for their reset.
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
-            seed: begins a new run with this seed in those environments; None goes on.
-            starts: `(num_envs,)` integers, with a seed: begin with this episode of environment 0's
-                run, so that equal starts are equal episodes, whichever environment plays them.
+            seed: seed of a new run in those environments; None continues their current runs.
+            starts: `(num_envs,)` integers, only with a seed: start at this episode of environment
+                0's run. Equal starts give equal episodes in any environment.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, or while some environments are busy.
-            SchemaError, UsageError: a mask, seed or starts that are not valid.
+            SchemaError, UsageError: an invalid mask, seed or starts.
             WorkerError: a game raised; call `reset`.
         """
         env_ids = self._reset_ids(mask)
@@ -331,7 +330,7 @@ class VecEnv(VecEnvBase):
         return self._reset(env_ids, runs, previous)
 
     def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
-        """The environments that `reset_envs` resets, after its checks."""
+        """Environments that `reset_envs` resets, after its checks."""
         self._require_reset()
         if not self.can_reset_envs:
             raise ProtocolError(
@@ -345,32 +344,32 @@ class VecEnv(VecEnvBase):
     def runs_of(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> Mapping[int, Run]:
-        """Seeds, and the number of the first episode, with which a reset begins environments.
+        """Seeds and first episode number with which a reset starts environments.
 
         Args:
-            env_ids: the environments that are reset.
+            env_ids: environments to reset.
             seed, starts: as for `reset_envs`.
 
         Returns:
-            By environment; none without a seed, when they go on with their present runs.
+            Runs by environment; empty without a seed: environments then continue their runs.
 
         Raises:
-            SchemaError, UsageError: a seed or starts that are not valid.
+            SchemaError, UsageError: an invalid seed or invalid starts.
         """
         return self._options.new_runs(env_ids, seed, starts)
 
     def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
-        """Seeds of the episodes that the last batch shows, as `Episode.seed` reports them later.
+        """Seeds of the episodes in the last batch, as `Episode.seed` will report them.
 
-        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` begin such an
+        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` start such an
         episode again.
 
         Args:
-            env_ids: environments; None = all of them.
+            env_ids: environments; None = all.
 
         Returns:
-            One per environment, a new array; None if the episodes have no seeds of their own, as
-            those of a batch environment: their seed is that of a sequence of episodes.
+            One per environment, a new array; None if a seed belongs to a sequence of episodes, as
+            in a batch environment, instead of to each episode.
 
         Raises:
             ClosedError: after `close`.
@@ -386,9 +385,9 @@ class VecEnv(VecEnvBase):
         return np.array(seeds, dtype=np.int64)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
-        """Draws one environment as `(height, width, 3)` uint8.
+        """Image of one environment, `(height, width, 3)` uint8.
 
-        An `Environment` draws itself; of a game, the entities with features x and y are drawn on a
+        An `Environment` draws itself. For a game, the entities with features x and y are drawn on a
         grid.
 
         Raises:
@@ -410,28 +409,28 @@ class VecEnv(VecEnvBase):
         raise ProtocolError(f"env {env_id} is busy: call recv before render")
 
     def watch_episodes(self, watch: EpisodeWatch) -> None:
-        """Calls a function for every episode of a game that begins from now on, when it ends.
+        """Calls a function at the end of every episode of a game that starts from now on.
 
-        It gets the `Episode` of every agent, once those of all agents have ended, and a function
-        that makes their `Replay`: actions and ends, without what was seen. Only in this call can
-        the replay be made. Episodes that failed, and those with more actions than the memory
-        holds, are left out.
+        The function gets the `Episode` of every agent, once all have ended, and a function that
+        makes their `Replay`: actions and ends, without observations. The replay can be made only
+        during this call. Failed episodes, and those with more actions than the memory holds, are
+        left out.
 
         Args:
-            watch: the function; it is called while `recv` or `act` runs.
+            watch: the function; called within `recv` or `act`.
 
         Raises:
             UsageError: the source is not a `Game`.
-            ReplayError: a setting of the game that a replay cannot keep.
+            ReplayError: a setting of the game that a replay cannot store.
         """
         if self._log is None:
             self._log = self._new_log(self.num_envs)
-            self._log.give_up_all()  # of those that run, the first actions are not known
+            self._log.give_up_all()  # the first actions of running episodes are unknown
         self._log.watches.append(watch)
 
     @property
     def has_crashed(self) -> bool:
-        """Whether a game has hung in a worker, or taken it down, since its actions are kept."""
+        """True if a game has hung in a worker, or crashed it, since recording of actions began."""
         return self._log is not None and self._log.has_crashed
 
     def statistics(self) -> VecStatistics:
@@ -447,14 +446,14 @@ class VecEnv(VecEnvBase):
         )
 
     def close(self) -> None:
-        """Ends every game, so that their `finally` blocks run; may be called twice.
+        """Ends every game, running `finally` blocks; may be called twice.
 
-        With workers, a call in which another thread waits raises a `ClosedError`. Workers that do
-        not exit within 5 s in all are killed. In a fork of the process that made this, `close` does
+        With workers, a call in which another thread waits raises `ClosedError`. Workers that do not
+        exit within 5 s in total are killed. In a fork of the creating process, `close` does
         nothing.
 
         Raises:
-            ProtocolError: a game does not end, or another thread must close it. All others are
+            ProtocolError: a game does not end, or must be closed by another thread. All others are
                 closed.
         """
         self._is_closed = True
@@ -500,7 +499,7 @@ class VecEnv(VecEnvBase):
     def _make_pending(
         self, groups: list[int], step: CollectedStep, previous: Mapping[int, PendingBatch]
     ) -> VecObs:
-        """Makes the `VecObs` of some groups, which waits for actions from now on."""
+        """Makes the `VecObs` of some groups and registers it as waiting for actions."""
         envs = [self._executor.groups[group] for group in groups]
         env_id, agent_id = self._env_id, self._agent_id
         if len(groups) == len(self._executor.groups):
@@ -525,7 +524,7 @@ class VecEnv(VecEnvBase):
         agent_id: NDArray[np.int64],
         previous: Mapping[int, PendingBatch],
     ) -> VecObs:
-        """The batch that users get, with its episodes counted."""
+        """The batch for the caller, with its episodes counted."""
         lost = step.lost
         rows = None if lost is NO_EPISODES else lost_rows(lost, env_id, agent_id, previous)
         obs = step.vec_obs(env_id, agent_id, rows)
@@ -565,15 +564,14 @@ class VecEnv(VecEnvBase):
         return batch
 
     def _drain(self) -> None:
-        """Waits for all busy groups, and drops their steps."""
+        """Waits for all busy groups and drops their steps."""
         busy = list(self._busy)
         self._forget()
         if busy:
             self._executor.collect(self._executor.wait(busy, self._num_envs_of(busy)))
 
     def _new_log(self, num_envs: int, failures: Path | None = None) -> ActionLog:
-        """A log of actions, for a game."""
-        from entity_env.replay.action_log import ActionLog  # 10 ms, which few need
+        from entity_env.replay.action_log import ActionLog  # takes 10 ms, rarely needed
 
         if not isinstance(self._source, Game):
             raise UsageError(
@@ -587,7 +585,7 @@ class VecEnv(VecEnvBase):
         self._busy.clear()
 
     def _require_open(self, error: Exception | None = None) -> None:
-        """Checks that this is open, and drops the batches of a call that was cut off."""
+        """Checks that this is open, and drops the batches of an interrupted call."""
         super()._require_open(error)
         if not self._is_settled:
             self._forget()

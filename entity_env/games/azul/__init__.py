@@ -1,8 +1,7 @@
 """Azul, the base game for 2 to 4 players: rules, environments, players.
 
 `new_game`, `legal_actions` and `apply_action` play one game. `FastGame`, `AzulEnv`, `AzulBatch` and
-`play_many` play the same games by action ids, by the same rules, which numba compiles where it is
-installed.
+`play_many` play by action ids under the same rules, compiled if numba is installed.
 """
 
 from typing import TypeAlias
@@ -82,4 +81,4 @@ from entity_env.games.azul.viewer import (
 )
 
 Agent: TypeAlias = AzulAgent
-"""The same; the `Agent` of games is that of `entity_env.agents`."""
+"""Alias of `AzulAgent`; the `Agent` that games take is `entity_env.agents.Agent`."""

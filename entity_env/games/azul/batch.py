@@ -1,11 +1,11 @@
-"""AzulBatch: many games of Azul as arrays, stepped together.
+"""AzulBatch: many games of Azul stepped together, as arrays.
 
 Entities and features:
-    Azul: the 306 numbers of `FeatureExtractor`, of the current player.
+    Azul: the 306 numbers of `FeatureExtractor`, seen by the current player.
 Actions:
     Move: an id from 0 to 299; `legal_masks` says which are legal.
 Reward:
-    of the player who made the step; `player_rewards` has those of all players.
+    reward of the player that made the move; `player_rewards` has the rewards of all players.
 Ends when:
     the rules end the game.
 Cut when:
@@ -65,10 +65,10 @@ _SPACE: Final = GlobalCategoricalActionSpace([str(action) for action in ACTIONS]
 
 
 class AzulBatch(BatchEnv):
-    """Steps many games; see the module. A game that has ended must be reset before the next step.
+    """A batch of games; see the module docstring. Reset a game that has ended before the next step.
 
-    An environment with a seed s of its own (`env_seeds`) plays the same games with numba and
-    without: its first draws are those of `SplitMix(splitmix64_int(s))`, and so on from there.
+    With its own seed s (`env_seeds`), an environment plays identical games with and without numba:
+    its draws are those of `SplitMix(splitmix64_int(s))`.
 
     Args:
         num_envs: number of games.
@@ -109,23 +109,23 @@ class AzulBatch(BatchEnv):
 
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
-        """`(num_envs, 300)` bool: what is legal for the current player; nothing where the episode
-        has ended. A view, as the arrays of `StepResult` are; so are the next two."""
+        """Legal actions of the current player, `(num_envs, 300)` bool; all False in ended episodes.
+        A view with the lifetime of the `StepResult` arrays, like the next two properties."""
         return self._arrays.legal_masks
 
     @property
     def current_players(self) -> NDArray[np.int64]:
-        """`(num_envs,)` int64; the player of the last move where the game is over."""
+        """`(num_envs,)` int64; in finished games, the player of the last move."""
         return self._arrays.current_players
 
     @property
     def player_rewards(self) -> NDArray[np.float32]:
-        """`(num_envs, 4)` float32: rewards of the last step by seat; 0 in unused
-        seats. Scores change when a round ends, for all players at once."""
+        """Rewards of the last step by seat, `(num_envs, 4)` float32; 0 in unused seats. At the end
+        of a round the scores of all players change at once."""
         return self._arrays.player_rewards
 
     def state(self, env_id: int) -> GameState:
-        """A copy of the position of a game, with the same later draws.
+        """Copy of a game's position; later draws match the game's.
 
         Raises:
             ClosedError: after `close`.
@@ -194,7 +194,7 @@ class AzulBatch(BatchEnv):
         return kernel if isinstance(self._words, list) else machine_code(kernel)
 
     def _begin(self, env_ids: NDArray[np.int64]) -> None:
-        """Begins new games, dealt by the next draws."""
+        """Starts new games, dealt by the next draws."""
         start = self.config.starting_player
         first = -1 if start == "random" else int(start)
         self._run(begin_batch)(env_ids, self.config.num_players, first, self._words, self._arrays)
@@ -205,7 +205,7 @@ class AzulBatch(BatchEnv):
             self._arrays.streams[env_ids] = splitmix64(self.env_seeds(seed, env_ids))
 
     def _find_ended(self) -> None:
-        """Notes the environments that must be reset before the next step."""
+        """Marks the environments that must be reset before the next step."""
         self._ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
 
 

@@ -1,6 +1,6 @@
-"""A position as entities, seen from the seat of one player, legal moves included.
+"""Entities of a position as one player sees it, including the legal moves.
 
-`kernels.entities` computes what they show, as rows with the fields in this order.
+`kernels.entities` computes them as feature rows, with fields in the order of the classes here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from entity_env.games.azul.kernels.entities import (
 )
 
 Five = tuple[int, int, int, int, int]
-"""A number for each colour, blue, yellow, red, black, white; or for each line, from the top."""
+"""One number per color (blue, yellow, red, black, white), or per line from the top."""
 
 
 class Colour(Enum):
-    """The colour of tiles."""
+    """Color of tiles."""
 
     BLUE = 0
     YELLOW = 1
@@ -37,7 +37,7 @@ class Colour(Enum):
 
 
 class Filling(Enum):
-    """The colour of a pattern line, which may be empty."""
+    """Color of a pattern line, which may be empty."""
 
     EMPTY = -1
     BLUE = 0
@@ -49,7 +49,7 @@ class Filling(Enum):
 
 @dataclass(slots=True)
 class Table:
-    """The table, and how the observer stands."""
+    """The table, and the standing of the observer."""
 
     round: int
     num_players: int
@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(slots=True)
 class Source:
-    """A factory, or the centre, empty or not."""
+    """A factory or the center, empty or not."""
 
     is_centre: bool
     tiles: Five
@@ -81,7 +81,7 @@ class Source:
 
 @dataclass(slots=True)
 class Group:
-    """The tiles of one colour at one source."""
+    """The tiles of one color at one source."""
 
     source: int
     colour: Colour
@@ -129,7 +129,7 @@ class WallRow:
 
 @dataclass(slots=True, eq=False)
 class Option:
-    """A legal move of the player who observes."""
+    """A legal move of the observer."""
 
     source: int
     colour: Colour
@@ -167,7 +167,7 @@ class Option:
 
 
 ENTITIES: Final = (Table, Source, Group, Seat, Line, WallRow)
-"""All entity types but the options."""
+"""All entity types except the options."""
 
 MoveId = Enum(  # type: ignore[misc]
     "MoveId",
@@ -178,7 +178,7 @@ MoveId = Enum(  # type: ignore[misc]
         for place_id, place in enumerate([*(f"line_{i}" for i in range(5)), "floor"])
     },
 )
-"""Every move as a member; its value and index is its id."""
+"""Enum of all moves; value and index of a member are its id."""
 
 
 Shown = TypeVar("Shown")
@@ -190,7 +190,7 @@ _WIDTHS: Final[Mapping[object, int]] = {Five: 5, Colour: 5, Filling: 6}
 
 
 class _Reader(Generic[Shown]):
-    """Reads entities of one type from rows of their features."""
+    """Converts feature rows to entities of one type."""
 
     def __init__(self, entity: type[Shown]) -> None:
         self._entity: Final = entity
@@ -207,11 +207,9 @@ class _Reader(Generic[Shown]):
         self.width: Final = at
 
     def empty(self, count: int) -> list[list[int]]:
-        """Rows to write to."""
         return [[0] * self.width for _ in range(count)]
 
     def read(self, rows: Sequence[Sequence[int]]) -> list[Shown]:
-        """The entities."""
         return [self._entity(*self._values(row)) for row in rows]
 
     def _values(self, row: Sequence[int]) -> Iterator[object]:
@@ -227,14 +225,14 @@ class _Reader(Generic[Shown]):
 
 
 class Entities(NamedTuple):
-    """What a player sees of a position, but the options.
+    """One player's view of a position, without the options.
 
     Attributes:
         table: one.
-        sources: all factories in order, then the centre.
-        groups: what can be taken, by source in order and by colour.
-        seats: the players, the observer first.
-        lines, walls: from the top, player by player.
+        sources: all factories in order, then the center.
+        groups: what can be taken, ordered by source and color.
+        seats: players, the observer first.
+        lines, walls: rows from the top, player by player.
     """
 
     table: list[Table]
@@ -253,7 +251,7 @@ _OPTIONS: Final = _Reader(Option)
 
 
 def entities_of(state: GameState, player: int) -> Entities:
-    """What a player sees of a position, but the options."""
+    """One player's view of a position, without the options."""
     players = state.num_players
     sources = num_factories(players) + 1
     counts = (1, sources, NUM_COLOURS * sources, players, 5 * players, 5 * players)
@@ -265,7 +263,7 @@ def entities_of(state: GameState, player: int) -> Entities:
 
 
 def options_of(state: GameState) -> list[Option]:
-    """The legal moves in the order of their ids."""
+    """Legal moves in the order of their ids."""
     ids = legal_ids(state)
     rows = _OPTIONS.empty(len(ids))
     write_options(state.words, Scratch(*([0] * size for size in SCRATCH_SIZES)), rows)

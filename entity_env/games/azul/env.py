@@ -1,12 +1,12 @@
-"""AzulEnv: Azul as an environment that is stepped by action ids.
+"""AzulEnv: Azul as an environment stepped by action ids.
 
 Observations:
-    306 numbers for each player, seen from that player's seat; `features` has the table.
+    306 numbers per player, seen from that player's seat; table in `features`.
 Actions:
-    an id from 0 to 299, `(source * 5 + colour) * 6 + destination`; the mask says which are legal.
+    an id from 0 to 299, `(source * 5 + colour) * 6 + destination`; the mask marks legal ids.
 Reward:
-    `DenseScoreDelta`: the change of each score, final bonuses included.
-    `TerminalOnly`: 0 until the game is over, and then the final score less the mean of all.
+    `DenseScoreDelta`: the change of each player's score, including final bonuses.
+    `TerminalOnly`: 0 until the game is over, then the final score minus the mean of all players.
 Ends when:
     the rules end the game: a row is full, or no wall can ever change again.
 Cut when:
@@ -57,21 +57,21 @@ class RewardScheme(Enum):
     """Reward functions."""
 
     DenseScoreDelta = "DenseScoreDelta"
-    """The change of each player's score: adds up to the final score."""
+    """Change of each player's score; adds up to the final score."""
     TerminalOnly = "TerminalOnly"
-    """At the end of the game the final score less the mean of all, and 0 before, also if cut."""
+    """Final score minus the mean of all at the end of the game; 0 before, and when truncated."""
 
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """Settings of an environment, checked when created.
+    """Settings of an environment, validated on creation.
 
     Attributes:
         num_players: 2 to 4.
-        reward_scheme: a `RewardScheme`, or its name.
-        include_full_state_in_step: whether `EnvStep.state` is a copy of the position.
-        starting_player: the player that begins; "random" draws one for every episode.
-        max_rounds: rounds after which an episode is cut; None = never.
+        reward_scheme: a `RewardScheme` or its name.
+        include_full_state_in_step: True makes `EnvStep.state` a copy of the position.
+        starting_player: index of the first player; "random" draws it in every episode.
+        max_rounds: rounds after which an episode is truncated; None = never.
 
     Raises:
         UsageError: an invalid value.
@@ -93,18 +93,18 @@ class EnvConfig:
 
 
 class EnvStep(NamedTuple):
-    """The result of a step or a reset, in new arrays.
+    """Result of a step or reset, in new arrays.
 
     Attributes:
-        observations: `(4, obs_size)` float32, a row a player, from that player's seat; 0 in unused
-            rows.
-        rewards: `(4,)` float32, for this step; 0 after a reset, and in unused seats.
-        done: whether the episode is over: the game has ended, or was cut.
-        current_player: the player to move; the player of the last move when the game has ended.
-        legal_action_mask: `(300,)` bool, which ids are legal for `current_player`; none when done.
-        last_action: the id that led here; None after a reset.
-        state: the position, a copy, if the configuration asks for it.
-        truncated: whether the episode was cut.
+        observations: `(4, obs_size)` float32, one row per player, seen from that player's seat; 0
+            in unused rows.
+        rewards: `(4,)` float32; 0 after a reset and in unused seats.
+        done: True if the episode is terminated or truncated.
+        current_player: player to move; when the game is over, the player of the last move.
+        legal_action_mask: `(300,)` bool, legal ids of `current_player`; all False when done.
+        last_action: id that led here; None after a reset.
+        state: copy of the position; None unless `include_full_state_in_step` is set.
+        truncated: True if the episode is truncated.
     """
 
     observations: NDArray[np.float32]
@@ -118,25 +118,25 @@ class EnvStep(NamedTuple):
 
     @property
     def terminated(self) -> bool:
-        """Whether the game has ended by its rules."""
+        """True if the game has ended by its rules."""
         return self.done and not self.truncated
 
 
 class AzulEnv:
-    """Plays Azul by action ids, one episode after another; see the module.
+    """Environment that plays Azul by action ids; see the module docstring.
 
-    The same seed and the same actions give the same episodes, with numba and without.
+    A seed and a sequence of actions determine the episodes, with or without numba.
 
     Args:
         config: settings.
-        features: encodes observations: a `FeatureExtractor`, or any object with its two methods. It
-            is tried once, on a first position.
-        seed: of all episodes, 0 or more; random if left out.
+        features: encodes observations: a `FeatureExtractor` or any object with its two methods. It
+            is tried once on a first position.
+        seed: seed of all episodes, 0 or more; random by default.
 
     Raises:
         UsageError: an invalid argument.
-        SchemaError: `features` returns no array of `obs_size` numbers; so in `reset` and `step`,
-            which change nothing then.
+        SchemaError: `features` does not return an array of `obs_size` numbers. `reset` and `step`
+            raise it too, and change nothing then.
 
     Attributes:
         obs_size: length of an observation.
@@ -157,9 +157,9 @@ class AzulEnv:
         self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
         self._game: FastGame | None = None
         self._is_done = True
-        # Kernels encode by `FeatureExtractor` itself, but not by another object.
+        # Kernels encode like `FeatureExtractor` itself; they cannot call another object.
         self._is_plain_features = type(self.features) is FeatureExtractor
-        # Whether the arrays that a game fills need no further work.
+        # True if the arrays filled by a game need no further work.
         self._is_plain = self._is_plain_features and not (
             self.config.include_full_state_in_step
             or self.config.reward_scheme is RewardScheme.TerminalOnly
@@ -172,12 +172,13 @@ class AzulEnv:
 
     @property
     def done(self) -> bool:
-        """Whether there is no episode to step: before the first reset, and after an end."""
+        """True if no episode is in progress: before the first reset, and after an episode has
+        ended."""
         return self._is_done
 
     @property
     def state(self) -> GameState:
-        """The position, a copy.
+        """Copy of the position.
 
         Raises:
             EpisodeDone: before the first reset.
@@ -187,15 +188,15 @@ class AzulEnv:
         return self._game.state()
 
     def reset(self, *, seed: int | None = None, draw: Draw | None = None) -> EnvStep:
-        """Begins an episode, whether or not the last one is over.
+        """Starts an episode, even if the last one is not over.
 
         Args:
-            seed: of this and the following episodes; None goes on.
-            draw: draws the tiles of this episode instead, to replay one; see `Draw`.
+            seed: seed of this and the following episodes; None continues the current sequence.
+            draw: draws the tiles of this episode instead, for replays; see `Draw`.
 
         Raises:
-            UsageError: a seed that is no integer, or negative.
-            SchemaError: `draw` returns a colour that is not in the bag.
+            UsageError: the seed is not an integer, or negative.
+            SchemaError: `draw` returns a color that is not in the bag.
         """
         rng = self._rng if seed is None else np.random.default_rng(checked_seed(seed))
         with self._undone_on_error():
@@ -216,9 +217,9 @@ class AzulEnv:
 
         Raises:
             EpisodeDone: the episode is over, or none has begun.
-            InvalidActionId: no integer from 0 to 299.
-            IllegalAction: the move is not legal now.
-            SchemaError: the `draw` of `reset` returns a colour that is not in the bag.
+            InvalidActionId: not an integer from 0 to 299.
+            IllegalAction: the move is illegal.
+            SchemaError: the `draw` given to `reset` returns a color that is not in the bag.
         """
         game = self._game
         if self._is_done or game is None:
@@ -245,7 +246,7 @@ class AzulEnv:
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
-        """Puts back episode and draws if an extractor of another class raises."""
+        """Restores episode and draws if a custom extractor raises."""
         if self._is_plain_features:
             yield
             return
@@ -261,7 +262,6 @@ class AzulEnv:
             raise
 
     def _arrays(self) -> tuple[Observations, Mask, Rewards]:
-        """Arrays for a game to fill."""
         return (
             _zeros(self._filled_shape, np.float32),
             _zeros(ACTION_SPACE_SIZE, np.bool_),
@@ -269,7 +269,7 @@ class AzulEnv:
         )
 
     def _finished(self, step: EnvStep) -> EnvStep:
-        """The step as the configuration asks."""
+        """The step with the additions that the configuration asks for."""
         config, game = self.config, self._game
         if self._is_plain or game is None:
             return step
@@ -288,7 +288,7 @@ class AzulEnv:
 
 
 def terminal_rewards(scores: list[int]) -> Rewards:
-    """Final scores less their mean; 0 for all without scores."""
+    """Final scores minus their mean; 0 for all if there are no scores."""
     rewards = np.zeros(MAX_PLAYERS, np.float64)
     if scores:
         rewards[: len(scores)] = np.array(scores, np.float64) - np.mean(scores, dtype=np.float64)

@@ -2,32 +2,32 @@
 
 | slice | name | content |
 | --- | --- | --- |
-| 0:45 | factories | tiles of each of 9 factories by colour, / 4 |
-| 45:50 | centre | tiles of the centre by colour, / 20 |
-| 50 | marker_in_centre | 1 = the start marker is in the centre |
-| 51:56 | bag | tiles by colour, / 20 |
-| 56:61 | lid | tiles by colour, / 20 |
-| 61:120 | player_0 | the observer, see below |
-| 120:179 | player_1 | the next after the observer |
-| 179:238 | player_2 | the next, zeros in an unused seat |
-| 238:297 | player_3 | the next, zeros in an unused seat |
+| 0:45 | factories | tiles of each of 9 factories by color, / 4 |
+| 45:50 | centre | tiles in the center by color, / 20 |
+| 50 | marker_in_centre | 1 = the start marker is in the center |
+| 51:56 | bag | tiles by color, / 20 |
+| 56:61 | lid | tiles by color, / 20 |
+| 61:120 | player_0 | the observer; see below |
+| 120:179 | player_1 | the player after the observer |
+| 179:238 | player_2 | the next player; zeros in an unused seat |
+| 238:297 | player_3 | the next player; zeros in an unused seat |
 | 297:301 | turn | 1 for the seat to move |
-| 301:305 | began | 1 for the seat that began this round |
-| 305 | round | number of the round, / 20 |
+| 301:305 | began | 1 for the first seat of this round |
+| 305 | round | round number, / 20 |
 
-A player:
+One player:
 
 | slice | content |
 | --- | --- |
 | 0 | 1 = the seat is used |
-| 1:31 | lines from the top: 5 for the colour, 1 where it is, and how full the line is, 0 to 1 |
-| 31:56 | wall by cell, row by row, 1 = there is a tile |
-| 56 | slots of the floor that are taken, / 7 |
+| 1:31 | lines from the top: one-hot color (5), and how full the line is, 0 to 1 |
+| 31:56 | wall by cell, row by row; 1 = there is a tile |
+| 56 | taken slots of the floor, / 7 |
 | 57 | 1 = holds the start marker |
 | 58 | score / 100 |
 
-Seats are relative: seat 0 observes, and the others follow in order of play. Players may know
-all of it: the bag is what is not on the table, and its order does not exist before a draw.
+Seats are relative: seat 0 is the observer, the others follow in order of play. All of this is
+public: the bag holds what is not on the table, and its order does not exist before a draw.
 """
 
 from __future__ import annotations
@@ -81,25 +81,26 @@ SLICES: Final[Mapping[str, slice]] = MappingProxyType(
         "round": slice(ROUND, OBS_SIZE),
     }
 )
-"""The table above: names to slices."""
+"""The table above as a mapping of names to slices."""
 
 
 class PositionEncoder(Protocol):
-    """What `AzulEnv` encodes positions with: `FeatureExtractor`, or any object with its methods."""
+    """Encodes positions for `AzulEnv`: `FeatureExtractor` or any object with its methods."""
 
     @property
     def obs_size(self) -> int | Callable[[], int]:
-        """Length of the vectors, or a method that returns it; it never changes."""
+        """Length of an observation, or a method that returns it; constant."""
 
     def encode(self, state: GameState, player: int) -> NDArray[np.generic]:
-        """`(obs_size,)` numbers: the observation of a player; the same for the same arguments."""
+        """Observation of a player, `(obs_size,)` numbers; deterministic."""
 
 
 def checked_obs_size(features: PositionEncoder) -> int:
-    """Length of the vectors.
+    """Length of an observation.
 
     Raises:
-        UsageError: an object without `obs_size` or `encode`, or a size that is no integer from 1.
+        UsageError: an object without `obs_size` or `encode`, or a size that is not an integer of at
+            least 1.
     """
     size: object = getattr(features, "obs_size", None)
     if isinstance(features, type) or size is None or not callable(getattr(features, "encode", 0)):
@@ -115,7 +116,7 @@ def checked_obs_size(features: PositionEncoder) -> int:
 def encoded(
     features: PositionEncoder, size: int, state: GameState, player: int
 ) -> NDArray[np.generic]:
-    """`(size,)` numbers: the observation of a player; a `SchemaError` for another array."""
+    """Observation of a player, `(size,)` numbers; raises `SchemaError` for any other array."""
     row = as_any_array(features.encode(state, player))
     if row.shape != (size,) or row.dtype.kind not in "fiub":
         raise SchemaError(
@@ -126,10 +127,10 @@ def encoded(
 
 
 class FeatureExtractor:
-    """Encodes positions as vectors; the module has the table.
+    """Encodes positions as vectors; see the table in the module docstring.
 
-    `AzulEnv` takes a subclass that encodes in another way, or any `PositionEncoder`. A subclass of
-    another size overrides both `obs_size` and `encode`.
+    `AzulEnv` also takes a subclass, or any `PositionEncoder`. A subclass with another size
+    overrides both `obs_size` and `encode`.
 
     Example:
         >>> from entity_env.games.azul import FeatureExtractor, new_game
@@ -139,11 +140,11 @@ class FeatureExtractor:
 
     @property
     def obs_size(self) -> int:
-        """Length of the vectors."""
+        """Length of an observation."""
         return OBS_SIZE
 
     def encode(self, state: GameState, player: int) -> NDArray[np.float32]:
-        """`(obs_size,)` float32, a new array: the observation of a player.
+        """Observation of a player, `(obs_size,)` float32, a new array.
 
         Raises:
             UsageError: no such player.
@@ -175,4 +176,4 @@ def _names() -> tuple[str, ...]:
 
 
 FEATURE_NAMES: Final = _names()
-"""Unique names of the numbers."""
+"""Unique name of each feature."""

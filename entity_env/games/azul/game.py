@@ -1,43 +1,45 @@
-"""Azul: two to four players take tiles in turn, and place them on their walls.
+"""Azul: two to four players take tiles in turn and place them on their walls.
 
 Entities and features:
-    Table: round, num_players, seat, the number of players before the observer in this round,
-        marker_in_centre, the tiles of bag and lid by colour, tiles, how many are on offer, lead, by
-        how many points the observer were ahead of the best other if the round ended now, my_row and
-        their_row, the tiles in the fullest row of the observer and of all others, those of full
-        lines included; of the observer and of the next player floor and next_floor, the tiles
-        there, my_room and next_room by line, my_points and next_points, what lines that are begun,
-        but not full, would bring if the round ended now and they were. The actor.
-    Source: is_centre, tiles by colour, total, has_marker: every factory, and the centre last.
-    Group: source, colour, count, is_centre, brings_marker, rest, the tiles that go to the centre or
-        stay there: what can be taken.
-    Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next, pending, the
-        points of full lines, fullest_row: a player. Seats are counted from the observer, seat 0.
+    Table: the actor. round; num_players; seat, number of players before the observer in this round;
+        marker_in_centre; bag and lid, tiles by color; tiles, number on offer; lead, points ahead of
+        the best opponent if the round ended now; my_row and their_row, tiles in the fullest row of
+        the observer and of all opponents, counting full lines. Of the observer and the next player:
+        floor and next_floor, tiles there; my_room and next_room, free places by line; my_points and
+        next_points, by line, points that a started line would score if it were full and the round
+        ended now.
+    Source: is_centre, tiles by color, total, has_marker: every factory, then the center.
+    Group: source, colour, count, is_centre, brings_marker, rest (the tiles that move to the center
+        or stay there): tiles that can be taken together.
+    Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next, pending (points
+        of full lines), fullest_row: a player. Seats count from the observer, seat 0.
     Line: seat, row, colour, count, room: a pattern line.
-    WallRow: seat, row, cells, 1 where there is a tile, and has, the same by colour.
+    WallRow: seat, row, cells (1 where there is a tile), has (1 for each color present): a row of a
+        wall.
     Option: a legal move.
-        Its tiles: source, colour, count, rest, takes_marker, ends_round: they are the last ones.
-        Where they go: destination, to_floor, line, 1 at the place of the line, is_fresh: it is
-        empty, placed, overflow, left, the room that is left, completes, cost, of the floor.
-        Its points: points, that the tiling now would bring more, line_points, the same as if the
-        line were full, row_tiles, column_tiles and colour_tiles, what the wall has of those of the
-        new tile, full lines included, fills_row.
-        What is left: elsewhere, tiles of the colour in other places, exact and enough, in how
-        many of these there are as many as there is room left, and at least as many; groups, how
-        many there are then, centre, the tiles there by colour, my_lines and next_lines, for each
-        other line of the player and each of the next player's of how many colours there is a group
-        then that is large enough to complete it, my_drop and next_drop, the fewest tiles of a group
-        then for which these have no room, next_held and next_room, the tiles and the room of the
-        next player's begun lines of the colour. No feature values a move by a rule of an agent.
+        Its tiles: source, colour, count, rest, takes_marker, ends_round (they are the last tiles).
+        Destination: destination, to_floor, line (1 at the line's place), is_fresh (the line is
+            empty), placed, overflow, left (room left in the line), completes, cost (of the floor).
+        Its points: points, gained if the walls were tiled now; line_points, gained if the line were
+            full; row_tiles, column_tiles and colour_tiles, tiles that share row, column or color
+            with the new tile, counting full lines; fills_row.
+        After the move: elsewhere, tiles of the color at other sources; exact and enough, number of
+            these sources with exactly, or at least, as many tiles as the room left; groups, number
+            of groups; centre, tiles in the center by color; my_lines and next_lines, for each other
+            line of the player and each line of the next player, number of colors with a group large
+            enough to complete it; my_drop and next_drop, the fewest tiles of any group for which
+            they would have no room; next_held and next_room, tiles and room of the next player's
+            started lines of the color. No feature values a move by an agent's heuristic.
 Actions:
-    SelectOption: the table takes one of the options.
-    MoveId: in `azul_by_id`, which shows no options, instead: one of 300 with a mask.
+    SelectOption: the table picks one of the options.
+    MoveId: replaces SelectOption in `azul_by_id`, which shows no options: one of 300 ids, with a
+        mask.
 Reward:
-    the change of the player's score: when rounds end, final bonuses included.
+    the change of the player's score at the end of each round, including final bonuses.
 Ends when:
     a row of a wall is full, or no wall can ever change again.
 Cut when:
-    max_rounds rounds were played, if that is not 0.
+    max_rounds rounds have been played, unless max_rounds is 0.
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games.azul import azul
@@ -66,17 +68,17 @@ from entity_env.games.azul.entities import ENTITIES, MoveId, Option, entities_of
 PICK: Final = SelectEntity(Option)
 
 Ask: TypeAlias = Callable[[Agent, Obs, GameState], int | None]
-"""Asks an agent for a move, by an observation of a position; returns an id."""
+"""Asks an agent for a move, given an observation of a position; returns an id."""
 
 
 class AzulGame(Game):
-    """A game for as many agents as its setting `num_players` says."""
+    """A game for `num_players` agents."""
 
     def with_settings(self, /, **settings: object) -> AzulGame:
         """See `Game.with_settings`.
 
         Raises:
-            UsageError: also a number of players that cannot be.
+            UsageError: an invalid setting or number of players.
         """
         game = AzulGame.__new__(AzulGame)
         game.__dict__.update(super().with_settings(**settings).__dict__)
@@ -89,19 +91,19 @@ class AzulGame(Game):
 
 
 def _most_entities(num_players: int) -> dict[str, int]:
-    """Groups: four of each factory, and one of each color in the middle; options: six of each."""
+    """Groups: four per factory, plus one per color in the center. Options: six per group."""
     groups = 4 * (2 * num_players + 1) + 5
     return {"Group": groups, "Option": 6 * groups}
 
 
 def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0) -> None:
-    """Plays one episode, moves chosen among options.
+    """Plays one episode with moves chosen among options.
 
     Args:
         agents: the players.
-        seed: of the starting player and the deals.
+        seed: determines the starting player and the deals.
         num_players: 2 to 4.
-        max_rounds: rounds after which an episode is cut; 0 = never.
+        max_rounds: rounds after which an episode is truncated; 0 = never.
 
     Raises:
         UsageError: invalid settings.
@@ -112,12 +114,12 @@ def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds
 def play_by_id(
     agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0
 ) -> None:
-    """Azul with moves chosen by id, among 300 with a mask.
+    """Azul with moves chosen among 300 masked ids.
 
     Args:
         agents, seed: as for `play`.
         num_players: 2 to 4.
-        max_rounds: rounds after which an episode is cut; 0 = never.
+        max_rounds: rounds after which an episode is truncated; 0 = never.
     """
     _play(agents, seed, num_players, max_rounds, ask_for_id)
 
@@ -140,14 +142,14 @@ def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int,
 
 
 def ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
-    """The id of the option that an agent picks; None = it stopped."""
+    """Id of the option that an agent picks; None if the agent stopped."""
     picked = agent.act(obs.entities(options_of(state)), PICK)
     option = None if picked is None else picked[0]
     return None if option is None else option.action_id
 
 
 def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
-    """The id that an agent chooses; None = it stopped."""
+    """Id that an agent chooses; None if the agent stopped."""
     mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
     mask[legal_ids(state)] = True
     chosen: Any = agent.act(obs.mask(MoveId, mask), MoveId)
@@ -155,7 +157,7 @@ def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
 
 
 def observe(state: GameState, player: int) -> Obs:
-    """What a player sees of a position, without options."""
+    """One player's view of a position, without options."""
     seen = entities_of(state, player)
     return (
         Obs(state.players[player].score)

@@ -1,4 +1,4 @@
-"""How Azul is drawn, from what a player sees: the table as text and as a picture."""
+"""Drawing of Azul from observations: the table as text and as a picture."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _COSTS: Final = np.diff(FLOOR_COSTS).tolist()
 
 
 def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameState:
-    """The position that a player sees, with all players in their own seats.
+    """Position that a player sees, with all players in their original seats.
 
-    It is the position of the game, but for one thing that nobody is shown: which tiles lie on whose
-    floor, where several floors hold tiles of several colours. The numbers of tiles are right, and
-    since all of them go to the lid, nothing that follows depends on it.
+    One detail is not observed: which tiles lie on whose floor, if several floors hold tiles and
+    their colors differ. The numbers of tiles are right, and all of them go to the lid, so nothing
+    later depends on it.
 
     Args:
-        seen: an observation of `azul` or `azul_by_id`, by a player whose turn it is, or after the
-            last move.
-        has_unknown: tiles whose colour is not known are `UNKNOWN`, for drawing; else of a colour
-            that is possible.
+        seen: an observation of `azul` or `azul_by_id`, by the player to move, or after the last
+            move.
+        has_unknown: True marks tiles of unknown color as `UNKNOWN`, for drawing; False gives them a
+            possible color.
     """
     [table] = seen["Table"]
     state = GameState([0] * NUM_WORDS, np.random.default_rng(0))
@@ -89,7 +89,7 @@ def _fill_floors(state: GameState, seen: SeenObservation, has_unknown: bool) -> 
         for colour, count in enumerate(count_tiles(state))
         for _ in range(TILES_PER_COLOUR - count)
     ]
-    if len(tiles) < sum(lengths.values()):  # else the floor was full when the marker came
+    if len(tiles) < sum(lengths.values()):  # otherwise the floor was full when the marker came
         state.players[state.marker].floor = (MARKER,)
     rooms = {i: length - len(state.players[i].floor) for i, length in lengths.items()}
     is_known = len(set(tiles)) == 1 or sum(map(bool, rooms.values())) == 1
@@ -101,13 +101,13 @@ def _fill_floors(state: GameState, seen: SeenObservation, has_unknown: bool) -> 
 
 
 def move_of(option: SeenEntity) -> int:
-    """The id of the move that an option is."""
+    """Move id of an option."""
     source, place = int(_number(option, "source")), int(_number(option, "destination"))
     return ActionEncoder.encode(Action(source, _colour(option), place))
 
 
 def _player_of(entity: SeenEntity, seen: SeenObservation) -> int:
-    """The player in a seat, which are counted from the observer."""
+    """Player in a seat; seats count from the observer."""
     players = int(_number(seen["Table"][0], "num_players"))
     return (seen.agent_id + int(_number(entity, "seat"))) % players
 
@@ -125,11 +125,11 @@ def _colour(entity: SeenEntity) -> int:
     return COLOURS.index(str(entity["colour"]).lower())
 
 
-# ------------------------------------------------------------------ as text
+# ------------------------------------------------------------------ text
 
 
 def _draw_text(seen: SeenObservation, width: int) -> Text | None:
-    """The table; None for an observation without one."""
+    """The table as text; None for an observation without a table."""
     if not seen["Table"]:
         return None
     state = position_of(seen, has_unknown=True)
@@ -140,25 +140,23 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
 
 
 def _describe(entity: SeenEntity) -> str:
-    """An option as `2 red from factory 1 to line 3`."""
+    """An option in words: `2 red from factory 1 to line 3`."""
     return f"{_number(entity, 'count'):g} {describe_move(move_of(entity))}"
 
 
-# ------------------------------------------------------------------ as a picture
+# ------------------------------------------------------------------ picture
 
 
 def _size(seen: SeenObservation) -> tuple[float, float]:
-    """Two boards side by side, and the factories above."""
+    """Room for two boards side by side, with the factories above."""
     return 17.0, _top(seen) + _BOARD_SIZE[1] * math.ceil(len(seen["Seat"]) / 2)
 
 
 def _ground(scene: Scene) -> None:
-    """The table."""
     scene.rect(0, 0, scene.width, scene.height, _PAPER)
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
-    """Factories, the centre, and every board."""
     for i, source in enumerate(seen["Source"]):
         row, column = divmod(i, _SOURCES_A_ROW)
         _draw_source(source, scene, 1.6 + _SOURCE * column, 1.6 + _SOURCE * row)
@@ -224,7 +222,7 @@ def _draw_board(
 def _rows(
     seat: SeenEntity, seen: SeenObservation, name: str, top: float
 ) -> Iterator[tuple[SeenEntity, float]]:
-    """The lines or the rows of the wall of a seat, and where they are drawn."""
+    """Lines or wall rows of a seat, with the heights at which they are drawn."""
     for entity in seen[name]:
         if entity["seat"] == seat["seat"]:
             yield entity, top + 1.6 + _number(entity, "row") * 0.85
@@ -240,7 +238,7 @@ def _draw_tile(
     *,
     is_faint: bool = False,
 ) -> None:
-    """A tile, or an empty place for one, around x, y."""
+    """Draws a tile, or an empty place, centered at x, y."""
     fill = _SLOT if colour is None else _TILES[colour] + ("38" if is_faint else "")
     stroke = "" if colour is None or is_faint else "#00000033"
     corner = x - side / 2, y - side / 2

@@ -1,13 +1,14 @@
-"""AzulSelfPlay: many games of two for training by self-play, a source of a `VecEnv`.
+"""AzulSelfPlay: many two-player games for training by self-play, as a `VecEnv` source.
 
-The learner sits in the first seat of every game; in the second the learner, too, or a scripted
-player. Observations and actions are those of `azul`, so a trained agent plays there.
+The learner plays the first seat of every game. The second seat belongs to the learner or to a
+scripted player. Observations and actions match `azul`, so a trained agent can play `azul`.
 
-Reward: potential-based shaping (Ng 1999). `lead_scale` for every point of lead gained since the
-player's last decision, and `win_reward` for a win, its negative for a loss. The lead is the
-difference of the players' `kernels.heuristics.potential_packed`, which may be negative: the points
-of the tiling now, the cost of the floor, shares of the final bonuses and of started lines. At the
-end it is the difference of the scores, so the rewards of a game add up to that.
+The reward is potential-based shaping (Ng 1999): `lead_scale` per point of lead gained since the
+player's last decision, plus `win_reward` for a win and its negative for a loss. The lead is the
+difference between the players' `kernels.heuristics.potential_packed`, which may be negative: the
+points if the walls were tiled now, minus the floor cost, plus shares of the final bonuses and of
+started lines. At the end the lead is the difference of scores, so the rewards of a game add up to
+that.
 
 Example:
     >>> from entity_env.agents import RandomAgent
@@ -64,24 +65,24 @@ DEFAULT_OTHERS: Final[Mapping[str, float]] = {
 _MAX_GROUPS: Final = 25
 _MAX_OPTIONS: Final = 6 * _MAX_GROUPS
 _MAX_ENTITIES: Final = (1, 6, _MAX_GROUPS, 2, 10, 10, _MAX_OPTIONS)
-"""Entities of each type in a position of two, at most."""
+"""Maximum number of entities per type in a two-player position."""
 
 
 @dataclass(frozen=True)
 class AzulSelfPlay(BatchSource):
-    """Source of a `VecEnv` that steps many games of two; see the module.
+    """`VecEnv` source that steps many two-player games; see the module docstring.
 
-    Ended episodes are followed by new ones at once: autoreset is "same_step". Row `2 i + s` of a
-    batch is seat s of game i; the row of a player that waits is empty. Seats begin in turn. `final`
-    is None: no game is cut, so that no value of a last observation is needed.
+    Episodes restart at once: autoreset is "same_step". Row `2 i + s` of a batch is seat s of game
+    i; the row of a waiting player is empty. Seats begin in turn. `final` is None: no game is
+    truncated, so no final observation needs a value.
 
     Args:
-        others: players of the second seat, of `OTHERS`, as shares of the games.
-        lead_scale: reward for a point.
+        others: shares of the games by player of the second seat, with keys from `OTHERS`.
+        lead_scale: reward per point of lead.
         win_reward: reward for a win.
 
     Raises:
-        UsageError: shares that cannot be.
+        UsageError: invalid shares.
         MissingExtraError: numba is not installed.
     """
 
@@ -98,8 +99,8 @@ class AzulSelfPlay(BatchSource):
 
     @classmethod
     def of(cls, game: Game) -> AzulSelfPlay | None:
-        """The source for training an agent for a game; None where the game itself is stepped: it is
-        not `azul` for two players with all its rounds, or numba is not installed."""
+        """Source for training an agent for a game. None means that the game itself is stepped: it
+        is not `azul` for two players without a round limit, or numba is not installed."""
         is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
         return cls() if game.play is azul.play and is_whole and has_numba() else None
 
@@ -109,11 +110,11 @@ class AzulSelfPlay(BatchSource):
 
 
 class SelfPlayBatch(ArrayBatch):
-    """Games of one process.
+    """The games of one process.
 
     Args:
-        envs: their indices.
-        others: `(num_envs,)` int64, the player of the second seat of each, an index of `OTHERS`.
+        envs: indices of the games.
+        others: `(num_envs,)` int64, player of each second seat, an index into `OTHERS`.
         lead_scale, win_reward: as for `AzulSelfPlay`.
     """
 
@@ -142,7 +143,7 @@ class SelfPlayBatch(ArrayBatch):
         scratch: Any = (np.zeros(size, np.int64) for size in SCRATCH_SIZES)
         self._scratch = Scratch(*scratch)
         self._names: Final = tuple(azul.obs_space().entities)
-        # Two sets in turn: the last observation is still read while the next is written.
+        # Two alternating sets: the last observation is still read while the next is written.
         self._shown = [self._new_shown() for _ in range(2)]
         self._never = np.zeros(num_rows, np.bool_)
         self._stats = EpisodeStats(num_rows, 2)
@@ -157,7 +158,7 @@ class SelfPlayBatch(ArrayBatch):
         )
 
     def state(self, env_id: int) -> GameState:
-        """A copy of the position of a game, with the same later draws."""
+        """Copy of a game's position; later draws match the game's."""
         stream = SplitMix(int(self._games.streams[env_id]))
         return GameState(self._games.words[env_id].tolist(), stream)
 
@@ -176,7 +177,7 @@ class SelfPlayBatch(ArrayBatch):
         return self._show()
 
     def advance(self, values: ActionValues) -> VecObs:
-        self._stats.length += self._steps.lengths[0]  # one where a game waits for a pick
+        self._stats.length += self._steps.lengths[0]  # 1 where a game waits for a pick
         self._forget()
         picks = np.array(values[PICK.name], np.int64)
         machine_code(step_games)(picks, *self._rewards, self._games, self._steps)
@@ -242,7 +243,7 @@ class SelfPlayBatch(ArrayBatch):
 
 
 def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
-    """The mask of `SelectOption`: the table, entity 0, picks among the options, which come last."""
+    """Mask of `SelectOption`: the table, entity 0, picks among the options, which come last."""
     table, options = counts[0], counts[-1]
     first = counts[:-1].sum(axis=0)
     lengths = options[options > 0]
@@ -254,7 +255,7 @@ def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
 
 
 def assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
-    """`(num_envs,)`, the player of the second seat of each game."""
+    """Player of the second seat of each game, `(num_envs,)`."""
     wrong = [name for name in others if name not in OTHERS]
     if wrong or not others or min(others.values()) < 0 or not sum(others.values()) > 0:
         raise UsageError(

@@ -31,15 +31,15 @@ from entity_env.games.azul.kernels.step import (
 )
 
 Observation: TypeAlias = NDArray[np.float32]
-"""`(OBS_SIZE,)`, a row of observations: what one player sees."""
+"""Observation of one player, `(OBS_SIZE,)`."""
 Mask: TypeAlias = NDArray[np.bool_]
-"""`(300,)`, False everywhere before it is filled."""
+"""`(300,)`, all False before it is filled."""
 
 NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
 
 
 class _Kernels(NamedTuple):
-    """The kernels of one game, compiled or not."""
+    """Kernels of one game, compiled or not."""
 
     start: Any
     show: Any
@@ -54,7 +54,7 @@ _PLAIN: Final = _Kernels(start_dealt, show_game, move_in_game, deal_and_show)
 def _compiled() -> _Kernels:
     """Machine code, compiled or read from the cache.
 
-    It checks only the number of dimensions: arrays must be contiguous and of the right types.
+    Only the number of dimensions is checked: arrays must be contiguous and have the right dtypes.
     """
     types: Any = import_module("numba").types
     utils: Any = import_module("entity_env.core.numba_utils")
@@ -71,19 +71,19 @@ def _compiled() -> _Kernels:
 
 
 class FastGame(GameState):
-    """A game that is played by action ids; the same that `new_game` deals by equal random numbers.
+    """A game played by action ids; equal random numbers give the same game as `new_game`.
 
-    Its kernels are compiled where numba is installed, which takes seconds for the first process of
-    an installation.
+    Its kernels are compiled if numba is installed, which takes seconds in the first process of an
+    installation.
 
     Args:
         num_players, starting_player, rng, draw: as for `new_game`.
 
     Attributes:
-        words: the position, `(NUM_WORDS,)` int64 where kernels are compiled.
+        words: the packed position, `(NUM_WORDS,)` int64 if kernels are compiled.
 
     Raises:
-        UsageError, SchemaError: as `new_game` does.
+        UsageError, SchemaError: see `new_game`.
     """
 
     __slots__ = ("_kernels",)
@@ -111,29 +111,29 @@ class FastGame(GameState):
 
     @classmethod
     def from_state(cls, state: GameState) -> FastGame:
-        """A game that goes on from a state, which stays as it is."""
+        """Game that continues from a state; the state is not changed."""
         game = cls.__new__(cls)
         game._begin(state.words, state.rng, state.draw)
         return game
 
     def copy(self) -> FastGame:
-        """A copy of the game that draws from the same source."""
+        """Copy of the game that draws from the same source."""
         return FastGame.from_state(self)
 
     def __reduce__(self) -> tuple[object, tuple[GameState]]:
-        # Machine code is not pickled: each process loads its own.
+        # Machine code is not pickled; each process loads its own.
         return FastGame.from_state, (self.state(),)
 
     def state(self) -> GameState:
-        """The position as a state, a copy that draws from the same source."""
+        """Copy of the position that draws from the same source."""
         return GameState([int(word) for word in self.words], self.rng, self.draw)
 
     def restore(self, state: GameState) -> None:
-        """Returns to an earlier position of this game, of `state`."""
+        """Returns to an earlier position of this game, saved by `state`."""
         self.words = copied_words(state.words)
 
     def legal_mask(self) -> NDArray[np.bool_]:
-        """`(300,)` bool, a new array: which action ids are legal; none when the game is over."""
+        """Legal action ids, a new `(300,)` bool array; all False when the game is over."""
         mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
         self._kernels.show(self.words, NO_OBSERVATIONS, mask)
         return mask
@@ -142,7 +142,7 @@ class FastGame(GameState):
         """Makes a move.
 
         Raises:
-            InvalidActionId, IllegalAction, SchemaError: as `apply_action` does, before anything
+            InvalidActionId, IllegalAction, SchemaError: see `apply_action`; raised before anything
                 changes.
         """
         mask, rewards = np.zeros(ACTION_SPACE_SIZE, np.bool_), np.zeros(4, np.float32)
@@ -150,16 +150,15 @@ class FastGame(GameState):
             raise illegal(self.state(), ACTIONS[action_id])
 
     def show(self, observations: Observations, mask: Mask) -> int:
-        """Fills the arrays; returns the current player, plus `OVER` at the end, when it is the
+        """Fills the arrays; returns the current player. When the game is over: `OVER` plus the
         player of the last move."""
         status: int = self._kernels.show(self.words, observations, mask)
         return status
 
     def move(self, action_id: int, observations: Observations, mask: Mask, rewards: Rewards) -> int:
-        """Makes a move, an id from 0 to 299, and fills the arrays; returns what `show` does, or
-        `ILLEGAL`."""
+        """Makes a move, 0 to 299, and fills the arrays; returns as `show`, or `ILLEGAL`."""
         kernels = self._kernels
-        # `draw` may raise after the move: then the game must be as before.
+        # `draw` may raise after the move; then the game must be as before.
         words = self.words if self.draw is None else self.words.copy()
         status: int = kernels.move(words, action_id, observations, mask, rewards)
         if status == TO_DEAL:

@@ -1,4 +1,4 @@
-"""Transitions: from one decision of a player to the next, with the rewards in between."""
+"""Transitions from one decision of a player to the next, with the rewards in between."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from entity_env.games.azul.env import EnvStep
 
 
 class Transition(NamedTuple):
-    """One decision of one player, up to that player's next one.
+    """One decision of one player, up to that player's next decision.
 
     Attributes:
         player: index of the player.
         observation_before: `(obs_size,)` float32.
-        mask_before: `(300,)` bool, the legal actions.
+        mask_before: `(300,)` bool, legal actions.
         action_id: the chosen action.
-        reward: sum of the player's rewards until the next decision, or the end.
-        observation_after: `(obs_size,)` float32, at the next decision, or at the end.
-        mask_after: `(300,)` bool, the legal actions then; none at the end.
-        done: whether the episode has ended.
-        truncated: whether it was cut.
+        reward: sum of the player's rewards until the next decision or the end of the episode.
+        observation_after: `(obs_size,)` float32, at the next decision or the end.
+        mask_after: `(300,)` bool, legal actions then; all False at the end.
+        done: True if the episode is terminated or truncated.
+        truncated: True if the episode is truncated.
     """
 
     player: int
@@ -39,10 +39,10 @@ class Transition(NamedTuple):
 
 
 class TransitionLog:
-    """Turns the steps of an episode into transitions.
+    """Converts the steps of an episode to transitions.
 
-    Scores change when a round ends, for all players: rewards from the moves of others are added up
-    until the player decides again. Rewards before a player's first decision belong to no
+    The end of a round changes the scores of all players, so rewards from other players' moves add
+    up until the player decides again. Rewards before a player's first decision are not in any
     transition.
 
     Example:
@@ -58,10 +58,10 @@ class TransitionLog:
         True
 
     Args:
-        step: of `AzulEnv.reset`; a log is for one episode.
+        step: result of `AzulEnv.reset`; a log covers one episode.
 
     Attributes:
-        step: the last one.
+        step: the last step.
     """
 
     def __init__(self, step: EnvStep) -> None:
@@ -70,14 +70,14 @@ class TransitionLog:
         self._rewards: Final = [0.0] * MAX_PLAYERS
 
     def add(self, step: EnvStep) -> list[Transition]:
-        """Takes the next step.
+        """Adds the next step.
 
         Returns:
-            The completed transitions: the last one of the player to move now, if any, and at the
-            end those of all players by seat. Their arrays are those of the steps.
+            Completed transitions: the last transition of the player to move now, if any; at the
+                end, those of all players by seat. They share the arrays of the steps.
 
         Raises:
-            ProtocolError: the episode was over, or a step after a reset: begin another log.
+            ProtocolError: the episode is over, or the step follows a reset: start a new log.
         """
         if self.step.done or step.last_action is None:
             reason = "its episode is over" if self.step.done else "a reset begins another episode"

@@ -1,7 +1,7 @@
-"""The table as text, and moves as people write them.
+"""The table as text, and moves in human notation.
 
-Colours are letters: B blue, Y yellow, R red, K black, W white; a small letter is the place of a
-tile on a wall. Factories and lines are counted from 1, so that line 3 holds three tiles.
+Colors are letters: B blue, Y yellow, R red, K black, W white; a lowercase letter is an empty place
+on a wall. Factories and lines count from 1, so line 3 holds three tiles.
 
 Example:
     >>> import numpy as np
@@ -48,11 +48,11 @@ from entity_env.games.azul.engine.state import End, GameState, Player
 
 LETTERS: Final = ("B", "Y", "R", "K", "W")
 UNKNOWN: Final = 6
-"""A tile on a floor whose colour is not known, among colours."""
+"""A floor tile of unknown color, as a color code."""
 _MARKER: Final = "1"
 _FREE: Final = "."
 _STYLES: Final = ("97;44", "30;43", "97;41", "97;40", "30;107")
-"""Of a tile: ink, and ground in its colour."""
+"""ANSI styles of tiles: letter on a background of the tile's color."""
 _DIM: Final = "2"
 _BOLD: Final = "1"
 _GUTTER: Final = "  |  "
@@ -77,20 +77,20 @@ def draw_state(
     names: Sequence[str] | None = None,
     width: int = 80,
 ) -> str:
-    """The whole table: factories, centre, bag, and every board.
+    """The whole table: factories, center, bag and every board.
 
     Args:
-        state: what to draw.
-        colours: paint the tiles by ANSI sequences; see `has_colours`.
-        viewpoint: the player whose board comes first; player 1 when left out.
-        names: of the players; "Player 1" and so on when left out.
-        width: columns that there are: boards lie side by side as they fit, at least two.
+        state: the position to draw.
+        colours: paint the tiles with ANSI sequences; see `has_colours`.
+        viewpoint: player whose board comes first; default: player 1.
+        names: names of the players; default: "Player 1" and so on.
+        width: available columns; as many boards as fit are drawn side by side, at least two.
 
     Returns:
-        Lines without an end, below 80 columns wide with two boards side by side.
+        Lines without a final line end, less than 80 columns wide with two boards side by side.
 
     Raises:
-        UsageError: no such player, or another number of names.
+        UsageError: no such player, or a wrong number of names.
     """
     if names is not None and len(names) != state.num_players:
         raise UsageError(f"draw_state: {state.num_players} players, got {len(names)} names")
@@ -112,23 +112,23 @@ def draw_state(
 
 
 def has_colours(stream: IO[str]) -> bool:
-    """Whether a stream is a terminal with colours, and NO_COLOR (no-color.org) is not set."""
+    """True if a stream is a terminal with colors, and NO_COLOR (no-color.org) is not set."""
     if "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb":
         return False
     return stream.isatty()
 
 
 def describe_move(action_id: int) -> str:
-    """A move in words, such as "red from factory 1 to line 3"; counted from 1, as on the drawing.
+    """A move in words, such as "red from factory 1 to line 3"; numbered as in the drawing.
 
     Raises:
-        InvalidActionId: no integer from 0 to 299.
+        InvalidActionId: not an integer from 0 to 299.
     """
     return ActionEncoder.decode(action_id).in_words(1)
 
 
 def legal_moves(state: GameState) -> list[str]:
-    """The legal moves as text: a line a source, with the lines that each colour may go to."""
+    """Legal moves as text: one line per source, with the lines that each color may go to."""
     lines: dict[int, dict[int, list[str]]] = {}
     for source, colour, place in legal_actions(state):
         places = lines.setdefault(source, {}).setdefault(colour, [])
@@ -143,10 +143,10 @@ def legal_moves(state: GameState) -> list[str]:
 
 
 def read_move(text: str, state: GameState) -> int:
-    """The id of a legal move as text: "2 red 3", "c k floor", "f1 blue line 2".
+    """Id of a legal move given as text: "2 red 3", "c k floor", "f1 blue line 2".
 
-    Source, colour and place: a factory's number or `centre`; a name or a letter of `LETTERS`; a
-    line's number or `floor`. The first letters are enough.
+    Source: a factory's number or `centre`. Color: a name or a letter of `LETTERS`. Place: a line's
+    number or `floor`. First letters are enough.
 
     Raises:
         UsageError: not a move, or not a legal one.
@@ -193,8 +193,6 @@ def _place(text: str) -> int:
 
 
 class _Paint:
-    """Writes tiles, in colours or not."""
-
     def __init__(self, colours: bool) -> None:
         self._colours = colours
 
@@ -219,7 +217,7 @@ class _Paint:
         return "".join(self.tile(i) * count for i, count in enumerate(counts))
 
     def counts(self, counts: Sequence[int]) -> str:
-        """How many of each colour there are."""
+        """The number of tiles of each color."""
         texts = [f"{self.tile(i)} {count}" for i, count in enumerate(counts) if count]
         return "  ".join(texts) or "empty"
 

@@ -1,6 +1,6 @@
 """Classic control as batches: the physics of Gymnasium's CartPole, MountainCar and Pendulum.
 
-What all batch environments share is in `vec.batch_env`; a game is one module here.
+One module per game. Code shared by all batch environments is in `vec.batch_env`.
 """
 
 from entity_env.games.classic.batch_env import Backend as Backend

@@ -1,4 +1,4 @@
-"""ClassicEnv: base class of the batches of CartPole, MountainCar and Pendulum."""
+"""ClassicEnv: base class of the CartPole, MountainCar and Pendulum batches."""
 
 from __future__ import annotations
 
@@ -39,21 +39,22 @@ from entity_env.vec.batch_env import (
 
 NUM_DRAWS: Final = 4
 HALF: Final = 2**23
-"""Draws are integers from `-HALF` to `HALF - 1`: all of them are exact float32."""
+"""Draws are integers from `-HALF` to `HALF - 1`, all exact in float32."""
 
 Backend: TypeAlias = Literal["auto", "numba", "numpy"]
-"""`numba`: compiled, which takes a second in the first process of an installation. `numpy`: the
-reference, in double precision: `state` is float64, all else as compiled. `auto`: compiled where
-numba is installed."""
+"""`numba`: compiled; compiling takes a second in the first process of an installation. `numpy`: the
+reference in double precision: `state` is float64, everything else as in `numba`. `auto`: compiled
+if numba is installed."""
 
 State: TypeAlias = NDArray[np.floating]
-"""`(state_size, num_envs)` float32, or float64 in numpy: a row for every number of a state."""
+"""`(state_size, num_envs)` float32, or float64 in numpy: one row per state variable."""
 
 Step: TypeAlias = Callable[[NDArray[Any], int], int]
-"""Steps all environments by one-dimensional actions of one dtype, in the table at an address.
+"""Steps all environments, in the table at an address, by one-dimensional actions of one dtype.
 
-Returns how many environments have ended, or `MISFIT` for actions of another length, not contiguous
-or out of range; then nothing has changed."""
+Returns the number of ended environments, or `MISFIT` for actions of another length, not contiguous
+or out of range; then nothing has changed.
+"""
 
 Reset: TypeAlias = Callable[[NDArray[np.uint64], int], int]
 """Resets the environments whose bits are set; returns how many others have ended."""
@@ -65,10 +66,10 @@ _MAX_STEPS = 2**62
 
 
 class ClassicEnv(BatchEnv):
-    """A batch of one classic game. Subclasses set the class attributes and the physics.
+    """A batch of one classic game. Subclasses define the class attributes and the physics.
 
-    Actions are arrays of uint8 or int64 for choices, of float32 for torques; integers and floats
-    of other dtypes are converted, which costs some microseconds. Not thread-safe; the compiled
+    Actions are uint8 or int64 arrays for choices, float32 arrays for torques. Other integer and
+    float dtypes are converted, which costs a few microseconds. Not thread-safe; the compiled
     backend releases the GIL.
 
     Args:
@@ -77,17 +78,17 @@ class ClassicEnv(BatchEnv):
         backend: implementation of the physics; see `Backend`.
 
     Attributes:
-        name: name of the game, and of its only entity.
-        kernel: suffix of its functions in `kernels`.
+        name: name of the game and of its only entity.
+        kernel: suffix of the game's functions in `kernels`.
         features: columns of an observation.
         action: name of its only action.
-        space: labels of that action, or bounds of a torque.
-        state_names: numbers of a state.
-        start_middle, start_scale: how draws become the numbers of an initial state.
-        state_low, state_high: range of each number of a state in which an episode goes on.
+        space: labels of the action, or bounds of the torque.
+        state_names: names of the state variables.
+        start_middle, start_scale: map draws to an initial state.
+        state_low, state_high: range of each state variable; an episode terminates outside it.
 
     Raises:
-        UsageError: a number or backend that makes no sense.
+        UsageError: a number out of range, or an unknown backend.
         MissingExtraError: the backend "numba" without numba.
     """
 
@@ -132,14 +133,14 @@ class ClassicEnv(BatchEnv):
         self._result.num_ended = _NOT_RESET
         self._reset = self._make_reset()
         self._all_envs = _all_set(self.num_envs)
-        # The step for the dtype of the last actions; compiled at the first use of the dtype.
+        # Step for the dtype of the last actions; compiled at the first use of the dtype.
         self._dtype: np.dtype[Any] | None = None
         self._step: Step = _no_step
         self._steps: dict[str, tuple[np.dtype[Any], Step]] = {}
 
     @classmethod
     def initial_states(cls, draws: NDArray[np.float32]) -> State:
-        """States that episodes begin in, of draws; see `start_draws`."""
+        """Initial states for draws; see `start_draws`."""
         middle, scale = np.array([cls.start_middle, cls.start_scale], np.float32)[..., np.newaxis]
         states: State = middle + draws[: len(scale)] * scale
         return states
@@ -149,11 +150,11 @@ class ClassicEnv(BatchEnv):
     def advance(
         state: State, actions: NDArray[np.generic]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Steps states in place; returns rewards, and whether the episodes are terminated."""
+        """Steps states in place; returns rewards and terminated flags."""
 
     @staticmethod
     def observe(state: State) -> NDArray[np.float32]:
-        """Observations `(num_envs, len(features))` of states: the states themselves."""
+        """Observations `(num_envs, len(features))`; by default the states themselves."""
         return state.T
 
     def obs_space(self) -> ObsSpace:
@@ -183,7 +184,7 @@ class ClassicEnv(BatchEnv):
             result.num_ended = self._reset(result.ended, self._address)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> PackedResult:
-        # Below some hundred environments, the calls of this method dominate a step's time.
+        # Below a few hundred environments, the calls of this method dominate a step's time.
         result = self._result
         if result.num_ended:
             self._refuse("step")
@@ -191,7 +192,7 @@ class ClassicEnv(BatchEnv):
         try:
             if actions.dtype is self._dtype and actions.ndim == 1:
                 count = self._step(actions, self._address)
-        except (AttributeError, TypeError):  # no array
+        except (AttributeError, TypeError):  # not an array
             pass
         result.num_ended = count if count >= 0 else self._step_slowly(actions)
         result.is_fresh = True
@@ -200,7 +201,7 @@ class ClassicEnv(BatchEnv):
     def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
         result = self._result
         if mask is result.given and seed is None and (words := mask._words) is not None:
-            # The usual call, with nothing to check.
+            # The usual call: nothing to check.
             result.is_fresh = False
             result.num_ended = self._reset(words, self._address)
             return
@@ -223,9 +224,9 @@ class ClassicEnv(BatchEnv):
 
     @property
     def state(self) -> NDArray[np.floating]:
-        """`(num_envs, state_size)`: the current states, a copy; see `state_names`.
+        """Copy of the current states, `(num_envs, state_size)`; see `state_names`.
 
-        float32 of the compiled backend, and float64 of numpy.
+        float32 in the compiled backend, float64 in numpy.
 
         Raises:
             ClosedError: after `close`.
@@ -235,14 +236,14 @@ class ClassicEnv(BatchEnv):
         return np.ascontiguousarray(self._memory.state.T)
 
     def set_state(self, states: NDArray[np.floating[Any]]) -> None:
-        """Begins a new episode in every environment, in the given states.
+        """Starts a new episode in every environment, in the given states.
 
         Args:
             states: `(num_envs, state_size)` floats, laid out like `state`.
 
         Raises:
             ClosedError: after `close`.
-            SchemaError: another shape or dtype, or a state outside of `state_low` to `state_high`.
+            SchemaError: wrong shape or dtype, or a state outside `state_low` to `state_high`.
         """
         given = self._checked_states(states)
         self.reset()
@@ -255,17 +256,17 @@ class ClassicEnv(BatchEnv):
         self._result.given = ResetMask(self.num_envs)
 
     def __reduce__(self) -> NoReturn:
-        # Compiled steps know their table by its address: a copy would write to the original's.
+        # Compiled steps hold the address of their table: a copy would write to the original.
         raise TypeError(
             f"{type(self).__name__} can be neither copied nor pickled: make another one, and give "
             "it set_state(env.state)"
         )
 
     def _make_step(self, dtype: str) -> Step:
-        """The step for actions of a dtype: uint8 or int64 for choices, float32 for torques."""
+        """Step for a dtype of actions: uint8 or int64 for choices, float32 for torques."""
         if not self._is_compiled:
             return partial(_numpy_step, type(self), self._memory)
-        # Unsigned: a choice below 0 is then too large.
+        # Unsigned: a negative choice becomes too large.
         return cast(Step, _loaded(f"step_{self.kernel}", {"int64": "uint64"}.get(dtype, dtype)))
 
     def _make_reset(self) -> Reset:
@@ -274,7 +275,7 @@ class ClassicEnv(BatchEnv):
         return cast(Reset, _loaded(f"reset_{self.kernel}", "uint64"))
 
     def _step_slowly(self, actions: object) -> int:
-        """Steps by actions that the current step refused, or raises what is wrong with them."""
+        """Steps by actions that the current step refused, or raises the error that explains why."""
         checked = self._checked_actions(actions)
         name = checked.dtype.name
         if name not in self._steps:
@@ -283,7 +284,7 @@ class ClassicEnv(BatchEnv):
         return self._step(checked, self._address)
 
     def _checked_actions(self, given: object) -> NDArray[Any]:
-        """The actions, contiguous and of a dtype that there is a step for."""
+        """The actions, contiguous and converted to a dtype that has a step."""
         where = f"{self.name}: {self.action}"
         actions = checked_actions(where, given, self.num_envs, self.space)
         dtype = np.dtype(np.float32 if self._has_torques else np.int64)
@@ -311,7 +312,7 @@ class ClassicEnv(BatchEnv):
         return exact
 
     def _refuse(self, method: str) -> NoReturn:
-        """Raises the error for a method that cannot be called now."""
+        """Raises the error for a method that cannot be called in the current state."""
         num_ended = self._result.num_ended
         self._is_closed, self._is_reset = num_ended == _CLOSED, num_ended != _NOT_RESET
         self._require_begun(method)
@@ -331,7 +332,7 @@ def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray
 def _numpy_step(
     game: type[ClassicEnv], memory: StateTable, actions: NDArray[Any], address: int
 ) -> int:
-    """A `Step` in numpy, for actions of any dtype; the reference of the kernels."""
+    """`Step` in numpy, for actions of any dtype; the reference of the kernels."""
     if len(actions) != len(memory.rewards) or not are_in_range(game.space, actions).all():
         return MISFIT
     memory.rewards[:], memory.terminals[:] = game.advance(memory.state, actions)
@@ -344,7 +345,7 @@ def _numpy_step(
 def _numpy_reset(
     game: type[ClassicEnv], memory: StateTable, words: NDArray[np.uint64], address: int
 ) -> int:
-    """A `Reset` in numpy; the reference of the kernels."""
+    """`Reset` in numpy; the reference of the kernels."""
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")
     chosen = np.flatnonzero(bits)
     draws, memory.streams[chosen] = start_draws(memory.streams[chosen])
@@ -362,7 +363,7 @@ def _count_ended(memory: StateTable) -> int:
 
 
 def _loaded(name: str, dtype: str) -> Any:  # noqa: ANN401 - a `Step` or a `Reset`
-    """Machine code of a kernel, for an array of a dtype; compiled or read from the cache."""
+    """Machine code of a kernel for an array dtype; compiled or read from the cache."""
     kernels: Any = import_module(f"{__package__}.kernels")
     numba_utils: Any = import_module("entity_env.core.numba_utils")
     signature = numba_utils.array_of(dtype), numba_utils.ADDRESS
@@ -376,5 +377,5 @@ def _all_set(num_envs: int) -> NDArray[np.uint64]:
 
 
 def _no_step(actions: NDArray[Any], address: int) -> int:
-    """The `Step` before the first one: no actions fit."""
+    """`Step` before the first step: no actions fit."""
     return MISFIT

@@ -1,17 +1,17 @@
-"""CartPole: a batch of carts, each with a pole to be kept upright.
+"""CartPole: a batch of carts, each with a pole to keep upright.
 
 Entities and features:
     CartPole: position (m), velocity (m/s), angle of the pole (rad, 0 = upright), angular_velocity.
 Actions:
-    Push: LEFT (0) or RIGHT (1), one choice per environment; with 10 N for 0.02 s.
+    Push: LEFT (0) or RIGHT (1), one choice per environment; a push of 10 N for 0.02 s.
 Reward:
-    1 for every step, the one that ends the episode included.
+    1 for every step, including the last.
 Ends when:
     the cart leaves the track, |position| > 2.4, or the pole leans more than 12 degrees.
 Cut when:
-    the episode is `max_episode_steps` long, 500 when left out.
+    the episode is `max_episode_steps` long, 500 by default.
 Starts:
-    each number uniform from -0.05 to 0.05.
+    every state variable is uniform from -0.05 to 0.05.
 Example:
     >>> import numpy as np
     >>> from entity_env.games.classic import CartPole
@@ -22,10 +22,11 @@ Example:
     ((64, 4), False)
 
 The physics are those of Gymnasium's CartPole-v1 (Barto, Sutton and Anderson 1983; corrected by
-Florian 2007), integrated by explicit Euler steps: in double precision in numpy, whose observations
-are Gymnasium's to the last digit of a float32, and in float32 compiled. A pole doubles any rounding
-every nine steps: of 60 compiled runs of 10,000 random pushes 57 stay within 1e-4 of Gymnasium's,
-and all within 2e-3; a pole that is balanced for hundreds of steps comes to be elsewhere.
+Florian 2007), integrated by explicit Euler steps. The numpy backend computes in double precision;
+its observations equal Gymnasium's to the last digit of a float32. The compiled backend computes in
+float32. A rounding error doubles every nine steps: of 60 compiled runs of 10,000 random pushes, 57
+stay within 1e-4 of Gymnasium's and all within 2e-3. A pole that is balanced for hundreds of steps
+diverges from Gymnasium's.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ START_SCALE: Final = 0.05 / HALF
 
 
 class CartPole(ClassicEnv):
-    """A batch of carts with poles, as the module docstring says; arguments as for `ClassicEnv`."""
+    """A batch of carts with poles; see the module docstring. Arguments as for `ClassicEnv`."""
 
     name = "CartPole"
     kernel = "cart_pole"

@@ -1,4 +1,4 @@
-"""How the classic games are drawn, whose entities have no position on a grid: text and pictures."""
+"""Drawings of the classic games, as text and pictures. Their entities have no grid positions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Rows: TypeAlias = Callable[[Sequence[float], "Sheet"], None]
 """Draws the features of an entity on a sheet."""
 
 _ASPECT: Final = 2
-"""Height of a character over its width."""
+"""Height of a character divided by its width."""
 
 
 class Sheet:
-    """A rectangle of characters; what is drawn outside of it is dropped.
+    """A rectangle of characters; drawing outside it has no effect.
 
     Args:
         columns, rows: size; row 0 is the lowest.
@@ -30,7 +30,7 @@ class Sheet:
         self._cells = [[" "] * columns for _ in range(rows)]
 
     def put(self, column: float, row: float, characters: str) -> None:
-        """Writes characters, centred at a column."""
+        """Writes characters centered at a column."""
         first = round(column) - len(characters) // 2
         for i, character in enumerate(characters, first):
             if 0 <= i < self.columns and 0 <= round(row) < self.rows:
@@ -41,7 +41,6 @@ class Sheet:
 
 
 def _draw_cart_pole(features: Sequence[float], sheet: Sheet) -> None:
-    """The track from -2.4 to 2.4, the cart, and the pole."""
     position, _, angle, _ = features
     sheet.put(sheet.columns // 2, 0, "─" * sheet.columns)
     cart = _column(position, -2.4, 2.4, sheet)
@@ -52,8 +51,6 @@ def _draw_cart_pole(features: Sequence[float], sheet: Sheet) -> None:
 
 
 def _draw_mountain_car(features: Sequence[float], sheet: Sheet) -> None:
-    """The valley, the flag at 0.5, and the car."""
-
     def row(position: float) -> float:
         return (sin(3 * position) + 1) / 2 * (sheet.rows - 2)
 
@@ -65,7 +62,7 @@ def _draw_mountain_car(features: Sequence[float], sheet: Sheet) -> None:
 
 
 def _draw_pendulum(features: Sequence[float], sheet: Sheet) -> None:
-    """The rod from its pivot in the middle; angles turn to the left."""
+    """The rod from its pivot in the middle; positive angles turn left."""
     up, left, _ = features
     middle, pivot = (sheet.columns - 1) / 2, (sheet.rows - 1) / 2
     for part in range(1, sheet.rows):
@@ -80,7 +77,7 @@ def _column(value: float, low: float, high: float, sheet: Sheet) -> float:
 
 
 def _in_text(rows: Rows, columns: int, lines: int) -> Callable[[SeenObservation, int], Text | None]:
-    """The `draw_text` of a look: the picture, and the features below it."""
+    """`draw_text` of a look: the picture, with the features below it."""
 
     def draw_text(seen: SeenObservation, width: int) -> Text | None:
         if not seen.entities:
@@ -93,12 +90,12 @@ def _in_text(rows: Rows, columns: int, lines: int) -> Callable[[SeenObservation,
     return draw_text
 
 
-# ------------------------------------------------------------------ as pictures
+# ------------------------------------------------------------------ pictures
 
 _WOOD, _DARK, _RED, _GREY = "#b08968", "#343a40", "#e03131", "#adb5bd"
 _METRE: Final = 4.0
 _TRACK: Final = 2.4
-"""Half of the length of the track, in metres."""
+"""Half of the track length, in meters."""
 _POLE: Final = 1.0
 
 

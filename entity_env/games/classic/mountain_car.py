@@ -1,17 +1,17 @@
 """MountainCar: a batch of cars, each in a valley and too weak to drive straight up.
 
 Entities and features:
-    MountainCar: position, from -1.2 to 0.6; velocity, from -0.07 to 0.07, a step.
+    MountainCar: position, from -1.2 to 0.6; velocity, from -0.07 to 0.07 per step.
 Actions:
     Push: LEFT (0), NONE (1) or RIGHT (2), one choice per environment.
 Reward:
-    -1 for every step, the one that ends the episode included.
+    -1 for every step, including the last.
 Ends when:
-    the car reaches the flag at 0.5, and does not roll back.
+    the car reaches the flag at 0.5 without rolling back.
 Cut when:
-    the episode is `max_episode_steps` long, 200 when left out.
+    the episode is `max_episode_steps` long, 200 by default.
 Starts:
-    at rest, the position uniform from -0.6 to -0.4.
+    at rest, position uniform from -0.6 to -0.4.
 Example:
     >>> import numpy as np
     >>> from entity_env.games.classic import MountainCar
@@ -45,7 +45,7 @@ START_SCALE: Final = 0.1 / HALF
 
 
 class MountainCar(ClassicEnv):
-    """A batch of cars in valleys, as the module docstring says; arguments as for `ClassicEnv`."""
+    """A batch of cars in valleys; see the module docstring. Arguments as for `ClassicEnv`."""
 
     name = "MountainCar"
     kernel = "mountain_car"

@@ -1,18 +1,18 @@
-"""Pendulum: a batch of pendulums, each to be swung up and held upright by a torque.
+"""Pendulum: a batch of pendulums to swing up and hold upright by a torque.
 
 Entities and features:
     Pendulum: cos and sin of its angle (0 = upright), angular_velocity, from -8 to 8 rad/s.
 Actions:
-    Torque: a number from -2 to 2 (N m) per environment; others are refused, so clip them first.
+    Torque: a number from -2 to 2 (N m) per environment. Others are refused: clip first.
 Reward:
-    minus the cost of the state before the step and of the torque:
+    the negative cost of the state before the step and of the torque:
     `angle**2 + 0.1 * angular_velocity**2 + 0.001 * torque**2`, the angle from -pi to pi.
 Ends when:
     never.
 Cut when:
-    the episode is `max_episode_steps` long, 200 when left out.
+    the episode is `max_episode_steps` long, 200 by default.
 Starts:
-    the angle uniform from -pi to pi, the angular velocity from -1 to 1.
+    angle uniform from -pi to pi, angular velocity uniform from -1 to 1.
 Example:
     >>> import numpy as np
     >>> from entity_env.games.classic import Pendulum
@@ -21,7 +21,7 @@ Example:
     >>> env.step_no_reset_with_result(np.zeros(8, dtype=np.float32)).observations.shape
     (8, 3)
 
-The physics are those of Gymnasium's Pendulum-v1, see `Backend` for the precision; the reward of a
+The physics are those of Gymnasium's Pendulum-v1; see `Backend` for the precision. The reward of a
 state is within 1e-6. A state is the angle, from -pi to pi, and the angular velocity.
 """
 
@@ -53,7 +53,7 @@ SPEED_SCALE: Final = 1 / HALF
 
 
 class Pendulum(ClassicEnv):
-    """A batch of pendulums, as the module docstring says; arguments as for `ClassicEnv`."""
+    """A batch of pendulums; see the module docstring. Arguments as for `ClassicEnv`."""
 
     name = "Pendulum"
     kernel = "pendulum"

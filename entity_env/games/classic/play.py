@@ -1,6 +1,6 @@
-"""The classic games one at a time, for a person or a trained agent.
+"""Single classic games, for a person or a trained agent.
 
-Each plays a batch of one: entities, actions and physics are those of the batch in a `BatchVecEnv`.
+Each plays a batch of one: entities, actions and physics match the batch in a `BatchVecEnv`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CART_POLE, _MOUNTAIN_CAR, _PENDULUM = (
     make_dataclass(env.name, [(feature, float) for feature in env.features], slots=True)
     for env in (CartPole, MountainCar, Pendulum)
 )
-"""The entity of each game, a class named as in the batch."""
+"""Entity class of each game, named as in the batch."""
 _CART_POLE.__qualname__, _MOUNTAIN_CAR.__qualname__ = "_CART_POLE", "_MOUNTAIN_CAR"
 _PENDULUM.__qualname__ = "_PENDULUM"
 for _entity in (_CART_POLE, _MOUNTAIN_CAR, _PENDULUM):
-    _entity.__module__ = __name__  # pickled by name: a copy would not be what `play` shows
+    _entity.__module__ = __name__  # pickled by name: a copy would not be the class `play` shows
 
 
 class Push(Enum):
@@ -84,7 +84,6 @@ def play_pendulum(agent: Agent, *, seed: int, max_episode_steps: int = 200) -> N
 
 
 def _play(agent: Agent, env: ClassicEnv, seed: int, entity: type, action: ActionType[Any]) -> None:
-    """Plays one episode of a batch of one."""
     env.reset(seed)
     result, score = env.view(), 0.0
     show = Obs.actors if isinstance(action, Continuous) else Obs.entities

@@ -1,8 +1,8 @@
-"""StateTable: all arrays of a batch in one table, so that a compiled step takes one argument.
+"""StateTable: all arrays of a batch in one table, so a compiled step takes one argument.
 
-Passing an array to compiled code takes as long as several steps of one environment; so all arrays
-are rows of one float32 table, whose address is passed. A row holds one number per environment;
-numbers of 64 bits take two rows.
+Passing an array to compiled code takes as long as several steps of one environment. All arrays are
+therefore rows of one float32 table, passed by address. A row holds one number per environment;
+64-bit numbers take two rows.
 """
 
 from __future__ import annotations
@@ -14,52 +14,52 @@ from numpy.typing import NDArray
 
 from entity_env.vec.batch_env import NUM_SLOTS
 
-# Indices of rows; numpy integers, since numba would compile once more for each Python integer.
+# Row indices. They are numpy integers because numba would compile again for each Python integer.
 HEADER: Final = np.int64(0)
-"""int64: the scalars that `CLOCK` and so on are the indices of."""
+"""int64: the scalars, indexed by `CLOCK` and the constants after it."""
 ENDED: Final = np.int64(1)
-"""uint64: a bit per environment, 1 = its episode has ended and it was not reset since; then
-`NUM_SLOTS` copies of these bits as they were after a step, for masks: see `PackedResult`."""
+"""uint64, one bit per environment: 1 if its episode has ended and it has not been reset since. Then
+`NUM_SLOTS` copies of these bits as they were after a step, for masks; see `PackedResult`."""
 TERMINALS: Final = np.int64(2)
-"""uint8; so are the truncations."""
+"""uint8, like the truncations."""
 TRUNCATIONS: Final = np.int64(3)
 MOVES: Final = np.int64(4)
-"""The actions of the step, checked: uint8 for choices, float32 for torques."""
+"""Checked actions of the step: uint8 for choices, float32 for torques."""
 REWARDS: Final = np.int64(5)
 STREAMS: Final = np.int64(6)
 """uint64, two rows: each environment's position in its random sequence; see `start_draws`."""
 DEADLINES: Final = np.int64(8)
-"""int64, two rows: the value of the clock at which each episode is truncated."""
+"""int64, two rows: clock value at which each episode is truncated."""
 STATE: Final = np.int64(10)
-"""The state, a row per number; then the observations, environment after environment."""
+"""The state, one row per variable; then the observations, environment by environment."""
 
 CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH, SLOT = range(6)
-"""Steps so far; number of environments; length of an episode; earliest deadline; floats a row; the
-slot that steps copy `ENDED` to, from 1; 0 = none."""
+"""Steps so far; number of environments; maximum length of an episode; earliest deadline; floats per
+row; slot that steps copy `ENDED` to, counted from 1 (0 = none)."""
 
 NUM_HEADERS: Final = 6
 
 LANES: Final = 16
-"""Loops run over a multiple of this many environments, those past the last one unused: all go
-through the vectorized part of a loop, and no rounding depends on an environment's index."""
+"""Loops run over a multiple of this many environments; the surplus is unused. All environments pass
+through the vectorized part of a loop, so rounding does not depend on an environment's index."""
 
 _CHUNK: Final = 64
 _PAD: Final = 16
-"""Floats between two rows, a cache line: rows a power of two apart would evict each other."""
+"""Floats between two rows, a cache line. Rows a power of two apart would evict each other."""
 
 
 class StateTable:
-    """The table of a batch, and each part of it as an array.
+    """The table of a batch, and views of its parts.
 
     Args:
-        num_envs, state_size, obs_size, max_episode_steps: of the batch.
-        has_torques: actions are float32 rather than choices.
-        has_double_state: the state is a float64 array of its own, outside of the table.
+        num_envs, state_size, obs_size, max_episode_steps: sizes of the batch.
+        has_torques: True if actions are float32 torques instead of choices.
+        has_double_state: True if the state is a separate float64 array outside the table.
 
     Attributes:
-        table: `(num_rows, width)` float32, all of it.
+        table: `(num_rows, width)` float32, the whole table.
         address: address of the table, for compiled code.
-        state: `(state_size, num_envs)` float32, or float64 outside of the table.
+        state: `(state_size, num_envs)` float32, or float64 outside the table.
         observations: `(num_envs, obs_size)` float32.
         rewards: `(num_envs,)` float32.
         terminals: `(num_envs,)` uint8.

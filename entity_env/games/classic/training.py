@@ -1,4 +1,4 @@
-"""How the classic games are trained: as batches."""
+"""Training settings of the classic games: they train as batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entity_env.vec import GameTraining
 
 cartpole: Final = GameTraining({"preset": "control", "total_steps": 100_000}, CartPole)
 mountain_car: Final = GameTraining(batch=MountainCar)
-# A push shows its effect within ten steps.
+# The effect of a push shows within ten steps.
 pendulum: Final = GameTraining(
     {"preset": "control", "total_steps": 150_000, "gamma": 0.9}, Pendulum
 )

@@ -1,4 +1,4 @@
-"""How `meteors` is drawn."""
+"""Drawing of `meteors`."""
 
 from entity_env.views import Look, Style
 

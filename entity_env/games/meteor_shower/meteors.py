@@ -1,23 +1,22 @@
-"""Meteors: fly left and right, and let no meteor hit the ship. Rules written twice, on purpose.
+"""Meteors: fly left and right, and let no meteor hit the ship. The rules exist twice, on purpose.
 
-`play` is the game as a loop over dataclasses, as people write games. `Meteors` has the same rules
-in numpy, for thousands of copies at once: training takes those. From one seed both play the same
-episode.
+`play` is the game as an ordinary loop over dataclasses. `Meteors` implements the same rules in
+numpy for thousands of copies at once, for training. For a given seed both play the same episode.
 
 Entities and features:
-    Body: x, from 0 to width - 1; y, from 0 to height - 1, grows upwards; dx, how far to the right
-        of the ship; is_ship, 1 for the ship, which is the first.
+    Body: x, from 0 to width - 1; y, from 0 to height - 1, grows upward; dx, cells to the right of
+        the ship; is_ship, 1 for the ship, which comes first.
 Actions:
     Steer: LEFT, STAY or RIGHT, by one cell; at the border the ship stays.
 Reward:
-    1 for every meteor that reaches the ground beside the ship.
+    1 for every meteor that reaches the ground without hitting the ship.
 Ends when:
-    a meteor reaches the ground where the ship is. All fall by one cell in every step, after the
-    ship has moved, and come back at the top at any x.
+    a meteor reaches the ground where the ship is. All meteors fall one cell per step, after the
+    ship has moved, and reappear at the top at a random x.
 Cut when:
     the episode is `max_episode_steps` long.
 Starts:
-    the ship in the middle, meteors anywhere in the upper half.
+    the ship is in the middle, the meteors anywhere in the upper half.
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games import meteors
@@ -52,7 +51,7 @@ class Body:
 
 
 class Steer(Enum):
-    """Where the ship goes."""
+    """Direction in which the ship moves."""
 
     LEFT = -1
     STAY = 0
@@ -75,11 +74,11 @@ def play(
         seed: determines where meteors appear.
         width: cells from the left border to the right.
         height: cells from the ground to the top.
-        num_meteors: meteors in the sky at any time.
+        num_meteors: number of meteors in the sky.
         max_episode_steps: steps after which the episode is truncated.
 
     Raises:
-        UsageError: a sky without cells or meteors.
+        UsageError: width, height or num_meteors too small.
     """
     _require_sky(width, height, num_meteors)
     draws = Draws(seed)
@@ -137,7 +136,7 @@ class Meteors(ArrayEnv):
         self.num_entities = 1 + num_meteors
         super().__init__(num_envs, max_episode_steps)
         self.width, self.height = width, height
-        # The state is what is shown, so that showing it is one copy; these are views of it.
+        # The observation is the state, so observing is one copy. These are views of it.
         self.bodies = np.zeros((num_envs, self.num_entities, 4), np.float32)
         self.bodies[:, 0, 3] = 1
         self.ship = self.bodies[:, 0, 0]

@@ -1,8 +1,8 @@
-"""Multi-snake on many boards at once: the rules of `multi_snake`, compiled.
+"""Multi-snake on many boards at once: a compiled version of `multi_snake`.
 
-Observations and actions are those of a `VecEnv` of `multi_snake`, row for row, so that an agent
-trained on one plays the other. Only the draws differ: heads and food appear where `Draws` puts
-them, not `random.Random`. With `Draws` the plain game plays the same episodes, seed for seed.
+Observations and actions match a `VecEnv` of `multi_snake` row for row, so an agent trained on one
+plays the other. Only the random draws differ: heads and food are placed by `Draws`, not by
+`random.Random`. With `Draws`, the plain game plays identical episodes, seed for seed.
 
 Example:
     >>> import numpy as np

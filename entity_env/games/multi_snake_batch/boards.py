@@ -1,4 +1,4 @@
-"""MultiSnakeBatch: many boards as a source of a `VecEnv`."""
+"""MultiSnakeBatch: a `VecEnv` source that steps many boards."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
 
 @dataclass(frozen=True)
 class MultiSnakeBatch(BatchSource):
-    """Source of a `VecEnv` that steps many boards of multi-snake together, compiled.
+    """`VecEnv` source that steps many boards of multi-snake together in compiled code.
 
-    Needs the extra `fast`. The first call that steps boards compiles, once per installation: it
-    takes seconds. Seeds of episodes are those of a `VecEnv` of `multi_snake` with the same seed.
+    Needs the extra `fast`. The first step compiles, which takes seconds, once per installation.
+    Episode seeds match a `VecEnv` of `multi_snake` with the same seed.
 
         with VecEnv(MultiSnakeBatch(num_snakes=2), 1024, seed=1) as vec: ...
 
@@ -63,7 +63,7 @@ class MultiSnakeBatch(BatchSource):
         board_size, num_snakes, max_snake_length, max_step: as for `multi_snake`.
 
     Raises:
-        UsageError: a setting that makes no sense.
+        UsageError: a setting out of range.
         MissingExtraError: numba is not installed.
     """
 
@@ -87,13 +87,13 @@ class MultiSnakeBatch(BatchSource):
 
 
 class Boards(ArrayBatch):
-    """Boards of one process.
+    """The boards of one process.
 
     Args:
         game: `multi_snake` with its settings.
         envs: their indices.
-        autoreset: "same_step" begins the next episode at once; "next_step" shows the final
-            observation first; "disabled" repeats it until a reset.
+        autoreset: "same_step" starts the next episode at once; "next_step" shows the final
+            observation first; "disabled" repeats the final observation until a reset.
     """
 
     def __init__(self, game: Game, envs: range, autoreset: Autoreset) -> None:
@@ -112,7 +112,7 @@ class Boards(ArrayBatch):
         self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
         self._heads = np.tile(np.arange(layout.num_snakes), num_envs)
-        """The actors of every row: the first entities."""
+        """Actors per row: the first entities of each row."""
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
         seeds, by_seed = self._boards.seeds, dict[int, list[int]]()
@@ -189,7 +189,7 @@ class Boards(ArrayBatch):
     def _features(
         self, shown: ObsArrays, num_rows: int, end: int
     ) -> dict[EntityName, RaggedArray[np.float32]]:
-        """The features of the first rows, whose last segment ends there."""
+        """Features of the first rows; `end` is the end of their last segment."""
         num_heads, food = (
             num_rows * self._layout.num_snakes,
             self.num_envs * self._layout.num_snakes,
@@ -204,7 +204,8 @@ class Boards(ArrayBatch):
 
 
 def _episodes(ended: NDArray[np.int64], max_grown: int) -> list[Episode]:
-    """Summaries of episodes; in a perfect one the snakes of a board grow by `max_grown`."""
+    """Summaries of finished episodes. In a perfect episode the snakes of a board grow by
+    `max_grown`."""
     return [
         Episode(
             reward=grown / max_grown,

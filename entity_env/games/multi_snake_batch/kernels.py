@@ -1,8 +1,8 @@
-"""The rules of multi_snake for many boards, compiled; the game `multi_snake` is the reference.
+"""Compiled rules of multi_snake for many boards. The game `multi_snake` is the reference.
 
-One board after another, since a board's rows stay in the cache until they are written out.
-Functions called for every board are inlined by force, and nothing is allocated, so that numba need
-not count references to arrays (`_nrt`): together that is six times as fast. Compiled code is cached
+Boards are processed one after another, so a board's rows stay in the cache until they are written
+out. Functions called for every board are force-inlined, and nothing is allocated, so numba need not
+count references to arrays (`_nrt`). Together that is six times as fast. Compiled code is cached
 next to this file.
 """
 
@@ -62,7 +62,7 @@ def _inlined(function: Function) -> Function:
 def _entered(function: Function) -> Function:
     try:
         return cast(Function, njit(**_OPTIONS, cache=True)(function))
-    except RuntimeError:  # nowhere to keep it: a read-only installation, and no home either
+    except RuntimeError:  # no writable cache: a read-only installation and no home directory
         return cast(Function, njit(**_OPTIONS)(function))
 
 
@@ -82,7 +82,7 @@ def step_boards(
     todo: NDArray[np.uint8],
     same_step: bool,
 ) -> FilledCounts:
-    """Carries out a command on every board, and writes the observations of all of them."""
+    """Carries out one command per board and writes the observations of all boards."""
     eaten = np.empty(layout.num_snakes, dtype=np.int64)
     filled = _step_boards(
         *(layout, *boards, *shown, *final[:3], ended, moves, todo, same_step, eaten)
@@ -104,7 +104,7 @@ def _free_cell(
 
 @_inlined
 def _seed_of(i: int, seeds: NDArray[np.uint64]) -> np.uint64:
-    """The seed of the next episode: that of `EpisodeSeeds(seed, i)[seeds[i, NEXT]]`."""
+    """Seed of the next episode: `EpisodeSeeds(seed, i)[seeds[i, NEXT]]`."""
     block = seeds[i, NEXT] >> U6
     first = 2 * np.int64(seeds[i, NEXT] & U63)
     k = first & 3
@@ -152,7 +152,7 @@ def _follow(
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
 ) -> None:
-    """A segment takes the place of the head: a new one, or the last one, whose cell is freed."""
+    """Puts a segment in the head's place: a new one, or the last one, whose cell is freed."""
     head = snakes[i, layout.head + color]
     length = snakes[i, layout.length + color]
     end = snakes[i, layout.end + color]
@@ -203,7 +203,7 @@ def _move(
         _follow(i, color, grows, layout, cells, snakes)
         cells[i, cell] = BLOCKED
         snakes[i, layout.head + color] = cell
-    for k in range(num_eaten):  # not before all have moved: it could appear right under a head
+    for k in range(num_eaten):  # after all have moved: new food could appear right under a head
         cell = _free_cell(i, layout.inside, cells, seeds)
         cells[i, cell] = FOOD
         snakes[i, layout.food + eaten[k]] = cell
@@ -247,7 +247,7 @@ def _show(
     counts: NDArray[np.int64],
     numbers: NDArray[np.float32],
 ) -> int:
-    """Writes the entities of a board as a row, its segments from one on; returns their end."""
+    """Writes the entities of a board, segments from `segment` on; returns their end."""
     first = row * layout.num_snakes
     first_food = len(snakes) * layout.num_snakes + first
     for color in range(layout.num_snakes):
@@ -284,7 +284,7 @@ def _step_boards(
     eaten: NDArray[np.int64],
 ) -> tuple[int, int, int, int]:
     max_grown = layout.num_snakes * layout.max_segments
-    # Not a plain 0: functions called with it would be compiled once more, for the literal 0.
+    # Not a literal 0: numba would compile the functions called with it once more for the literal.
     num_moves = num_actors = num_ended = 0 * len(snakes)
     segment = final_segment = 2 * len(snakes) * layout.num_snakes
     for i in range(len(snakes)):

@@ -1,6 +1,6 @@
-"""Arrays of many boards of multi_snake, and of their observations.
+"""Arrays that hold many boards of multi_snake and their observations.
 
-The cells of a board are numbered, with a wall of one cell all around:
+Cells of a board are numbered with a wall one cell wide all around:
 `(x + 1) * (board_size + 2) + y + 1`.
 """
 
@@ -14,45 +14,45 @@ from numpy.typing import NDArray
 from entity_env.games.multi_snake import Move
 
 FREE, BLOCKED, FOOD = 0, 1, 2
-"""Values of a cell; walls and snakes block it."""
+"""Cell values. Walls and snakes are BLOCKED."""
 
 PLAYS, TERMINATED, TRUNCATED = 0, 1, 2
 """States of an episode."""
 
 SHOW, BEGIN, MOVE = 0, 1, 2
-"""Commands for a board: nothing, its next episode, or the next step of this one."""
+"""Commands for a board: do nothing, start the next episode, or take a step."""
 
 GROWN, STEP, OVER = 0, 1, 2
-"""Columns of `BoardArrays.snakes`: segments of all bodies, steps of the episode; and PLAYS, or how
-the episode ended that the board still shows."""
+"""Columns of `BoardArrays.snakes`: segments of all bodies; steps of the episode; PLAYS, or how the
+episode ended that the board still shows."""
 _FIRST_COLUMN: Final = 3
 
 RUN, SEED, NEXT, DRAWN = 4, 5, 6, 7
-"""Columns of `BoardArrays.seeds`. 0 to RUN are a row of `seed_pools`; then the seed of this
-episode, the number of the next one, and the state of the generator."""
+"""Columns of `BoardArrays.seeds`. Columns before RUN are a row of `seed_pools`; then the seed of
+this episode, the number of the next episode, and the generator state."""
 
 ENDED_ENV, ENDED_GROWN, ENDED_STEP, ENDED_OVER, ENDED_SEED, ENDED_NUMBER = range(6)
 """Columns of the records of finished episodes."""
 
 
 class BoardLayout(NamedTuple):
-    """Settings of all boards, and columns of `BoardArrays.snakes`.
+    """Settings of all boards, and the column layout of `BoardArrays.snakes`.
 
     Args:
-        num_snakes: snakes on a board.
-        max_segments: cells that a body grows to, without its head.
-        max_step: steps after which an episode is cut.
-        head, food: columns of the cells of heads and food, one a snake.
-        length, end: columns of the segments that each body has, and of the place of its end in the
+        num_snakes: snakes per board.
+        max_segments: maximum length of a body in cells, without its head.
+        max_step: steps after which an episode is truncated.
+        head, food: columns of the cells of heads and food, one per snake.
+        length, end: columns of each body's number of segments, and of its tail's position in the
             cyclic buffer `body`.
-        segment, color: columns of the cells of all segments of a board, in the order in which they
-            grew, and of their snakes.
-        body: column of `max_segments` numbers a snake, a cyclic buffer: the segments from its end
-            to its head.
-        moves: `(4,)` int32, what a move adds to the number of a cell.
-        inside: `(board_size**2,)` int32, cells within the walls, in the order of their draws.
+        segment, color: columns of the cells of all segments of a board, in order of growth, and of
+            their snakes.
+        body: column of a cyclic buffer, `max_segments` numbers per snake: its segments from tail to
+            head.
+        moves: `(4,)` int32, change of the cell number per move.
+        inside: `(board_size**2,)` int32, cells within the walls, in draw order.
         places: `(num_cells, 2)` float32, x and y of each cell.
-        empty: `(num_cells,)` uint8, a board with walls and nothing else.
+        empty: `(num_cells,)` uint8, a board with only walls.
     """
 
     num_snakes: int
@@ -72,7 +72,7 @@ class BoardLayout(NamedTuple):
 
 
 class BoardArrays(NamedTuple):
-    """The state of all boards, a row each; few arrays, since each adds to a compiled call.
+    """State of all boards, one row per board. Few arrays: each adds to a compiled call.
 
     Args:
         cells: `(num_envs, num_cells)` uint8, FREE, BLOCKED or FOOD.
@@ -89,13 +89,13 @@ class ObsArrays(NamedTuple):
     """Observations of many boards.
 
     Args:
-        entities: `(num_envs * num_snakes * (max_segments + 2), 3)` float32: x, y and color of the
-            heads of all rows; from `num_envs * num_snakes` on of the food; from twice that on of
-            the segments.
-        counts: `(2, num_envs)` int64, segments and actors a row.
+        entities: `(num_envs * num_snakes * (max_segments + 2), 3)` float32: x, y and color. Heads
+            of all rows come first, then from `num_envs * num_snakes` the food, then from twice that
+            index the segments.
+        counts: `(2, num_envs)` int64, segments and actors per row.
         numbers: `(2, num_envs)` float32, step and reward.
         flags: `(2, num_envs)` bool, terminated and truncated.
-        actors: `(num_envs * num_snakes,)` int64, which entities of their row act.
+        actors: `(num_envs * num_snakes,)` int64, indices of the acting entities within their row.
     """
 
     entities: NDArray[np.float32]
@@ -106,13 +106,13 @@ class ObsArrays(NamedTuple):
 
 
 class FilledCounts(NamedTuple):
-    """Rows that a step has written.
+    """Numbers of rows written by a step.
 
     Args:
-        entities: of `ObsArrays.entities`, up to the last segment.
-        actors: of `ObsArrays.actors`.
-        ended: of the finished episodes.
-        final_entities: as `entities`, of the final observations.
+        entities: rows of `ObsArrays.entities`, up to the last segment.
+        actors: rows of `ObsArrays.actors`.
+        ended: finished episodes.
+        final_entities: as `entities`, for the final observations.
     """
 
     entities: int
@@ -124,7 +124,7 @@ class FilledCounts(NamedTuple):
 def make_layout(
     board_size: int, num_snakes: int, max_snake_length: int, max_step: int
 ) -> BoardLayout:
-    """The layout for settings that `multi_snake` accepts."""
+    """Layout for settings that `multi_snake` accepts."""
     width = board_size + 2
     max_segments = max_snake_length - 1
     x, y = np.divmod(np.arange(width * width), width)
@@ -154,7 +154,7 @@ def make_boards(layout: BoardLayout, num_envs: int) -> BoardArrays:
 
 
 def make_obs_arrays(layout: BoardLayout, num_envs: int) -> ObsArrays:
-    """Observations of boards, with room for snakes of any length."""
+    """Observation arrays with room for snakes of any length."""
     num_heads = num_envs * layout.num_snakes
     return ObsArrays(
         entities=np.zeros((num_heads * (layout.max_segments + 2), 3), dtype=np.float32),

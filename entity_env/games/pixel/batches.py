@@ -18,15 +18,16 @@ from entity_env.games.pixel.worlds.grid_world import GridWorld
 from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 from entity_env.games.pixel.worlds.world import World
 
-# A step towards the goal reduces the distance by about a sixtieth: far more than a step costs.
+# A step toward the goal reduces the distance by about a sixtieth, so its reward far exceeds its
+# cost.
 ALPHA: Final = 10.0
 _NEVER: Final = 2**31 - 1
 
 
 def grid_env(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
-    """Grids on which a figure goes from `S` to `F`.
+    """Grids on which a figure walks from `S` to `F`.
 
-    All screens but the goal's are equally far from it, so only the goal's own screen matches.
+    All other screens are equally far from the goal's, so only the goal's own screen matches.
     """
     require_count("max_episode_steps", max_episode_steps)
     world = GridWorld(num_envs, device=device)
@@ -37,7 +38,7 @@ def grid_env(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu")
 def program_env(
     name: str, num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """XO-CHIPs that run one of `xo_chip.PROGRAMS`, with its goal."""
+    """XO-CHIPs that run one of `xo_chip.PROGRAMS`, with that program's goal."""
     from entity_env.games.pixel.xo_chip import programs
     from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
@@ -57,7 +58,7 @@ def program_env(
 def captured_env(
     num_envs: int, rom: Path, goal: Path, *, max_episode_steps: int, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """Machines at the start of a captured goal, rewarded for coming nearer to it."""
+    """Machines at the start of a captured goal, rewarded for getting closer to it."""
     require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(alpha=ALPHA, max_steps=max_episode_steps)
     captured = load_goal(goal)
@@ -74,10 +75,10 @@ def unrewarded_env(
     max_episode_steps: int,
     device: str = "cpu",
 ) -> PixelGoalEnv:
-    """Machines that are switched on, without rewards; episodes are only truncated.
+    """Machines that have just been switched on, without rewards; episodes are only truncated.
 
-    The observed distances are from the negative of the first screen, and mean nothing. `machine`
-    holds settings for `machine_for`; other arguments and errors as for `captured_env`.
+    The observed distances are meaningless: their goal is the negative of the first screen.
+    `machine` holds settings for `machine_for`; other arguments and errors as for `captured_env`.
     """
     require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(0.0, 0.0, 0.0, match_k=_NEVER, max_steps=max_episode_steps)
@@ -88,5 +89,5 @@ def unrewarded_env(
 
 
 def _one_pixel(world: World) -> Fraction:
-    """The largest tau with which only the goal's own screen matches."""
+    """Largest tau with which only the goal's own screen matches."""
     return Fraction(1, PIXEL_RANGE["absolute"] * world.height * world.width)

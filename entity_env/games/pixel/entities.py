@@ -1,13 +1,13 @@
 """Observation and action space of the pixel games. Importing this does not import torch.
 
 Entities and features:
-    Tile: row, column, its position on the screen, (0, 0) at the top left; shade_0 to shade_3, the
-        number of its 64 pixels of each shade; distance, an integer, from the same tile of the goal.
-        All tiles of the screen, row after row.
-    Global: dist, the distance of the screen from the goal, from 0 to 1; match, the matches in a row
-        as a share of match_k; time, the steps so far as a share of max_steps.
+    Tile: row, column, its position on the screen, (0, 0) at the top left; shade_0 to shade_3,
+        pixels of each shade, 64 in total; distance from the same tile of the goal, an integer. All
+        tiles of the screen, row by row.
+    Global: dist, distance of the screen from the goal, from 0 to 1; match, consecutive matches
+        divided by match_k; time, steps so far divided by max_steps.
 Actions:
-    Press: A, B, START, UP, DOWN, LEFT or RIGHT, one choice a step: the button that is held.
+    Press: A, B, START, UP, DOWN, LEFT or RIGHT, one choice per step: the button that is held.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PRESS: Final = GlobalCategorical(Button, name="Press")
 
 
 def obs_space() -> ObsSpace:
-    """The observation space of all pixel games."""
+    """Observation space of all pixel games."""
     return ObsSpace(
         global_features=tuple(field.name for field in fields(Screen)),
         entities={Tile.__name__: Entity(tuple(field.name for field in fields(Tile)))},
@@ -56,5 +56,5 @@ def obs_space() -> ObsSpace:
 
 
 def action_space() -> dict[ActionName, ActionSpace]:
-    """The action space of all pixel games."""
+    """Action space of all pixel games."""
     return {PRESS.name: PRESS.space}

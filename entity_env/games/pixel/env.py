@@ -1,4 +1,4 @@
-"""PixelGoalEnv: batch environment rewarded for bringing a screen nearer to a goal picture."""
+"""PixelGoalEnv: batch environment rewarded for bringing a screen closer to a goal picture."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from entity_env.vec.batch_env import (
 
 
 class HostRows:
-    """A `StepResult`, made once, and copies of the episode state into it.
+    """A reused `StepResult` that the episode state is copied into.
 
-    `is_stale` means that the episode state may have changed since it was read.
+    `is_stale` means that the episode state may have changed since the last copy.
     """
 
     def __init__(self, trackers: Trackers, obs_size: int) -> None:
@@ -60,7 +60,7 @@ class HostRows:
         self._screen = observations[:, num_tile_numbers:]
 
     def read(self) -> StepResult:
-        """The result; copied if stale."""
+        """The result; copied first if stale."""
         if self.is_stale:
             t, result = self._trackers, self._result
             self._tiles.copy_(t.tiles)
@@ -73,7 +73,7 @@ class HostRows:
         return self._result
 
     def is_over(self) -> NDArray[np.bool_]:
-        """`(num_envs,)` bool: ended and not reset."""
+        """`(num_envs,)` bool: the episode has ended and has not been reset."""
         if self.is_stale:
             t = self._trackers
             over: NDArray[np.bool_] = (t.ended & (t.episode_step > 0)).cpu().numpy()
@@ -85,10 +85,10 @@ Backend = Literal["auto", "torch", "warp"]
 
 
 class PixelGoalEnv(BatchEnv):
-    """A batch of machines, rewarded for bringing their screens nearer to a goal picture.
+    """A batch of machines, rewarded for bringing their screens closer to a goal picture.
 
-    It has two interfaces. On the device, `step_tensors` and `reset_mask` read and write tensors,
-    and neither synchronize nor copy to the host::
+    There are two interfaces. On the device, `step_tensors` and `reset_mask` read and write tensors;
+    they neither synchronize nor copy to the host::
 
         trackers = env.trackers
         env.reset(seed=0)
@@ -97,35 +97,35 @@ class PixelGoalEnv(BatchEnv):
             remember(trackers.reward, trackers.terminated)
             env.reset_mask(trackers.ended)
 
-    On the host it is a `BatchEnv` of numpy arrays, copied by `to_host`. A row of `observations` is
-    the features of all tiles, one tile after another, then those of the screen; see
+    On the host it is a `BatchEnv` of numpy arrays, copied by `to_host`. A row of `observations`
+    holds the features of all tiles, tile by tile, then the features of the screen; see
     `entity_env.games.pixel.entities`.
 
-    An episode is `terminated` when `match_k` screens in a row match the goal, not counting the
-    initial screen, and `truncated` after `max_steps`; if both are true, bootstrap by `terminated`.
-    There are no automatic resets except in `step` and with `autoreset`. Episode k of an
-    environment with the seed s of its own, of `env_seeds`, begins from reset state (s + k) modulo
-    their number.
+    An episode is `terminated` when `match_k` consecutive screens match the goal, not counting the
+    initial screen, and `truncated` after `max_steps`. If both are true, bootstrap by `terminated`.
+    Only `step` and `autoreset` reset automatically. Episode k of an environment with its own seed s
+    (`env_seeds`) starts from reset state (s + k) modulo the number of reset states.
 
     Args:
         world: the machines; owned by this environment, which closes them.
         goal: the picture, on the world's device.
-        config: reward and end of an episode.
+        config: rewards and limits of an episode.
         stack_k: number of screens in `stack`.
-        warm_ups: buttons that the first machine holds before the snapshot of each reset state,
-            which go to the slots of the world's bank from 0 on. None = one, the current state.
-        slots: snapshots in the bank to begin from instead.
-        backend: "torch" computes all but the machine in torch, "warp" in few kernels, with the
-            same bits; "auto" is "warp" where Warp is installed.
+        warm_ups: for each reset state, the buttons that the first machine holds before its
+            snapshot; snapshots fill the slots of the world's bank from 0. None = one reset state,
+            the current state.
+        slots: existing snapshots in the bank to start from instead.
+        backend: "torch" computes everything but the machine in torch; "warp" does so in a few
+            kernels, bit for bit equal; "auto" is "warp" if Warp is installed.
 
     Raises:
-        SchemaError: a goal of another shape or device, a reset state that matches it already, a
-            screen that is no whole number of tiles.
+        SchemaError: a goal with the wrong shape or device, a reset state that already matches it,
+            or a screen that is not a whole number of tiles.
         UsageError: invalid `stack_k`, `warm_ups` or `slots`.
         MissingExtraError: backend "warp" without Warp.
 
     Attributes:
-        trackers: observations and state of the episodes, always the same tensors.
+        trackers: observations and state of the episodes, always the same tensor objects.
         world: the machines.
     """
 
@@ -171,28 +171,28 @@ class PixelGoalEnv(BatchEnv):
         self._ops = make_ops(self.trackers, goal, self.config, reset_states)
         self._actions = torch.zeros(world.num_envs, dtype=torch.int32, device=world.device)
         self._all_envs = torch.ones(world.num_envs, dtype=torch.bool, device=world.device)
-        # Slots of the bank and reset states have the same numbers, unless `slots` was given.
+        # Reset states are numbered like slots of the bank, unless `slots` was given.
         self._is_renumbered = reset_states.bank.tolist() != list(range(len(reset_states.bank)))
         self._host = HostRows(self.trackers, self.obs_size)
 
     @property
     def pixels(self) -> Tensor:
-        """(N, H, W) uint8: the observed screens, a view of the newest in `stack`."""
+        """Observed screens, (N, H, W) uint8; a view of the newest in `stack`."""
         return self.trackers.stack[:, -1]
 
     @property
     def stack(self) -> Tensor:
-        """(N, stack_k, H, W) uint8: the observed screens, the newest last."""
+        """Observed screens, (N, stack_k, H, W) uint8, newest last."""
         return self.trackers.stack
 
     @property
     def final_pixels(self) -> Tensor:
-        """(N, H, W) uint8: the screens after the last step, before any reset."""
+        """Screens after the last step, before any reset, (N, H, W) uint8."""
         return self.trackers.frames
 
     @property
     def final_dist(self) -> Tensor:
-        """(N,) float32: the distances of `final_pixels` from the goal."""
+        """Distances of `final_pixels` from the goal, (N,) float32."""
         return self.trackers.dist
 
     def obs_space(self) -> ObsSpace:
@@ -202,16 +202,14 @@ class PixelGoalEnv(BatchEnv):
         return entities.action_space()
 
     def step_tensors(self, actions: Tensor, *, autoreset: bool = False) -> Trackers:
-        """Step every machine on the device, without copies to the host or synchronization.
+        """Step every machine on the device, without host copies or synchronization.
 
-        With `autoreset`, environments whose episode ends are reset afterwards; `trackers` keeps
-        their flags (`ended`, `terminated`, `truncated`), last screen and distance (`frames`,
-        `dist`).
+        With `autoreset`, environments whose episode ends are then reset; `trackers` keeps their
+        flags (`ended`, `terminated`, `truncated`), last screen and distance (`frames`, `dist`).
 
         Args:
-            actions: (N,) int32 or int64 on the device, values of `Button`; those out of range are
-                clamped. Environments that have ended must be reset first; only the host interface
-                verifies it.
+            actions: (N,) int32 or int64 on the device, values of `Button`; values out of range are
+                clamped. Reset ended environments first; only the host interface checks this.
             autoreset: reset the environments whose episode ends.
 
         Returns:
@@ -220,7 +218,7 @@ class PixelGoalEnv(BatchEnv):
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`.
-            SchemaError: actions of another shape, dtype or device.
+            SchemaError: actions of the wrong shape, dtype or device.
         """
         self._require_begun("step_tensors")
         dtypes = (torch.int32, torch.int64)
@@ -231,17 +229,17 @@ class PixelGoalEnv(BatchEnv):
         return self.trackers
 
     def reset_mask(self, mask: Tensor) -> None:
-        """Begin episodes in a mask of environments, on the device; the others do not change.
+        """Start episodes in a mask of environments, on the device; the others do not change.
 
-        Results of the last step in `trackers`, flags and reward included, stay.
+        Results of the last step in `trackers`, including flags and reward, stay.
 
         Args:
-            mask: (N,) bool on the device, ended or not.
+            mask: (N,) bool on the device, True = reset, whether ended or not.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`.
-            SchemaError: a mask of another shape, dtype or device.
+            SchemaError: a mask of the wrong shape, dtype or device.
         """
         self._require_begun("reset_mask")
         require_tensor("mask", mask, (self.num_envs,), torch.bool, self.device)
@@ -286,10 +284,10 @@ class PixelGoalEnv(BatchEnv):
         return self.to_host()
 
     def to_host(self) -> StepResult:
-        """Observations, rewards and flags, copied to the host.
+        """Copy observations, rewards and flags to the host.
 
-        Always the same arrays, valid until the next call of this, of `view`, or of a host step.
-        Flags of environments that were reset are cleared.
+        The arrays are reused: valid until the next call of `to_host`, `view` or a host step. Flags
+        of environments that have been reset are cleared.
 
         Raises:
             ClosedError: after `close`.
@@ -304,7 +302,7 @@ class PixelGoalEnv(BatchEnv):
             self.world.close()
 
     def _step(self, actions: Tensor) -> None:
-        """Step machines, screens, rewards and flags: the only place where that is done."""
+        """Step machines, screens, rewards and flags. The only code that does so."""
         self._host.is_stale = True
         if actions.dtype != torch.int32 or not actions.is_contiguous():
             actions = self._actions.copy_(actions)
@@ -314,7 +312,7 @@ class PixelGoalEnv(BatchEnv):
         self._ops.judge()
 
     def _reset(self, mask: Tensor) -> None:
-        """Reset machines and episode state: the only place where that is done."""
+        """Reset machines and episode state. The only code that does so."""
         self._host.is_stale = True
         slot = self.trackers.slot
         if self._is_renumbered:
@@ -337,7 +335,7 @@ class PixelGoalEnv(BatchEnv):
         self._step(torch.from_numpy(actions).to(self.device))
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: BatchSeed) -> None:
-        """Choose the next reset states of a mask of environments by a seed."""
+        """Choose the next reset states of a mask of environments from a seed."""
         own = self.env_seeds(seed) % np.uint64(len(self._reset_states.bank))
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)

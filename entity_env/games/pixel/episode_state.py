@@ -1,4 +1,4 @@
-"""State of the episodes of a `PixelGoalEnv`, and the states that they are reset to, as tensors."""
+"""Episode state of a `PixelGoalEnv`, and its reset states, as tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from entity_env.games.pixel.reward.reward import (
 from entity_env.games.pixel.worlds.world import Button, World
 
 NUM_PLACE: Final = 2
-"""Features of a tile that never change: its row and column."""
+"""Constant features of a tile: its row and column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,22 +34,22 @@ class Trackers:
     the counters and `slot`; results of the last step, such as `frames` and `reward`, stay.
 
     Attributes:
-        frames: (N, H, W) uint8, the screens after the last step, before any reset.
-        stack: (N, stack_k, H, W) uint8, the observed screens, the newest last; after a reset all
-            are the initial screen.
+        frames: (N, H, W) uint8, screens after the last step, before any reset.
+        stack: (N, stack_k, H, W) uint8, observed screens, newest last; after a reset all are the
+            initial screen.
         tiles: (N, T, 7) float32 of the newest screen: row, column, number of pixels of shade 0, 1,
             2 and 3, distance from the goal's tile; integers.
         screen: (N, 3) float32: distance of the newest screen, match_count / match_k, episode_step /
             max_steps.
-        sums: (N,) int32, the distance of `frames` before normalization.
-        dist: (N,) float32, the distance of `frames`, in 0..1.
-        prev_dist: (N,) float32, the distance before the next step: `dist`, or after a reset that of
-            the initial screen.
+        sums: (N,) int32, distance of `frames` before normalization.
+        dist: (N,) float32, distance of `frames`, in 0..1.
+        prev_dist: (N,) float32, distance before the next step: `dist`, or after a reset the
+            distance of the initial screen.
         episode_step: (N,) int32, steps of the episode so far, at most max_steps.
-        match_count: (N,) int32, matches in a row, at most match_k.
+        match_count: (N,) int32, consecutive matches, at most match_k.
         terminated: (N,) bool: the last step reached the goal.
         truncated: (N,) bool: the last step was number max_steps.
-        ended: (N,) bool: either.
+        ended: (N,) bool: terminated or truncated.
         reward: (N,) float32, of the last step.
         slot: (N,) int32, index of the next episode's reset state in `ResetStates`.
     """
@@ -104,8 +104,8 @@ class ResetStates:
     """Initial screens and distances of S snapshots. M = N if goals differ by environment, else 1.
 
     Attributes:
-        bank: (S,) int32, the slot of each in the world's bank.
-        frames: (S, H, W) uint8, the screens.
+        bank: (S,) int32, slot of each snapshot in the world's bank.
+        frames: (S, H, W) uint8, screens.
         tiles: (S * M, T, 7) float32, as in `Trackers`.
         dist: (S * M,) float32.
         offset: (N,) int32: the row of environment i is slot * M + offset[i].
@@ -121,9 +121,9 @@ class ResetStates:
 
 
 def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[int]:
-    """Snapshots of the first machine after each sequence of buttons, in the slots from 0 on.
+    """Take snapshots of the first machine after each sequence of buttons, into the slots from 0.
 
-    Every sequence begins from the current state; the machines are left in one of the states.
+    Every sequence starts from the current state. Afterward the machines are in one of the states.
     """
     if not 1 <= len(warm_ups) <= world.num_slots:
         raise UsageError(
@@ -135,7 +135,7 @@ def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[i
             raise UsageError(f"warm_ups: expected sequences of Button, got {button!r} in one")
     world.snapshot(0, 0)
     all_machines, slots = _all_machines(world, 0)
-    for slot in reversed(range(len(warm_ups))):  # slot 0 last: all of them begin from it
+    for slot in reversed(range(len(warm_ups))):  # slot 0 last: all of them start from it
         world.reset(all_machines, slots)
         for button in warm_ups[slot]:
             world.step(torch.full_like(slots, button.value))
@@ -144,7 +144,7 @@ def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[i
 
 
 def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
-    """Check that slots are in a bank, at least one."""
+    """Check that there is at least one slot and all are in the bank."""
     chosen = list(slots)
     wrong = [slot for slot in chosen if not is_index(slot, num_slots)]
     if wrong or not chosen:
@@ -155,7 +155,7 @@ def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
 
 
 def measure_reset_states(world: World, slots: Sequence[int], goal: Goal) -> ResetStates:
-    """Restore all machines from each slot, and measure their screens."""
+    """Restore all machines from each slot and measure their screens."""
     shape = (world.num_envs, world.height, world.width)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=world.device)
     frames, tiles, dists = [], [], []

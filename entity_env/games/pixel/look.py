@@ -1,4 +1,4 @@
-"""How screens with four shades are drawn: pixel by pixel, or by the tiles that agents observe."""
+"""Drawing of four-shade screens: pixel by pixel, or by the tiles that agents observe."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rich.text import Text
 from entity_env.views import Look, Scene, SeenEntity, SeenObservation
 
 GREENS: Final = ("#0c1a14", "#3f7d5b", "#9ccf7f", "#eaf7d0")
-"""Colours of the shades of a screen with a dark background: an XO-CHIP's."""
+"""Colors of the shades of a screen with a dark background: an XO-CHIP's."""
 LIGHT_GREENS: Final = tuple(reversed(GREENS))
-"""Colours of the shades of a screen with a bright background: a Game Boy's."""
+"""Colors of the shades of a screen with a bright background: a Game Boy's."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """A character that shows several pixels in two colours.
+    """A character cell that shows several pixels in two colors.
 
     Args:
-        weights: (rows, columns), the number that each pixel of the second colour adds.
-        characters: the character of each sum.
+        weights: (rows, columns), value added by each pixel of the second color.
+        characters: character for each sum.
     """
 
     weights: NDArray[np.int64]
@@ -47,7 +47,7 @@ def draw_pixels(
     has_colors: bool = True,
     ascii_only: bool = False,
 ) -> Text:
-    """A screen as large as fits: two pixels per character, else eight, else with fewer pixels."""
+    """A screen as large as fits: two pixels per character, else eight, else with pixels dropped."""
     height, width = pixels.shape
     if ascii_only:
         return _in_ascii(_shrunk(pixels, columns * 2, rows * 4))
@@ -57,7 +57,7 @@ def draw_pixels(
 
 
 def _shrunk(pixels: NDArray[np.uint8], columns: int, rows: int) -> NDArray[np.uint8]:
-    """Every second, third, ... row and column, so that at most `rows` and `columns` remain."""
+    """Every second, third, ... row and column; at most `rows` and `columns` remain."""
     every = max(1, -(-pixels.shape[0] // rows), -(-pixels.shape[1] // columns))
     return pixels[::every, ::every]
 
@@ -68,7 +68,7 @@ def _in_cells(
     cells = _cells(pixels, *form.weights.shape)
     weights = form.weights.reshape(-1)
     counts = np.stack([(cells == shade).sum(2) for shade in range(4)], 2)
-    if has_colors:  # the two commonest shades of a cell; others become the nearer one
+    if has_colors:  # the two most common shades of a cell; others become the nearer one
         order = np.argsort(-counts, axis=2, kind="stable").astype(np.int16)
         ground, figure = order[:, :, :1], order[:, :, 1:2]
         is_figure = np.abs(cells - figure) < np.abs(cells - ground)
@@ -115,7 +115,7 @@ def _in_ascii(pixels: NDArray[np.uint8]) -> Text:
 
 
 def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int16]:
-    """The pixels of each character cell, (rows, columns, pixels); edges are repeated."""
+    """Pixels of each character cell, (rows, columns, pixels); edges are repeated."""
     missing = -pixels.shape[0] % height, -pixels.shape[1] % width
     whole = np.pad(pixels, [(0, missing[0]), (0, missing[1])], mode="edge").astype(np.int16)
     rows, columns = whole.shape[0] // height, whole.shape[1] // width
@@ -123,13 +123,13 @@ def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int
     return tiles.reshape(rows, columns, height * width)
 
 
-# ------------------------------------------------------------------ what agents observe
+# ------------------------------------------------------------------ observations
 
 
 def _draw_text(seen: SeenObservation, width: int) -> Text | None:
-    """The brightness of every tile, in two characters each."""
+    """Brightness of every tile, two characters each."""
     text = Text(no_wrap=True)
-    for tile in seen["Tile"]:  # row after row
+    for tile in seen["Tile"]:
         if text and not tile["column"]:
             text.append("\n")
         brightness = _brightness(tile)
@@ -138,31 +138,28 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
 
 
 def _size(seen: SeenObservation) -> tuple[float, float]:
-    """Columns and rows of tiles."""
     rows, columns = np.max([tile.features[:2] for tile in seen["Tile"]], axis=0, initial=0) + 1
     return float(columns), float(rows)
 
 
 def _ground(scene: Scene) -> None:
-    """The background."""
     scene.rect(0, 0, scene.width, scene.height, GREENS[0])
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
-    """The brightness of every tile."""
     for tile in seen["Tile"]:
         row, column = tile.features[:2].tolist()
         scene.rect(column, row, 1, 1, _color(_brightness(tile)), of=tile)
 
 
 def _brightness(tile: SeenEntity) -> float:
-    """From 0 to 1: the root of the mean shade, so that a thin line in a tile is seen."""
+    """Square root of the mean shade, from 0 to 1: a thin line in a tile stays visible."""
     counts = tile.features[2:6]
     return float(np.sqrt(counts @ np.arange(4) / max(1.0, 3 * counts.sum())))
 
 
 def _color(brightness: float) -> str:
-    """A colour between those of the darkest and the brightest shade."""
+    """A color between those of the darkest and the brightest shade."""
     dark, bright = (np.frombuffer(bytes.fromhex(GREENS[i][1:]), np.uint8) for i in (0, 3))
     mixed = np.rint(dark + brightness * (bright - dark.astype(float)))
     return f"#{mixed.astype(np.uint8).tobytes().hex()}"

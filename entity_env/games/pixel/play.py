@@ -1,14 +1,14 @@
-"""The pixel games one at a time, for a person or a trained agent.
+"""Single pixel games, for a person or a trained agent.
 
-Each plays a batch of one: observations and actions, described in `entity_env.games.pixel.entities`,
-are those of the batch in a `BatchVecEnv`. Importing this does not import torch.
+Each plays a batch of one: observations and actions (see `entity_env.games.pixel.entities`) match
+the batch in a `BatchVecEnv`. Importing this does not import torch.
 
 Reward:
     -0.01 per step, plus the decrease of the distance between screen and goal; 10 for reaching it.
 Ends when:
-    two screens in a row match the goal.
+    two consecutive screens match the goal.
 Cut when:
-    max_episode_steps steps were made.
+    max_episode_steps steps have been taken.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ def open_rom(
     device: str = "cpu",
     needs_goal: bool = False,
 ) -> PixelGoalEnv:
-    """A batch of machines that run a ROM; the other arguments are the settings of `play_rom`.
+    """A batch of machines that run a ROM; other arguments are the settings of `play_rom`.
 
     Args:
         num_envs: number of machines.
         needs_goal: refuse to run without a goal, for training and evaluation.
 
     Raises:
-        UsageError: no goal where one is needed, a file that cannot be read or does not belong to
-            the other, a setting that the machine does not have, or one beside a goal, which was
-            captured with its own settings.
+        UsageError: a missing goal that is needed, a file that cannot be read, a goal of another
+            ROM, a setting that the machine does not have, or settings together with a goal, which
+            has its own.
         MissingExtraError: torch, or the emulator of the ROM, is not installed.
     """
     if needs_goal and not goal:
@@ -121,13 +121,13 @@ _ROM_SETTINGS: Final = {
 
 
 class ScreenPlay:
-    """The loop of one game, on a batch of one; `text` draws the screen of the machine.
+    """Game loop on a batch of one; `text` draws the screen of the machine.
 
     Args:
-        name: of this object in its module.
-        doc: what is played, in one line.
-        open_batch: makes a batch, given the number of environments and the game's settings.
-        settings: what they mean, by name: keyword-only arguments of `open_batch`.
+        name: name of this object in its module.
+        doc: one-line description of the game.
+        open_batch: makes a batch for a number of environments and the game's settings.
+        settings: descriptions by name of the settings, the keyword-only arguments of `open_batch`.
     """
 
     def __init__(
@@ -146,10 +146,10 @@ class ScreenPlay:
         self.__signature__ = Signature([*fixed, *(given[name] for name in settings)])
         self._open_batch = open_batch
         self._env: PixelGoalEnv | None = None
-        """The one that is being played."""
+        """The batch being played."""
 
     def __call__(self, agent: Agent, *, seed: int, **settings: object) -> None:
-        """See `Game`. The seed changes nothing: there is one initial state."""
+        """See `Game`. The seed has no effect: there is only one initial state."""
         self._env = self._open_batch(1, **settings)
         try:
             play_env(agent, self._env, seed)
@@ -157,7 +157,7 @@ class ScreenPlay:
             self._env = None
 
     def text(self, columns: int, rows: int, *, has_colors: bool, ascii_only: bool) -> Text | None:
-        """The screen, as large as fits; None while nothing is played."""
+        """The screen, as large as fits; None when nothing is being played."""
         if self._env is None:
             return None
         from entity_env.games.pixel.look import draw_pixels
@@ -176,17 +176,17 @@ class ScreenPlay:
 
 
 def colors_of(world: World) -> tuple[str, ...]:
-    """The colours of shades 0 to 3: a Game Boy's background is bright, others' are dark."""
+    """Colors of shades 0 to 3: a Game Boy's background is bright, others are dark."""
     from entity_env.games.pixel.look import GREENS, LIGHT_GREENS
-    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld  # here: it imports torch
+    from entity_env.games.pixel.worlds.game_boy import PyBoyWorld  # imports torch
 
     return LIGHT_GREENS if isinstance(world, PyBoyWorld) else GREENS
 
 
 def play_env(agent: Agent, env: PixelGoalEnv, seed: int) -> None:
-    """Play one episode after another on a batch of one, until the agent stops; closes it.
+    """Play episodes on a batch of one until the agent stops, then close the batch.
 
-    `seed` is that of the first episode; the agent has those of the others.
+    `seed` is the seed of the first episode; later episodes use `agent.seed`.
     """
     try:
         while True:
@@ -215,15 +215,15 @@ def require_torch(purpose: str) -> None:
     """Check that torch is installed.
 
     Raises:
-        MissingExtraError: it is not; names the purpose.
+        MissingExtraError: torch is not installed; the message names the purpose.
     """
     try:
-        import torch  # noqa: F401 - only whether it is there
+        import torch  # noqa: F401 - only checks that it is installed
     except ModuleNotFoundError as error:
         raise MissingExtraError("torch", "pixel", purpose) from error
 
 
-def _batches(purpose: str) -> Any:  # noqa: ANN401 - a module, imported late since it needs torch
+def _batches(purpose: str) -> Any:  # noqa: ANN401 - a module, imported late because it needs torch
     require_torch(purpose)
     return import_module("entity_env.games.pixel.batches")
 
@@ -257,4 +257,4 @@ pixel_maze: Game = _game(play_maze, name="pixel:maze", training=f"{_TRAINING}:ma
 pixel_catch: Game = _game(play_catch, name="pixel:catch", training=f"{_TRAINING}:catch")
 """One XO-CHIP that runs the program `catch`."""
 pixel_rom: Game = _game(play_rom, name="pixel", training=f"{_TRAINING}:rom")
-"""One machine that runs a file of the user."""
+"""One machine that runs a user's ROM file."""

@@ -1,4 +1,4 @@
-"""How the pixel games are trained: as batches, with the preset for the tiles of a screen."""
+"""Training settings of the pixel games: as batches, with the preset for screen tiles."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _SCREEN: Final = {"preset": "screen"}
 
 grid: Final = GameTraining(_SCREEN, grid_batch)
 maze: Final = GameTraining(_SCREEN, maze_batch)
-# Late catches count as much as early ones.
+# A gamma close to 1: late catches count as much as early catches.
 catch: Final = GameTraining({**_SCREEN, "gamma": 0.98}, catch_batch)
 rom: Final = GameTraining(_SCREEN, rom_batch)

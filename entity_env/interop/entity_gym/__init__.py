@@ -1,21 +1,22 @@
-"""entity-gym: our games as its environments, and its environments as ours.
+"""entity-gym: entity_env games as entity-gym environments, and the reverse.
 
-From us to entity-gym, and so to enn-trainer: `vec_env` is many copies of a game or environment as
-an `entity_gym.env.VecEnv`, `environment` one game as a class of `entity_gym.env.Environment`, and
-`factory` the function that `enn_trainer.train` takes::
+To entity-gym, and therefore to enn-trainer: `vec_env` wraps many copies of a game or environment as
+an `entity_gym.env.VecEnv`; `environment` wraps one game as a class of `entity_gym.env.Environment`;
+`factory` returns the function that `enn_trainer.train` takes::
 
     enn_trainer.train(state_manager, factory(multi_snake))
     enn_trainer.train(state_manager, factory(CartPole))  # a class of batch environments
 
-From entity-gym to us: `from_entity_gym` returns an `Environment`, or a function that makes one::
+From entity-gym: `from_entity_gym` returns an `Environment`, or a function that makes one::
 
     train(from_entity_gym(MultiSnake))
     VecEnv(from_entity_gym(partial(MultiSnake, num_snakes=4)), num_envs=64)
 
-**Limits of entity-gym.** It has one flag, `done`: a truncated episode looks terminated, so a
-trainer takes the value of its last state for 0. `vec_env` returns the first observation of the next
-episode instead of the last one. Continuous actions need `discretize`, which makes labels of them.
-Masks of selections are not supported: a game with entities that cannot be selected is an error.
+**Limits of entity-gym.** It has only the flag `done`: a truncated episode looks terminated, so a
+trainer treats the value of its last state as 0. In place of an episode's last observation,
+`vec_env` returns the first observation of the next episode. Continuous actions need `discretize`,
+which converts them to labels. Masks of selections are not supported: a game with entities that
+cannot be selected raises an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""from_entity_gym: an `entity_gym.env.Environment` as an `Environment`, and a bulk adapter."""
+"""from_entity_gym: adapts `entity_gym.env.Environment` to `Environment`, with a bulk path."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from entity_env.interop.entity_gym.spaces import our_action_space, our_obs_space
 
 
 def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
-    """An `entity_gym.env.Observation` as an `Observation`."""
+    """Converts an `entity_gym.env.Observation` to an `Observation`."""
     observation = Observation.__new__(Observation)  # half the time of a call with ten keywords
     observation.terminated = bool(obs.done)
     observation.truncated = False
@@ -71,16 +71,16 @@ def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> Act
 
 
 def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - entity-gym ships no types
-    """Ids and types of a mask's actors or actees; a type replaces the ids of all its entities."""
+    """Ids and types of a mask's actors or actees; a type stands for the ids of all its entities."""
     if type(chosen) is list:
         same = [name for name, known in ids.items() if _are_all(chosen, known)]
-        if len(same) == 1:  # ids of two types are an error, raised when they are looked up
+        if len(same) == 1:  # ids of two types are an error, raised at lookup
             return None, (same[0],)
     return chosen, types
 
 
 def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - entity-gym ships no types
-    """Whether the chosen ids are those of all entities of a type."""
+    """True if the chosen ids are those of all entities of a type."""
     return chosen is known or (
         type(known) is list and len(chosen) == len(known) and bool(chosen) and chosen == known
     )
@@ -89,7 +89,7 @@ def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - enti
 def _type_named(
     chosen: Sequence[Any], ids: Sequence[Mapping[EntityName, Sequence[EntityID]]]
 ) -> EntityName | None:
-    """The type that `_selector` finds for every observation, if it is always the same."""
+    """Type that `_selector` finds for every observation, or None if it varies."""
     if set(map(type, chosen)) != {list}:
         return None
     _, named = _selector(chosen[0], None, ids[0])
@@ -107,7 +107,7 @@ def _type_named(
 
 
 def _are_alike(chosen: Sequence[Any], known: Sequence[Any]) -> bool:
-    """A fast check of `_are_all` for every pair; False may also mean unknown."""
+    """Fast check of `_are_all` for every pair; False may also mean unknown."""
     if all(map(is_, chosen, known)):
         return True
     return chosen == known and set(map(type, known)) == {list} and all(chosen)
@@ -119,7 +119,7 @@ def _their_actions(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Any]:
-    """As `legal_actions`, but a new object for each, since entity-gym's are mutable."""
+    """Like `legal_actions`, but with a new object each, since entity-gym's actions are mutable."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     if isinstance(space, GlobalCategoricalActionSpace):
@@ -161,15 +161,15 @@ def from_entity_gym(source: object) -> Environment: ...
 def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
     """Wraps an environment of entity-gym as an `Environment`.
 
-    Its `reset` takes no seed, so its episodes cannot be repeated.
+    entity-gym's `reset` takes no seed, so episodes cannot be repeated.
 
     Args:
-        source: an environment, which the returned `Environment` owns; or a class or function that
-            makes one, for which a function with the same arguments is returned, for `VecEnv` and
-            the trainer.
+        source: an environment, owned by the returned `Environment`; or a class or function that
+            makes environments. For those, the result is a function with the same arguments, for
+            `VecEnv` and the trainer.
 
     Raises:
-        SchemaError: not an environment of entity-gym; for a function, when it is called.
+        SchemaError: not an environment of entity-gym; for a function, raised when it is called.
     """
     if isinstance(source, theirs.Environment):
         return EntityGymWrapper(source)
@@ -180,7 +180,7 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
 
 
 class EntityGymWrapper(AdaptedEnvironment):
-    """Wraps an `entity_gym.env.Environment`, with the same rows, ids, masks and metrics."""
+    """Wraps an `entity_gym.env.Environment`; rows, ids, masks and metrics are unchanged."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - entity-gym ships no types
         self._env = env
@@ -211,7 +211,7 @@ class EntityGymWrapper(AdaptedEnvironment):
         return self._show(self._env.reset())
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        if not self._is_playing:  # environments of entity-gym do not check this
+        if not self._is_playing:  # entity-gym's environments do not check this
             raise ProtocolError("no episode is being played: call reset first")
         chosen = {name: self._their_action(name, action) for name, action in actions.items()}
         return self._show(self._env.act(chosen))

@@ -1,4 +1,4 @@
-"""Conversion of spaces to and from entity-gym, and discretized continuous actions."""
+"""Conversion of spaces to and from entity-gym, and discretization of continuous actions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError, UsageError
 
 MAX_CHOICES: Final = 4096
-"""Largest number of choices of a discretized action."""
+"""Maximum number of choices of a discretized action."""
 
 
 class ActionGrid:
-    """All combinations of `num_bins` evenly spaced values of each number of an action.
+    """All combinations of `num_bins` evenly spaced values per number of an action.
 
-    Both bounds are included. `name` is for errors.
+    The values include both bounds. `name` is for errors.
     """
 
     def __init__(self, name: ActionName, space: ContinuousActionSpace, num_bins: int) -> None:
@@ -50,14 +50,14 @@ class ActionGrid:
             ",".join(f"{label}={value:g}" for label, value in zip(space.labels, row, strict=True))
             for row in rows
         ]
-        if len(set(self.labels)) != len(self.labels):  # closer together than :g shows
+        if len(set(self.labels)) != len(self.labels):  # values are closer than :g can show
             self.labels = [str(i) for i in range(len(rows))]
 
 
 def action_grids(
     action_space: Mapping[ActionName, ActionSpace], discretize: Mapping[ActionName, int] | None
 ) -> dict[ActionName, ActionGrid]:
-    """The grid of every continuous action; `discretize` has the values per number of each."""
+    """Grid of every continuous action; `discretize` maps each to its number of values."""
     wanted = dict(discretize or {})
     grids = {}
     for name, space in action_space.items():
@@ -78,7 +78,7 @@ def action_grids(
 
 
 def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships no types
-    """An `ObsSpace` as `entity_gym.env.ObsSpace`, in the same order."""
+    """Converts an `ObsSpace` to an `entity_gym.env.ObsSpace`, in the same order."""
     return theirs.ObsSpace(
         global_features=list(space.global_features),
         entities={
@@ -90,18 +90,18 @@ def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships 
 def their_action_space(
     action_space: Mapping[ActionName, ActionSpace], grids: Mapping[ActionName, ActionGrid]
 ) -> dict[ActionName, Any]:
-    """Action spaces as those of entity-gym, in the same order."""
+    """Converts action spaces to entity-gym's, in the same order."""
     return {name: _theirs(name, space, grids) for name, space in action_space.items()}
 
 
 def our_obs_space(space: Any) -> ObsSpace:  # noqa: ANN401 - entity-gym ships no types
-    """An `entity_gym.env.ObsSpace` as an `ObsSpace`."""
+    """Converts an `entity_gym.env.ObsSpace` to an `ObsSpace`."""
     entities = {name: Entity(list(entity.features)) for name, entity in space.entities.items()}
     return ObsSpace(list(space.global_features), entities)
 
 
 def our_action_space(action_space: Mapping[ActionName, Any]) -> dict[ActionName, ActionSpace]:
-    """Action spaces of entity-gym as ours."""
+    """Converts action spaces of entity-gym to ours."""
     return {name: _ours(name, space) for name, space in action_space.items()}
 
 

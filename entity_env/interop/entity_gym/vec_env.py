@@ -1,4 +1,4 @@
-"""Our games as entity-gym's: `vec_env`, many copies; `environment`, a class of one; `factory`."""
+"""Games as entity-gym environments: `vec_env` (many copies), `environment` (a class), `factory`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from entity_env.vec import BatchEnv, BatchVecEnv, VecEnv
 from entity_env.vec.options import Source
 
 AnySource: TypeAlias = Source | type[BatchEnv] | partial[BatchEnv]
-"""A source of `VecEnv`, or batch environments."""
+"""A source of `VecEnv`, or a class of batch environments."""
 
 
 def vec_env(
@@ -57,17 +57,17 @@ def vec_env(
     discretize: Mapping[ActionName, int] | None = None,
     hides: Sequence[EntityName] = (),
 ) -> EntityGymVecEnv:
-    """Many copies of a game or environment as an `entity_gym.env.VecEnv`.
+    """Wraps many copies of a game or environment as an `entity_gym.env.VecEnv`.
 
     Args:
-        source: as for `VecEnv`, or a class of batch environments, or a `functools.partial` of one.
-        num_envs: number of rows of every batch; in a game for several agents, which have a row
-            each, a multiple of their number.
+        source: as for `VecEnv`, or a class of batch environments or a `functools.partial` of it.
+        num_envs: rows per batch. Games for several agents have one row per agent; then a multiple
+            of their number.
         num_workers, seed: as for `VecEnv`.
-        discretize: per continuous action, the number of evenly spaced values from `low` to `high`
-            of each of its numbers; every combination becomes a label.
-        hides: entity types of which the game hides entities; entity-gym must know which types have
-            visibility flags before the first batch.
+        discretize: per continuous action, how many evenly spaced values from `low` to `high` each
+            of its numbers has; every combination becomes a label.
+        hides: entity types that the game may hide; entity-gym must know before the first batch
+            which types have visibility flags.
 
     Raises:
         SchemaError: a continuous action that is not in `discretize`, or an invalid source.
@@ -78,7 +78,7 @@ def vec_env(
 
 
 class _Spaces:
-    """A `VecEnv` with entity-gym's spaces; continuous actions are discretized."""
+    """Wraps a `VecEnv` with entity-gym's spaces; continuous actions are discretized."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Spaces:
         return their_obs_space(self._vec.obs_space())
 
     def action_space(self) -> dict[ActionName, Any]:
-        """Action spaces of entity-gym; discretized ones are categorical."""
+        """Action spaces of entity-gym; discretized actions are categorical."""
         return their_action_space(self._actions, self._grids)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class _Spaces:
         self._vec.close()
 
     def _masks_of(self, actions: Iterable[ActionName]) -> dict[ActionName, VecActionMask]:
-        """The masks of the last batch for these actions."""
+        """Masks of the last batch for these actions."""
         if self._shown is None:
             raise ProtocolError("nothing is being played: call reset first")
         for name in actions:
@@ -124,10 +124,10 @@ class _Spaces:
 
 
 class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships no types
-    """Wraps a `VecEnv` with entity-gym's buffers, new ones on every call.
+    """Wraps a `VecEnv` with entity-gym's buffers, new on every call.
 
-    Resets are in the same step. An agent without a request for a global action, since another one
-    acts, gets an unrestricted one, as entity-gym requires; its choice is ignored. With
+    Autoreset is "same_step". An agent that is not asked for a global action, because another agent
+    acts, gets an unrestricted mask, as entity-gym requires; its choice is ignored. With
     `needs_entity` the last row needs an entity, unless some action is global.
     """
 
@@ -152,7 +152,7 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-g
         )
 
     def reset(self, obs_config: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Begins new episodes; `obs_config` is ignored, as in entity-gym's own `VecEnv`s."""
+        """Starts new episodes; `obs_config` is ignored, as in entity-gym's own `VecEnv`s."""
         return self._show(self._vec.reset())
 
     def act(self, actions: Mapping[ActionName, Any], obs_filter: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
@@ -174,7 +174,7 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-g
         buffer: Any,  # noqa: ANN401 - entity-gym ships no types
         mask: VecActionMask,
     ) -> RaggedArray[Any]:
-        """The actions of agents with a request, in the order of the mask."""
+        """Actions of the agents that were asked, in mask order."""
         values = buffer.as_array().reshape(-1)
         lengths = np.asarray(buffer.size1(), dtype=np.int64).reshape(-1)
         if isinstance(self._actions[name], GlobalCategoricalActionSpace):
@@ -262,7 +262,7 @@ def _made(source: AnySource, num_envs: int, num_workers: int, seed: int) -> VecE
 
 
 def on_grid(name: ActionName, indices: NDArray[np.int64], grid: ActionGrid) -> NDArray[np.float32]:
-    """The numbers for labels of a discretized action, `(num_actors, num_labels)`."""
+    """Values for labels of a discretized action, `(num_actors, num_labels)`."""
     last = len(grid.values) - 1
     if len(indices) and (indices.min() < 0 or indices.max() > last):
         raise SchemaError(
@@ -272,7 +272,7 @@ def on_grid(name: ActionName, indices: NDArray[np.int64], grid: ActionGrid) -> N
 
 
 def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
-    """One row per agent, zeros for an agent without global features."""
+    """One row per agent; zeros for an agent without global features."""
     if rows.lengths.all():
         return rows
     values = np.zeros((len(rows), rows.values.shape[1]), dtype=np.float32)
@@ -283,7 +283,7 @@ def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
 def _global_mask(
     mask: VecCategoricalActionMask, space: GlobalCategoricalActionSpace, counts: NDArray[np.int64]
 ) -> Any:  # noqa: ANN401 - entity-gym ships no types
-    """One actor per row, with the index after the last entity's, also without a request."""
+    """One actor per row, numbered after the last entity, even for agents that are not asked."""
     ones = np.ones(len(counts), dtype=np.int64)
     allowed = None
     if mask.mask is not None:
@@ -314,7 +314,7 @@ def _bool(values: NDArray[np.bool_], lengths: NDArray[np.int64]) -> Any:  # noqa
 
 
 Factory: TypeAlias = "Callable[[Any, int, int, int], EntityGymVecEnv]"
-"""Arguments: the trainer's `EnvConfig`, number of environments and processes, first index."""
+"""Takes the trainer's `EnvConfig`, the numbers of environments and processes, and a first index."""
 
 
 def factory(
@@ -324,16 +324,17 @@ def factory(
     discretize: Mapping[ActionName, int] | None = None,
     hides: Sequence[EntityName] = (),
 ) -> Factory:
-    """A function that makes environments for `enn_trainer.train`; arguments as for `vec_env`.
+    """Returns a function that makes environments for `enn_trainer.train`; arguments as for
+    `vec_env`.
 
-    From the trainer's configuration it takes the number of environments and of processes, which
-    includes this one, and `env.kwargs`: settings of the game, or keyword arguments of the class.
-    The first call is for training, later ones are for evaluations: these always play the same
-    episodes, different from those of training. Make one factory per training run. If agents often
-    have no action, use large minibatches: enn-trainer's loss is NaN for one without actions.
+    The trainer's configuration provides the numbers of environments and of processes (including
+    this process) and `env.kwargs`: settings of the game, or keyword arguments of the class. The
+    first call is for training, later calls are for evaluations. Evaluations always play the same
+    episodes, different from training. Make one factory per training run. If agents often have no
+    action, use large minibatches: enn-trainer's loss is NaN for a minibatch without actions.
 
-    The function raises the errors of `vec_env`; also UsageError if `env.kwargs` is not a JSON
-    object or has unknown settings, and SchemaError for a name that rogue-net does not support.
+    The function raises the errors of `vec_env`, UsageError if `env.kwargs` is not a JSON object or
+    has unknown settings, and SchemaError for a name that rogue-net does not support.
     """
     calls = count()
 
@@ -371,7 +372,7 @@ def _require_names(names: Sequence[str]) -> None:
 
 
 def _with_settings(source: AnySource, text: str) -> AnySource:
-    """The source with the settings of `env.kwargs`, a JSON object."""
+    """The source with the settings from `env.kwargs`, a JSON object."""
     try:
         settings = json.loads(text)
     except ValueError:
@@ -394,20 +395,19 @@ def _with_settings(source: AnySource, text: str) -> AnySource:
 
 
 def environment(source: Source, *, discretize: Mapping[ActionName, int] | None = None) -> type[Any]:
-    """A new subclass of `entity_gym.env.Environment` that plays a game.
+    """Returns a new subclass of `entity_gym.env.Environment` that plays a game.
 
-    Its constructor takes the `seed` of the run; None = a random one. The id of an entity is its
-    index in the observation. The last observation of an episode has `done`, also if the episode was
-    truncated.
+    Its constructor takes the `seed` of the run; None = random. An entity's id is its index in the
+    observation. The last observation of an episode has `done`, even if truncated.
 
     Args:
         source: a game for one agent, a class of environments, or a function that returns one.
         discretize: as for `vec_env`.
 
     Raises:
-        SchemaError: an invalid source; from the constructor, a continuous action that is not in
-            `discretize`.
-        UsageError: a game for several agents, which `vec_env` supports.
+        SchemaError: an invalid source; raised by the constructor: a continuous action that is not
+            in `discretize`.
+        UsageError: a game for several agents; use `vec_env`.
     """
     if isinstance(source, Game) and source.num_agents > 1:
         raise UsageError(
@@ -438,7 +438,7 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
         super().__init__(VecEnv(source, 1, seed=seed, autoreset="disabled"), discretize)
 
     def reset(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Begins the next episode and returns its first observation."""
+        """Starts the next episode and returns its first observation."""
         self._shown = self._vec.reset()
         return self._their_observation(self._shown)
 
@@ -505,7 +505,7 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
         action: Any,  # noqa: ANN401 - entity-gym ships no types
         mask: VecActionMask,
     ) -> RaggedArray[Any]:
-        """One value per actor, in the order of the mask."""
+        """One value per actor, in mask order."""
         space = self._actions[name]
         actors = mask.actors.values.tolist()
         if isinstance(space, GlobalCategoricalActionSpace):
@@ -527,7 +527,7 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
 def _in_order(
     name: ActionName, given: Sequence[EntityID], picks: Sequence[int], actors: Sequence[int]
 ) -> NDArray[np.int64]:
-    """The choice of each actor, in the order of the mask."""
+    """Choice of each actor, in mask order."""
     if len(given) != len(picks) or set(given) != set(actors):
         raise SchemaError(
             f"action {name!r} needs one choice of each actor {list(actors)}: got "

@@ -63,14 +63,14 @@ def make_vector_env(
     render_mode: str | None = None,
     **settings: object,
 ) -> VectorEnvBase:
-    """A new vector environment; a `vector_entry_point` for `gymnasium.register`.
+    """Makes a vector environment; a `vector_entry_point` for `gymnasium.register`.
 
     Args:
         source: a class of batch environments, a game for one agent, a class of environments, or a
             function that returns one.
         num_envs: number of environments.
         autoreset_mode: an `AutoresetMode` or its value.
-        max_episode_steps: steps after which an episode is truncated; None = as the source does.
+        max_episode_steps: steps after which an episode is truncated; None = the source's own limit.
         num_workers: as for `VecEnv`; not for batch environments.
         max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`; not for batch
             environments.
@@ -78,8 +78,8 @@ def make_vector_env(
 
     Raises:
         SchemaError, WorkerError: as for `VecEnv` and `EntityVectorEnv`.
-        UsageError: as for those, and a setting that the source does not have.
-        ValueError: no such mode.
+        UsageError: as for those, or a setting that the source does not have.
+        ValueError: an unknown `autoreset_mode`.
     """
     mode = AutoresetMode(autoreset_mode)
     if isinstance(source, type) and issubclass(source, BatchEnv):
@@ -93,7 +93,7 @@ def make_vector_env(
         settings |= _limit(source, max_episode_steps)
         make_batch: Callable[..., BatchEnv] = source
         return BatchVectorEnv(make_batch(num_envs, **settings), autoreset_mode=mode)
-    stepped = with_settings(source, settings)  # type: ignore[arg-type]  # no class of batches
+    stepped = with_settings(source, settings)  # type: ignore[arg-type]  # not a class of batches
     max_entities, max_actors = _measured(stepped, max_entities, max_actors)
     stepped = _limited(stepped, max_episode_steps)
     autoreset = next(name for name, value in MODES.items() if value == mode)
@@ -114,7 +114,7 @@ def make_vector_env(
 def _measured(
     source: Playable, max_entities: Room | None, max_actors: Room | None
 ) -> tuple[Room | None, Room | None]:
-    """Both, with numbers instead of "auto", the same as those of a `GameEnv`."""
+    """Both settings with numbers in place of "auto", measured as for a `GameEnv`."""
     if max_entities is None and isinstance(source, Game):
         max_entities = source.max_entities
     if "auto" not in (max_entities, max_actors):
@@ -125,7 +125,7 @@ def _measured(
 
 
 def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
-    """A source for `VecEnv` with other settings."""
+    """Source for `VecEnv` with other settings."""
     require_source(source)
     if not settings:
         return source
@@ -160,7 +160,7 @@ def _limit(source: type[BatchEnv], max_episode_steps: int | None) -> dict[str, o
 
 
 class TimeLimited(Environment):
-    """Wraps the environment that `make` returns, and truncates episodes after `max_steps`."""
+    """Wraps the environment returned by `make`; truncates episodes after `max_steps`."""
 
     def __init__(self, make: Callable[[], Environment], max_steps: int) -> None:
         checked_count("max_episode_steps", max_steps)
@@ -196,7 +196,7 @@ class TimeLimited(Environment):
 
 
 class OneGame:
-    """One copy of a game with padded entities; `vec` must be closed.
+    """One copy of a game with padded entities. The caller must close `vec`.
 
     Args:
         source: as for `VecEnv`.
@@ -204,9 +204,9 @@ class OneGame:
 
     Attributes:
         obs: the last batch.
-        masks: its masks.
+        masks: masks of the last batch.
         episode_seed: `Episode.seed` of the current episode.
-        was_reset: whether an episode has begun.
+        was_reset: True once an episode has begun.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class OneGame:
         self.was_reset = False
 
     def begin(self, seed: int | None) -> None:
-        """Begins the first episode of a seed; None continues with the next one."""
+        """Starts the first episode of a seed; None continues with the next episode."""
         starts: dict[str, Any] = {} if seed is None else {"seed": 0, "starts": [start_of(seed)]}
         self.was_reset = True
         self._read(self._past_idle(self.vec.reset(**starts)))
@@ -243,7 +243,7 @@ class OneGame:
         self.episode_seed = 0 if seeds is None else int(seeds[0])
 
     def act(self, given: object) -> None:
-        """Performs actions, given as for `PaddedActions`; nothing changes if one is wrong."""
+        """Performs actions, given as for `PaddedActions`; an invalid action changes nothing."""
         self._read(self.vec.act(self.actions.answer(self.obs, self.masks, given)))
 
     def _read(self, obs: VecObs) -> None:
@@ -265,34 +265,34 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     """Wraps one game as a `gymnasium.Env`.
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
-    them. A seed has the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]`, an int,
-    is the `Episode.seed` of the episode that is played: `Game.play_episode(seed=...)` and
-    `entity-env play --episode-seed` begin it again. `reset`, `step` and `close` must be called from
-    one thread.
+    them. A seed gives the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]`, an int,
+    is the `Episode.seed` of the current episode; `Game.play_episode(seed=...)` and
+    `entity-env play --episode-seed` start it again. Call `reset`, `step` and `close` from one
+    thread.
 
-    The constructor plays up to 64 steps at random, to find numbers that vary.
+    The constructor plays up to 64 random steps to find numbers of entities that vary.
 
     Args:
         source: a game for one agent, an `Environment`, its class, or a function that returns one.
-        max_entities: the largest number of entities, for each type whose number varies; default:
-            those of the `Game`. Or "auto", twice the largest number that 8 random episodes show,
-            and at least 8. An agent may meet more than a random one, and more are an error: give
+        max_entities: maximum number of entities, for each type whose number varies; default: the
+            `Game`'s. "auto" means twice the largest number in 8 random episodes, and at least 8. A
+            trained agent may meet more entities than a random one, and more raise an error: pass
             numbers where they are known.
-        max_actors: the largest number of actors of each action, or "auto"; default: that of the
+        max_actors: maximum number of actors of each action, or "auto"; default: the number in the
             first observation.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.
-        render_mode: "rgb_array", or None. A game is drawn by its look, which needs the extra
+        render_mode: "rgb_array", or None. Games are drawn by their look, which needs the extra
             `pictures`; an `Environment` draws itself.
         settings: keyword arguments of the game's `play`, or of the class or function.
 
     Raises:
-        SchemaError: the number of entities of a type varies and is not in `max_entities`, or that
-            of the actors of an action, or it has none in the first observation, and it is not in
-            `max_actors`.
+        SchemaError: a type whose number of entities varies is not in `max_entities`; or an action
+            is not in `max_actors` although its number of actors varies, or is 0 in the first
+            observation.
         UsageError: a game for several agents, or an invalid setting.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 - declared so by Gymnasium
+    metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium declares it this way
         "render_modes": ["rgb_array"],
         "render_fps": RENDER_FPS,
     }
@@ -324,11 +324,11 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray[Any]], Infos]:
-        """Begins a new episode.
+        """Starts a new episode.
 
         Args:
-            seed: begins a sequence of episodes, as in `entity_env.interop.gymnasium`; None
-                continues with the next one, or draws a seed at first. The seed of the episode
+            seed: starts a sequence of episodes, see `entity_env.interop.gymnasium`; None continues
+                with the next episode, or draws a seed if there was none. The seed of the episode
                 itself is `info["episode_seed"]`.
             options: ignored.
         """
@@ -358,15 +358,15 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         return shown, float(reward), bool(terminated), bool(truncated), info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """The action mask of the last observation, flat, for the MaskablePPO of sb3-contrib.
+        """Flat action mask of the last observation, for the MaskablePPO of sb3-contrib.
 
         Returns:
-            True = allowed, a new array: `(num_choices,)`, or `(num_actors * num_choices,)` for a
-            `MultiDiscrete`, one actor after another. Nothing is allowed for an absent actor, nor
-            at the end of an episode.
+            A new bool array, True = allowed: `(num_choices,)`, or `(num_actors * num_choices,)` for
+            a `MultiDiscrete`, one actor after another. All False for absent actors and at the end
+            of an episode.
 
         Raises:
-            UsageError: several actions, or one of numbers.
+            UsageError: several actions, or a continuous action.
         """
         if not isinstance(self.action_space, spaces.Discrete | spaces.MultiDiscrete):
             raise UsageError(
@@ -378,13 +378,13 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         return flat
 
     def render(self) -> NDArray[np.uint8] | None:
-        """An image, `(height, width, 3)` uint8; None without a render mode.
+        """Image of the game, `(height, width, 3)` uint8; None without a render mode.
 
-        Those of a game are 480 x 480; a final observation without entities is drawn as the one
-        before. The caller must not change them.
+        Images of games are 480 x 480. For a final observation without entities, the previous image
+        is returned. The caller must not modify images.
 
         Raises:
-            MissingExtraError: a game without Pillow.
+            MissingExtraError: a game, and Pillow is not installed.
             NotImplementedError: an `Environment` without `render`.
             ResetNeeded: before `reset`.
         """

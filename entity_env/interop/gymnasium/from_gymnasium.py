@@ -1,4 +1,4 @@
-"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnv`, its spaces converted."""
+"""GymnasiumVecEnv: a `gymnasium.vector.VectorEnv` as a `VecEnv`, with converted spaces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from entity_env.vec.vec_env import VecEnv
 
 
 class AllowedActions:
-    """The last `info["action_mask"]`; `num_choices` is 0 if the action is not one choice."""
+    """The last `info["action_mask"]`; `num_choices` is 0 if the action is not a single choice."""
 
     def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
         self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
@@ -60,7 +60,7 @@ class AllowedActions:
         self._has_masks = False
 
     def read(self, info: Mapping[str, Any]) -> None:
-        """Stores the masks of an info; raises `SchemaError` for another shape."""
+        """Stores the masks of an info; raises `SchemaError` for a wrong shape."""
         given = info.get("action_mask")
         if given is None or not self._allowed.shape[1]:
             return
@@ -88,13 +88,14 @@ class AllowedActions:
     def of_last(
         self, done: NDArray[np.bool_], truncated: NDArray[np.bool_], final_info: object
     ) -> NDArray[np.bool_] | None:
-        """`(num_truncated, num_choices)`, what the last observations of truncated episodes allow;
-        None = everything.
+        """Choices allowed by the last observations of truncated episodes,
+        `(num_truncated, num_choices)`; None = all.
 
         Args:
             done: `(num_envs,)` bool, the episode has ended.
-            truncated: `(num_envs,)` bool, it was truncated.
-            final_info: of an environment that has reset itself; None = what was read last.
+            truncated: `(num_envs,)` bool, the episode was truncated.
+            final_info: `final_info` of environments that reset themselves; None = use the last
+                masks read.
         """
         if not self._has_masks:
             return None
@@ -108,7 +109,7 @@ class AllowedActions:
 
 
 _WITH_SEEDS: Final = (SyncVectorEnv, AsyncVectorEnv, VectorEnvBase)
-"""Classes of vector environments whose `reset` takes a list of seeds."""
+"""Vector environments whose `reset` takes a list of seeds."""
 
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
@@ -117,57 +118,57 @@ Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
 class GymnasiumVecEnv(VecEnv):
     """Steps a `gymnasium.vector.VectorEnv` as a `VecEnv`.
 
-    **Observations.** Each environment is one entity, `Env`: its features are the observation,
-    flattened, with choices one-hot. Parts of a `Dict` or `Tuple` that `entities` names are entities
-    of their own instead::
+    **Observations.** Each environment is one entity, `Env`. Its features are the flattened
+    observation, with choices one-hot. Parts of a `Dict` or `Tuple` named in `entities` become
+    separate entities::
 
         GymnasiumVecEnv(env, entities={"Unit": ("units", "unit_mask"), "Shot": "shots"})
 
-    A part is a `Box` of shape (num_entities, num_features), with one row per entity, and its mask a
-    `MultiBinary` or `Box` of shape (num_entities,), 1 = present: rows that it excludes are no
-    entities. Or the part is a `Sequence`, with an entity per element. Parts within parts have
-    dotted names, `"player.units"`, parts of a `Tuple` are numbered, `"0"`, and the name of the
-    whole observation is `""`.
+    A part is a `Box` of shape (num_entities, num_features), with one row per entity, and its mask
+    is a `MultiBinary` or `Box` of shape (num_entities,), 1 = present; masked rows are dropped. Or
+    the part is a `Sequence`, with one entity per element. Nested parts have dotted names,
+    `"player.units"`; parts of a `Tuple` are numbered, `"0"`; the whole observation is named `""`.
 
-    **Actions.** A `Discrete` action is one choice, a `MultiDiscrete` or `MultiBinary` one choice
-    per element, a bounded `Box` a continuous action, and a `Dict` or `Tuple` has the actions of its
-    parts, with dotted names, `Action.move`. `info["action_mask"]` of a `Discrete` is its mask.
+    **Actions.** A `Discrete` is one choice, a `MultiDiscrete` or `MultiBinary` one choice per
+    element, a bounded `Box` a continuous action. A `Dict` or `Tuple` has the actions of its parts,
+    with dotted names, `Action.move`. `info["action_mask"]` of a `Discrete` is its mask.
 
-    **Metrics.** Numbers in the infos of steps are metrics, `info/success` of `info["success"]`, and
-    those of an episode's last step are in `Episode.metrics`; arrays and nested infos are left out.
+    **Metrics.** Numbers in step infos become metrics: `info["success"]` becomes `info/success`.
+    `Episode.metrics` has the numbers of an episode's last step. Arrays and nested infos are left
+    out.
 
-    The autoreset mode is `"same_step"` whatever that of `env`: last observations are in `final`,
-    `terminated` and `truncated` come from `env`. With SAME_STEP the last observations come from
-    `info["final_obs"]`. With NEXT_STEP an environment that waits for its reset returns its last
-    observation, no actors, and reward 0. With DISABLED this object resets by
+    The autoreset mode is `"same_step"` for any mode of `env`: last observations are in `final`;
+    `terminated` and `truncated` come from `env`. If `env` has SAME_STEP, last observations come
+    from `info["final_obs"]`. With NEXT_STEP, an environment that waits for its reset returns its
+    last observation, no actors and reward 0. With DISABLED, this object resets by
     `options["reset_mask"]`.
 
-    Seeds are Gymnasium's: environment i gets `seed + i`, or in `reset_envs` with `starts`
-    `seed + starts[i]`; an `env` with one generator for all gets the smallest of these. Seeds of
-    later episodes are known only to `env`, so `Episode.seed` is that of the first.
+    Seeding follows Gymnasium: environment i gets `seed + i`, or `seed + starts[i]` in `reset_envs`
+    with `starts`; an `env` with one shared generator gets the smallest of these. Only `env` knows
+    the seeds of later episodes, so `Episode.seed` is the seed of the first.
 
         GymnasiumVecEnv(lambda num: gymnasium.make_vec("CartPole-v1", num), 64, num_workers=2)
 
     Args:
-        env: the vector environment, which is closed with this; or a function that takes a number of
+        env: the vector environment, closed by this object; or a function that takes a number of
             environments and returns a vector environment of that size.
-        num_envs: how many environments; not needed for a vector environment.
-        num_workers: processes that share the work, each with a vector environment for its part;
-            0 = in this process.
+        num_envs: number of environments; not needed for a vector environment.
+        num_workers: number of processes, each with a vector environment for its share; 0 = in this
+            process.
         seed: seed of the run.
         autoreset: "disabled" leaves resets to `reset_envs`. This mode, and `reset_envs` in any
-            mode, need an `env` whose own mode is DISABLED.
-        entity: name of the entity of the parts that `entities` does not name.
+            mode, require that the mode of `env` is DISABLED.
+        entity: name of the entity made of all parts that `entities` does not name.
         action: name of the action.
-        entities: entity types, each with its part of the observation, or its part and its mask.
-        features: names of the features of some entities; default: `position.0` and the like.
+        entities: entity types, each with its part of the observation, or a part and its mask.
+        features: feature names of some entities; default: `position.0` and so on.
         on_error, step_timeout_s, start_method: as for `VecEnv`.
 
     Raises:
-        SchemaError: `env` is no vector environment and makes none of the right size.
-        UsageError: a number or mode that is not valid; an object rather than a function, for
-            workers; an observation or action space that cannot be converted, no autoreset mode in
-            `env.metadata`, or "disabled" for an `env` with another mode.
+        SchemaError: `env` is not a vector environment and does not make one of the right size.
+        UsageError: an invalid number or mode; workers with an object instead of a function; an
+            observation or action space that cannot be converted; no autoreset mode in
+            `env.metadata`; or "disabled" for an `env` with another mode.
         WorkerError: a worker could not be started.
     """
 
@@ -202,7 +203,7 @@ class GymnasiumVecEnv(VecEnv):
 
 @dataclass(frozen=True)
 class GymnasiumSource(BatchSource):
-    """Source of vector environments of Gymnasium; arguments as for `GymnasiumVecEnv`."""
+    """Source of Gymnasium vector environments; arguments as for `GymnasiumVecEnv`."""
 
     autoresets: ClassVar[tuple[Autoreset, ...]] = ("same_step", "disabled")
 
@@ -234,9 +235,9 @@ class GymnasiumBatch(ArrayBatch):
     """Steps a vector environment of Gymnasium.
 
     Args:
-        env: the vector environment, which is closed with this.
+        env: the vector environment, closed by this object.
         autoreset: "same_step" or "disabled".
-        actions, shown: its spaces, converted.
+        actions, shown: converters of the action and observation spaces.
         first_env: as for `ArrayBatch`.
     """
 
@@ -254,12 +255,13 @@ class GymnasiumBatch(ArrayBatch):
         self._actions = actions
         self._shown = shown
         self._is_disabled = autoreset == "disabled"
-        # By another mode `env` need not know `options["reset_mask"]`: it may reset all of them.
+        # In other modes `env` need not know `options["reset_mask"]` and may reset every
+        # environment.
         self.can_reset_envs = self._mode == AutoresetMode.DISABLED
         self._stats = EpisodeStats(env.num_envs)
         self._allowed = AllowedActions(env.num_envs, actions.num_choices, str(env))
         self._obs: VecObs | None = None
-        """The last step; None before the first reset."""
+        """Last step; None before the first reset."""
         self._nobody = np.zeros(env.num_envs, dtype=np.bool_)
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
@@ -288,7 +290,7 @@ class GymnasiumBatch(ArrayBatch):
 
     @property
     def _is_waiting(self) -> NDArray[np.bool_]:
-        """Environments whose episode has ended and that the source has not reset yet: `over`."""
+        """Environments that have ended and have not been reset by the source: `over`."""
         return self._nobody if self.over is None else self.over
 
     def numbers(self, env_id: int) -> Sequence[int]:
@@ -300,8 +302,8 @@ class GymnasiumBatch(ArrayBatch):
     def _reset_seed(
         self, seeds: Mapping[int, int], num_resets: int
     ) -> int | list[int | None] | None:
-        """Seed of `VectorEnv.reset`: one that environments count up from where that is right, else
-        one per environment; None if there are no seeds."""
+        """Seed for `VectorEnv.reset`: one number if counting up from it gives every environment's
+        seed, otherwise one per environment; None if there are no seeds."""
         if not seeds:
             return None
         first, *others = {seed - i for i, seed in seeds.items()}
@@ -366,14 +368,14 @@ class GymnasiumBatch(ArrayBatch):
     def _metrics(
         self, info: Mapping[str, Any], done: NDArray[np.bool_], stepped: NDArray[np.bool_]
     ) -> tuple[dict[str, Metric], dict[int, dict[str, float]]]:
-        """Numbers in the infos of a step, and those of every episode that it ended."""
+        """Numeric infos of a step, and those of every episode that the step ended."""
         metrics: dict[str, Metric] = {}
         of_episodes: dict[int, dict[str, float]] = {}
         if not info:
             return metrics, of_episodes
         parts = [(info, stepped)]
         if self._mode == AutoresetMode.SAME_STEP and done.any():
-            # The infos of ended environments are those of their resets.
+            # The infos of ended environments belong to their resets.
             finals = info.get("final_info")
             parts = [(info, stepped & ~done), (finals if isinstance(finals, dict) else {}, done)]
         for part, rows in parts:
@@ -388,7 +390,7 @@ class GymnasiumBatch(ArrayBatch):
     def _end(
         self, features: Entities, done: NDArray[np.bool_], info: Mapping[str, Any]
     ) -> tuple[Entities, Entities]:
-        """The last observations of the ended environments, and the current ones of all."""
+        """Last observations of the ended environments, and current observations of all."""
         if self._mode == AutoresetMode.SAME_STEP:
             return self._final_obs(done, info), features
         last = {name: rows[done] for name, rows in features.items()}
@@ -398,7 +400,7 @@ class GymnasiumBatch(ArrayBatch):
         return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
 
     def _final_obs(self, done: NDArray[np.bool_], info: Mapping[str, Any]) -> Entities:
-        """The last observations in the info of an `env` with SAME_STEP."""
+        """Last observations from the info of an `env` with SAME_STEP."""
         finals = info.get("final_obs", [None] * self.num_envs)
         env_ids = np.flatnonzero(done).tolist()
         missing = [env_id for env_id in env_ids if finals[env_id] is None]
@@ -418,7 +420,7 @@ class GymnasiumBatch(ArrayBatch):
     def _require_finite(
         self, what: str, features: Entities, env_ids: NDArray[np.int64] | None = None
     ) -> None:
-        """Raises a `SchemaError` for a feature that is not finite."""
+        """Raises `SchemaError` for a feature that is not finite."""
         found = find_not_finite(features)
         if found is None:
             return
@@ -465,7 +467,7 @@ class GymnasiumBatch(ArrayBatch):
         ready: NDArray[np.bool_],
         allowed: NDArray[np.bool_] | None,
     ) -> dict[ActionName, VecActionMask]:
-        """Masks of some rows; those that are not ready have no actors."""
+        """Masks of some rows; rows that are not ready have no actors."""
         lengths, count = ready.astype(np.int64), int(ready.sum())
         num_entities = np.add.reduce([rows.lengths for rows in features.values()])[ready]
         of_choices = RaggedArray.unchecked(num_entities, lengths)  # the actor is the global row
@@ -482,7 +484,7 @@ class GymnasiumBatch(ArrayBatch):
 def _numbers(
     info: Mapping[str, Any], rows: NDArray[np.bool_]
 ) -> Iterator[tuple[str, NDArray[Any], NDArray[np.bool_]]]:
-    """Arrays of one number per environment: name of the metric, values, and which of them count."""
+    """One-number-per-environment arrays of an info: metric name, values, and which values count."""
     for name, values in info.items():
         is_array = isinstance(values, np.ndarray) and values.shape == rows.shape
         if is_array and values.dtype.kind in "biuf" and not name.startswith("_"):
@@ -492,12 +494,12 @@ def _numbers(
 
 
 def _gymnasium_seeds(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """As of a vector environment of Gymnasium: environments count up from the seed."""
+    """Seeds as in a Gymnasium vector environment: environments count up from the seed."""
     return (numbers.astype(np.uint64) + np.uint64(seed)) & np.uint64(2**63 - 1)
 
 
 def _mode_of(env: AnyVectorEnv, autoreset: Autoreset) -> AutoresetMode:
-    """The mode of `env`, with which `autoreset` is possible."""
+    """Autoreset mode of `env`; raises an error if `autoreset` is impossible with it."""
     mode = env.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""from_gymnasium: an environment as a game; ImportedGame: a game whose spaces others have made."""
+"""from_gymnasium: an environment as a game; ImportedGame: a game with imported spaces."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from entity_env.interop.gymnasium.spaces import (
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
 _NUM_SEEDS: Final = 2**31
-"""Environments hand their seeds to generators that take no larger ones."""
+"""Environments pass their seeds to generators that take no larger numbers."""
 
 
 class ImportedLoop:
-    """The `play` of an `ImportedGame`: makes an environment, plays it, and closes it.
+    """`play` of an `ImportedGame`: makes an environment, plays it and closes it.
 
     Args:
         make: a function that makes environments, or a `SharedEnv`.
-        name: of the game, for errors until the environment has told its own.
+        name: name of the game for errors, until the environment provides its own.
     """
 
     num_agents: int
     shown: Sequence[AgentSpaces]
-    """The spaces of each kind of agent."""
+    """Spaces of each kind of agent."""
     render_modes: Sequence[str]
-    """Those that the environment has."""
+    """Render modes of the environment."""
     rules: type
-    """The class of the environment, which identifies the game."""
+    """Class of the environment, which identifies the game."""
 
     def __init__(self, make: Callable[..., Any], name: str) -> None:
         self._make = make
         self.name = name
         self._env: Any = None
-        """The one that is being played."""
+        """The environment being played."""
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         """See `Game`."""
@@ -74,18 +74,17 @@ class ImportedLoop:
             self._release(env)
 
     def text(self, *_: object, **__: object) -> str | None:
-        """The environment as text, if it is being played and drawn as such."""
+        """The environment as text, if it is being played and renders text."""
         if self._env is None or getattr(self._env, "render_mode", None) != "ansi":
             return None
         frame = self._env.render()
         return frame if isinstance(frame, str) else None
 
     def _play(self, env: Any, agents: Any, seed: int) -> None:  # noqa: ANN401
-        """Plays episodes until the game is closed."""
         raise NotImplementedError
 
     def _made(self, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """A new environment; raises `UsageError` for settings that `make` does not take."""
+        """Makes an environment; raises `UsageError` for settings that `make` does not take."""
         try:
             return self._make(**settings)
         except (EntityEnvError, ImportError):
@@ -104,14 +103,13 @@ class ImportedLoop:
 
 
 class ImportedGame(Game):
-    """A game whose observation and action spaces are not declared by classes.
+    """Game whose observation and action spaces are not declared by classes.
 
-    `with_settings` takes any names; values that are strings are parsed as Python's literals, or
-    else stay strings.
+    `with_settings` takes any names. Strings are parsed as Python literals where possible.
 
     Args:
-        load: returns the loop for some settings.
-        settings: keyword arguments of whatever makes the environment.
+        load: returns the loop for given settings.
+        settings: keyword arguments of the function that makes the environment.
     """
 
     def __init__(
@@ -129,7 +127,7 @@ class ImportedGame(Game):
         )
         self.settings = dict(settings)
         entities = {k: e for each in shown for k, e in each.obs_space.entities.items()}
-        if len(shown) > 1:  # no observation has the entities of all
+        if len(shown) > 1:  # no observation has all agents' entities
             entities = {k: dataclasses.replace(e, is_single=False) for k, e in entities.items()}
         self._obs_space = ObsSpace(entities=entities)
 
@@ -137,7 +135,7 @@ class ImportedGame(Game):
         return self._obs_space
 
     def __reduce__(self) -> tuple[type[ImportedGame], tuple[object, ...], dict[str, object]]:
-        # In a worker the classes are made again: a copy of a generated dataclass has no fields.
+        # A worker makes the classes again: a copy of a generated dataclass has no fields.
         return ImportedGame, (self._load, self.settings), {"transport": self.transport}
 
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
@@ -145,7 +143,7 @@ class ImportedGame(Game):
         return dict(settings)
 
     def with_settings(self, /, **settings: object) -> ImportedGame:
-        """The game of an environment that is made with other settings; its spaces may differ."""
+        """The game of an environment made with other settings; its spaces may differ."""
         if not settings:
             return self
         parsed = {name: literal(value) for name, value in settings.items()}
@@ -155,7 +153,8 @@ class ImportedGame(Game):
 
 
 def literal(value: object) -> object:
-    """A string as Python's literal, if it is one: `8`, `False`, `[1, 2]`; all else as it is."""
+    """Value of a string that is a Python literal, such as `8`, `False` or `[1, 2]`; anything else
+    unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -165,10 +164,10 @@ def literal(value: object) -> object:
 
 
 class AgentSpaces:
-    """The spaces of one kind of agent, as classes and actions of a game.
+    """Spaces of one kind of agent, as classes and actions of a game.
 
     Args:
-        obs_space, action_space: of Gymnasium.
+        obs_space, action_space: Gymnasium spaces.
         entity, action, entities, features: as for `GymnasiumVecEnv`.
     """
 
@@ -193,10 +192,10 @@ class AgentSpaces:
         self.kinds = [_kind_of(name, space) for name, space in self.actions.spaces.items()]
 
     def show(self, obs: object, score: float, mask: object = None) -> Obs:
-        """An observation of the environment as one of the game.
+        """Converts an observation of the environment to one of the game.
 
         Raises:
-            SchemaError: it does not fit its space.
+            SchemaError: the observation does not fit its space.
         """
         rows = self._converter.rows(batched(self._converter.space, [obs]), 1)
         shown = Obs(score)
@@ -214,7 +213,7 @@ class AgentSpaces:
         return shown
 
     def action(self, answer: Any) -> Any:  # noqa: ANN401 - of act, and of the action space
-        """The answer of an agent as an action of the environment."""
+        """Converts the answer of an agent to an action of the environment."""
         answers = (answer,) if len(self.kinds) == 1 else answer
         return self.actions.one(
             {
@@ -225,7 +224,7 @@ class AgentSpaces:
 
 
 def _class_of(name: EntityName, features: Sequence[str]) -> type:
-    """A dataclass whose fields have any names; its instances are rows of arrays."""
+    """A dataclass with arbitrary field names; its instances are rows of arrays."""
     fields = {
         "__annotations__": dict.fromkeys(features, float),
         "__doc__": f"{name}.",
@@ -244,7 +243,7 @@ def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
 
 
 class SharedEnv:
-    """An environment in place of a function that makes one: one game at a time plays it."""
+    """Callable that returns one shared environment; one game at a time can play it."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - of Gymnasium or PettingZoo
         self._env = env
@@ -265,17 +264,17 @@ class SharedEnv:
         return self._env
 
     def release(self) -> None:
-        """Ends the use; the caller closes the environment."""
+        """Ends the use of the environment; the caller closes it."""
         self._is_used = False
 
 
 def env_seed(seed: int) -> int:
-    """The seed of an episode, as any environment takes it."""
+    """Seed of an episode, in the range that all environments accept."""
     return seed % _NUM_SEEDS
 
 
 class _GymnasiumLoop(ImportedLoop):
-    """Plays one environment, episode after episode."""
+    """Plays one environment, one episode after another."""
 
     num_agents = 1
 
@@ -326,7 +325,7 @@ class _GymnasiumLoop(ImportedLoop):
 
 
 def _numbers(info: Mapping[str, Any]) -> dict[str, float] | None:
-    """The finite numbers of an info as metrics; nested infos and arrays are left out."""
+    """Finite numbers of an info as metrics, without nested infos and arrays."""
     kinds = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
     found = {
         f"{INFO}{name}": float(value)
@@ -350,25 +349,24 @@ def from_gymnasium(
     name: str | None = None,
     **settings: object,
 ) -> ImportedGame:
-    """An environment of Gymnasium as a `Game`, to play, train in a `VecEnv`, and evaluate::
+    """Converts a Gymnasium environment to a `Game`, to play, train in a `VecEnv` and evaluate::
 
         game = from_gymnasium("FrozenLake-v1", is_slippery=False)
         with VecEnv(game, 64, num_workers=2) as vec:
             train(vec, PPOConfig.for_env(vec))
 
-    Observations, actions, masks and metrics are those of a `GymnasiumVecEnv`, so agents of either
-    play the other. Seeds are `Episode.seed` modulo 2**31. For a vector environment take
-    `GymnasiumVecEnv`.
+    Observations, actions, masks and metrics match a `GymnasiumVecEnv`, so agents of one play the
+    other. Seeds are `Episode.seed` modulo 2**31. For vector environments, use `GymnasiumVecEnv`.
 
     Args:
-        source: an id for `gymnasium.make`, a function that makes an environment, or one
-            environment, which a single copy can play at a time and the caller closes.
+        source: an id for `gymnasium.make`, a function that makes an environment, or an environment.
+            Only one copy can play a given environment at a time, and the caller closes it.
         entity, action, entities, features: as for `GymnasiumVecEnv`.
-        name: of the game; default: the id of the environment, or the name of its class.
+        name: name of the game; default: the id of the environment, or the name of its class.
         settings: keyword arguments of `gymnasium.make` or of the function.
 
     Raises:
-        UsageError: an unknown id, a space that cannot be converted, or a setting that there is not.
+        UsageError: an unknown id or setting, or a space that cannot be converted.
     """
     options = {"entity": entity, "action": action, "entities": entities, "features": features}
     make: Callable[..., AnyEnv]
@@ -388,7 +386,7 @@ def from_gymnasium(
 def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
     try:
         return gymnasium.make(env_id, **settings)
-    except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or what an environment needs
+    except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or the environment's own import
         name = failed.name or env_id.partition(":")[0]
         raise UsageError(f"no environment {env_id!r}: {failed}: pip install {name}") from failed
     except error.Error as failed:

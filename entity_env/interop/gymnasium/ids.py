@@ -1,4 +1,4 @@
-"""Ids of the games of this package, such as `entity_env/Snake-v0`, for Gymnasium."""
+"""Gymnasium ids of the package's games, such as `entity_env/Snake-v0`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMESPACE: Final = "entity_env"
 
 
 class NamedGameEnv(GameEnv):
-    """A `GameEnv` of a game of this package, by its name.
+    """`GameEnv` of one of the package's games, by name.
 
     Args:
         game: name of the game.
@@ -29,19 +29,19 @@ class NamedGameEnv(GameEnv):
 
 
 def make_named_games(game: str, num_envs: int = 1, **given: Any) -> VectorEnvBase:  # noqa: ANN401
-    """As `make_vector_env`, of a game of this package by its name."""
+    """Like `make_vector_env`, for one of the package's games, by name."""
     return make_vector_env(_game(game), num_envs, **given)
 
 
 def game_ids() -> dict[str, str]:
-    """The id of every game of this package for one agent, by the name of the game."""
+    """Ids of the package's single-agent games, by name of the game."""
     return {
         name: f"{_NAMESPACE}/{_camel_case(name)}-v{version}" for name, version in VERSIONS.items()
     }
 
 
 def register_games() -> None:
-    """Registers the ids; no game is loaded."""
+    """Registers the ids without loading any game."""
     for name, env_id in game_ids().items():
         if env_id not in gymnasium.registry:
             gymnasium.register(

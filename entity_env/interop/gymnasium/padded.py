@@ -1,4 +1,4 @@
-"""Entities and actions in varying numbers as arrays of fixed shapes, padded with zeros."""
+"""Variable numbers of entities and actions as arrays of fixed shapes, padded with zeros."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError, UsageError
 
 IllegalActions: TypeAlias = Literal["raise", "next"]
-"""For an illegal choice: raise an error, or take the next legal one, wrapping around."""
+"""On an illegal choice, raise an error, or take the next legal one, wrapping around."""
 
 Masks: TypeAlias = dict[ActionName, NDArray[np.bool_]]
-"""Per action with choices `(num_rows, num_actors, num_choices)`, True = allowed."""
+"""Per action with choices, `(num_rows, num_actors, num_choices)`, True = allowed."""
 
 GLOBAL_KEY: Final = "global"
 """Key of the global features in an observation."""
@@ -59,7 +59,7 @@ class _EntityRows:
 class PaddedEntities:
     """Converts entities to a dict of arrays; see `entity_env.interop.gymnasium`.
 
-    Types that are not in `max_entities` must always have as many entities as in `first`.
+    The number of entities of types that are not in `max_entities` must always be as in `first`.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class PaddedEntities:
 
     @property
     def fixed(self) -> list[EntityName]:
-        """The types whose number must not vary."""
+        """Types whose number must not vary."""
         return [rows.name for rows in self.entities if rows.is_fixed]
 
     def space(self) -> spaces.Dict:
-        """The space of one observation."""
+        """Space of one observation."""
         found: dict[str, spaces.Space[Any]] = {}
         for rows in self._all:
             shape = (rows.width,) if rows.key == GLOBAL_KEY else (rows.capacity, rows.width)
@@ -94,7 +94,8 @@ class PaddedEntities:
         return spaces.Dict(found)
 
     def observe(self, obs: VecObs) -> dict[str, NDArray[Any]]:
-        """A batch as new arrays, `(num_rows, ...)`; raises `SchemaError` for too many entities."""
+        """Converts a batch to new arrays, `(num_rows, ...)`; raises `SchemaError` for too many
+        entities."""
         arrays: dict[str, NDArray[Any]] = {}
         for rows in self._all:
             features = obs.features[rows.name]
@@ -106,7 +107,7 @@ class PaddedEntities:
         return arrays
 
     def slots_of(self, obs: VecObs, indices: RaggedArray[np.int64]) -> NDArray[np.int64]:
-        """The places in the padded observation of entities given by index in their row."""
+        """Places in the padded observation of entities, given by index in their row."""
         counts = np.stack([obs.features[rows.name].lengths for rows in self.entities], axis=1)
         ends = np.cumsum(counts, axis=1)
         rows = indices.row_index
@@ -117,7 +118,7 @@ class PaddedEntities:
 
     def _require_room(self, rows: _EntityRows, counts: NDArray[np.int64], obs: VecObs) -> None:
         wrong = counts != rows.capacity if rows.is_fixed else counts > rows.capacity
-        if rows.is_fixed and wrong.any():  # without an action request there may be no entities
+        if rows.is_fixed and wrong.any():  # agents that are not asked may see no entities
             wrong &= obs.is_ready | (counts > 0)
         if not wrong.any():
             return
@@ -135,7 +136,7 @@ class PaddedEntities:
 
 
 def require_counts(setting: str, given: object, known: Mapping[str, object]) -> None:
-    """Raises `UsageError` for an unknown name, or a number that is not a positive integer."""
+    """Raises `UsageError` for an unknown name or a count that is not a positive integer."""
     if not isinstance(given, Mapping):
         example = {next(iter(known), "name"): 9}
         raise UsageError(f'{setting} must be a dict, as {example}, or "auto": got {given!r}')
@@ -174,7 +175,7 @@ def _add(found: dict[str, spaces.Space[Any]], key: str, space: spaces.Space[Any]
 def _table(
     rows: _EntityRows, features: RaggedArray[np.float32], visible: RaggedArray[np.bool_] | None
 ) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
-    """`(num_rows, capacity, width)` features, 0 for hidden entities; `(.., capacity)` the mask."""
+    """Features `(num_rows, capacity, width)`, 0 if hidden, and mask `(num_rows, capacity)`."""
     if visible is not None:
         shown = np.where(visible.values[:, None], features.values, np.float32(0))
         features = RaggedArray.unchecked(shown, features.lengths)
@@ -192,9 +193,9 @@ class _Action:
     space: ActionSpace
     capacity: int
     is_single: bool
-    """Arrays have no dimension for actors."""
+    """True if arrays have no actor dimension."""
     num_choices: int
-    """0 for an action of numbers."""
+    """0 for a continuous action."""
 
     def gym_space(self) -> spaces.Space[Any]:
         if isinstance(self.space, ContinuousActionSpace):
@@ -208,7 +209,8 @@ class _Action:
         return spaces.MultiDiscrete([self.num_choices] * self.capacity)
 
     def table(self, given: object, num_rows: int) -> NDArray[Any]:
-        """The given actions, checked, as `(num_rows, num_actors)` or `(.., num_numbers)`."""
+        """The given actions, checked, as `(num_rows, num_actors)` or
+        `(num_rows, num_actors, num_numbers)`."""
         width = (len(self.space),) if isinstance(self.space, ContinuousActionSpace) else ()
         shape = (num_rows, *(() if self.is_single else (self.capacity,)), *width)
         kinds, wanted = ("iuf", "numbers") if width else ("iu", "integers")
@@ -225,7 +227,7 @@ class _Action:
         return array.astype(dtype).reshape(num_rows, self.capacity, *width)
 
     def present(self, mask: VecActionMask, obs: VecObs) -> NDArray[np.bool_]:
-        """`(num_rows, num_actors)`, True for actors, which come first in each row."""
+        """`(num_rows, num_actors)`, True for present actors, which come first in each row."""
         counts = mask.actors.lengths
         if counts.max(initial=0) > self.capacity:
             row = int(np.flatnonzero(counts > self.capacity)[0])
@@ -240,7 +242,7 @@ class _Action:
 class PaddedActions:
     """Converts actions and their masks; see `entity_env.interop.gymnasium`.
 
-    The largest number of actors of an action that is not in `max_actors` is that in `first`.
+    Actions that are not in `max_actors` have at most as many actors as in `first`.
     """
 
     def __init__(
@@ -261,7 +263,7 @@ class PaddedActions:
 
     @property
     def capacities(self) -> dict[ActionName, int]:
-        """The largest numbers of actors, of actions that entities perform."""
+        """Maximum numbers of actors, for actions performed by entities."""
         return {
             action.name: action.capacity
             for action in self._actions
@@ -269,13 +271,13 @@ class PaddedActions:
         }
 
     def space(self) -> spaces.Space[Any]:
-        """The space of one row's actions."""
+        """Space of one row's actions."""
         if len(self._actions) == 1:
             return self._actions[0].gym_space()
         return spaces.Dict({action.name: action.gym_space() for action in self._actions})
 
     def masks(self, obs: VecObs) -> Masks:
-        """The action masks; raises `SchemaError` for a row with too many actors."""
+        """Action masks; raises `SchemaError` for a row with too many actors."""
         return {
             action.name: self._allowed(action, obs)
             for action in self._actions
@@ -283,14 +285,14 @@ class PaddedActions:
         }
 
     def masks_with_final(self, obs: VecObs, masks: Masks) -> Masks:
-        """These masks of `obs`; in rows that are done, those of the last observations.
+        """`masks` of `obs`, except in rows that are done: there the masks of the last observations.
 
-        The rows of `obs` are all environments, in order.
+        `obs` must have a row for every environment, in order.
         """
         if obs.final is None:
             return masks
-        # Backwards, so that of several episodes of an environment the first one counts: those after
-        # it ended before their first action.
+        # Backward: the first of several episodes of an environment counts, since later ones ended
+        # before their first action.
         rows = obs.final.env_id[::-1]
         shown = {name: mask.copy() for name, mask in masks.items()}
         for name, mask in self.masks(obs.final).items():
@@ -298,7 +300,7 @@ class PaddedActions:
         return shown
 
     def info(self, masks: Masks) -> dict[str, Any]:
-        """The masks as `info` has them: new arrays, `(num_rows, ...)` int8."""
+        """The masks in the format of `info`: new arrays, `(num_rows, ...)` int8."""
         arrays = {
             action.name: masks[action.name][:, 0] if action.is_single else masks[action.name]
             for action in self._actions
@@ -310,7 +312,7 @@ class PaddedActions:
         return {"action_mask": flags if len(self._actions) > 1 else next(iter(flags.values()))}
 
     def answer(self, obs: VecObs, masks: Masks, given: object) -> VecActions:
-        """The actions for a batch with these masks, from the caller's `(num_rows, ...)` arrays."""
+        """Actions for a batch with these masks, from the caller's `(num_rows, ...)` arrays."""
         if len(self._actions) == 1:
             (action,) = self._actions
             return {action.name: self._values(action, obs, masks, given)}
@@ -326,9 +328,9 @@ class PaddedActions:
     def padded(
         self, obs: VecObs, actions: Mapping[ActionName, RaggedArray[Any]]
     ) -> NDArray[Any] | dict[ActionName, NDArray[Any]]:
-        """The arrays that `answer` turns into these actions: one array, or a dict for several.
+        """Inverse of `answer`: the array for these actions, or a dict for several actions.
 
-        Actors that are absent, and actions that are not asked, have zeros.
+        Absent actors, and actions that are not asked for, have zeros.
         """
         tables = {each.name: self._padded(each, obs, actions[each.name]) for each in self._actions}
         return tables if len(tables) > 1 else next(iter(tables.values()))
@@ -429,7 +431,7 @@ def _action(
 def _next_allowed(
     table: NDArray[np.int64], present: NDArray[np.bool_], allowed: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """The choices, with each illegal one replaced by the next allowed one."""
+    """The choices, with each illegal choice replaced by the next allowed one."""
     num_choices = allowed.shape[2]
     inside = (table >= 0) & (table < num_choices)
     looked_up = np.where(inside, table, 0)[..., None]

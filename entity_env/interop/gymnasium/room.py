@@ -1,4 +1,4 @@
-"""Room for entities and actors: checked, or measured, in episodes that are played at random."""
+"""Room for entities and actors, checked or measured in random episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entity_env.errors import SchemaError
 from entity_env.interop.gymnasium.padded import IllegalActions, PaddedActions, PaddedEntities
 
 Room: TypeAlias = Mapping[str, int] | Literal["auto"]
-"""The largest numbers by name, or "auto" to measure them."""
+"""Maximum numbers by name, or "auto" to measure them."""
 
 Range: TypeAlias = tuple[int, int]
 """Smallest and largest number."""
@@ -35,12 +35,12 @@ def padded(
     """Converters for a vector environment, and its first observation.
 
     Args:
-        vec: the environments, which are stepped at random.
+        vec: the environments; they are stepped at random.
         begin: resets them.
         max_entities, max_actors, illegal: as for `GameEnv`.
 
     Raises:
-        SchemaError: a number that varies, and has no largest one.
+        SchemaError: a number that varies without a maximum being given.
         UsageError: an unknown name, or neither numbers nor "auto".
     """
     most_entities, most_actors = measured(vec, max_entities, max_actors)
@@ -75,11 +75,11 @@ def _require_fixed(name: str, what: str, found: Range | None, setting: str) -> N
 def measured(
     vec: ResettableVec, max_entities: Room | None, max_actors: Room | None
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Both, with numbers instead of "auto": twice the largest one in 8 random episodes, 8 or more.
+    """Both settings with numbers in place of "auto": twice the largest number in 8 random episodes,
+    at least 8.
 
-    Without `max_entities` they are those of the game.
-
-    A type whose number does not vary gets none, and so no mask. The caller resets `vec` afterwards.
+    Without `max_entities`, the game's own numbers are used. A type whose number does not vary gets
+    no maximum, and so no mask. The caller must reset `vec` afterward.
     """
     if max_entities is None:
         max_entities = getattr(getattr(vec, "game", None), "max_entities", {})
@@ -99,13 +99,13 @@ def _room(found: Mapping[str, Range]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of entities of each type, and of actors of each action, that were seen."""
+    """Observed numbers of entities of each type, and of actors of each action."""
 
     entities: dict[str, Range] = field(default_factory=dict)
     actors: dict[str, Range] = field(default_factory=dict)
 
     def add(self, obs: VecObs) -> None:
-        """Adds those of a batch; an agent that is not asked may see no entities."""
+        """Adds the counts of a batch; an agent that is not asked may see no entities."""
         for name, rows in obs.features.items():
             if name != GLOBAL_ENTITY:
                 _widen(self.entities, name, rows.lengths[obs.is_ready | (rows.lengths > 0)])
@@ -120,7 +120,7 @@ def _widen(found: dict[str, Range], name: str, counts: NDArray[np.int64]) -> Non
 
 
 def play_at_random(vec: ResettableVec, num_episodes: int, num_steps: int) -> Counts:
-    """Counts what the first steps of some episodes show; the same on every call."""
+    """Counts of the first steps of some random episodes; deterministic."""
     counts, rng, action_space = Counts(), np.random.default_rng(0), vec.action_space()
     for seed in range(-(-num_episodes // vec.num_envs)):
         obs = vec.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""Spaces of Gymnasium as ours: parts of an observation as entities, and one action per leaf."""
+"""Conversion of Gymnasium spaces: parts of an observation to entities, leaves to actions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from entity_env.errors import SchemaError, UsageError
 
 AnySpace: TypeAlias = spaces.Space[Any]
 EntityParts: TypeAlias = Mapping[EntityName, str | tuple[str, str]]
-"""Per entity type the part of the observation that holds its rows, or that part and its mask."""
+"""Per entity type, the part of the observation that holds its rows, or that part and its mask."""
 FeatureNames: TypeAlias = Mapping[EntityName, Sequence[str]]
 
 INFO: Final = "info/"
-"""Before the names of metrics that are numbers of an info."""
+"""Prefix of metrics that come from an info."""
 _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
 _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'
@@ -45,18 +45,18 @@ class Leaf:
 
     @property
     def path(self) -> str:
-        """Its keys, joined by dots."""
+        """Keys of the leaf, joined by dots."""
         return ".".join(map(str, self.keys))
 
     def of(self, values: Any) -> Any:  # noqa: ANN401 - of the space that the leaf belongs to
-        """Its part of a value of the whole space."""
+        """The leaf's part of a value of the whole space."""
         for key in self.keys:
             values = values[key]
         return values
 
 
 def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
-    """The leaves of a space, in its order."""
+    """Leaves of a space, in order."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield Leaf(space, keys)
         return
@@ -66,7 +66,7 @@ def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
 
 
 def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401 - of the space
-    """A value of a space, nested as it is, from the values of its leaves."""
+    """A value of a space, nested accordingly, from the values of its leaves."""
     match space:
         case spaces.Dict():
             return {k: value_of(part, of_leaf, (*keys, k)) for k, part in space.spaces.items()}
@@ -77,7 +77,7 @@ def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, .
 
 
 def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
-    """Values of a space as one value of the batched space, with lists instead of arrays."""
+    """Stacks values of a space to one value of the batched space, with lists in place of arrays."""
     return value_of(space, lambda leaf: [leaf.of(value) for value in values])
 
 
@@ -85,17 +85,17 @@ def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of
 
 
 def feature_names(space: AnySpace, prefix: str = "") -> list[str]:
-    """A name for each column of an entity's rows, such as `position.0` or `mode=2`."""
+    """Names of the columns of an entity's rows, such as `position.0` or `mode=2`."""
     return [
         name for leaf in leaves(space) for name in _names_of(leaf.space, _dotted(prefix, leaf.path))
     ]
 
 
 def picture_axes(space: AnySpace) -> tuple[int, ...]:
-    """The axes in the order of features; of a picture: height, width, channels.
+    """Axes in feature order; for a picture: height, width, channels.
 
-    A picture is a `Box` of three dimensions. Its channels come last, but first where that dimension
-    is smaller than both others, as in stacked frames.
+    A picture is a three-dimensional `Box`. Channels are its last dimension, or the first if that is
+    smaller than both others, as in stacked frames.
     """
     shape = space.shape or ()
     is_channels_first = len(shape) == _PICTURE_DIMS and shape[0] < min(shape[1:])
@@ -103,7 +103,7 @@ def picture_axes(space: AnySpace) -> tuple[int, ...]:
 
 
 def _picture_of(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
-    """Height, width and channels, if the features are those of one picture."""
+    """Height, width and channels, if the features are those of a single picture."""
     if len(found) != 1 or not isinstance(found[0].space, spaces.Box):
         return None
     space = found[0].space
@@ -112,7 +112,7 @@ def _picture_of(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
 
 
 def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]:
-    """The features of a leaf; `keys` are those of parts that have features, for the error."""
+    """Feature names of a leaf; `keys`, for the error, are the parts that have features."""
     match space:
         case spaces.Discrete():
             return [f"{_joined(path, ())}={space.start + i}" for i in range(int(space.n))]
@@ -139,7 +139,7 @@ def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]
 
 
 def _usable_keys(space: AnySpace) -> list[str]:
-    """The keys of a `Dict` whose parts hold numbers."""
+    """Keys of a `Dict` whose parts hold numbers."""
     if not isinstance(space, spaces.Dict):
         return []
     usable = spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Sequence
@@ -163,7 +163,7 @@ def _columns(
 
 def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArray[np.float32]:
     shape = (num_rows, *(space.shape or ()))
-    # Not -1, which cannot be found out where there are no rows.
+    # Not -1, which cannot be inferred without rows.
     numbers = _numbers(values, shape, path).reshape(num_rows, math.prod(shape[1:]))
     match space:
         case spaces.Discrete():
@@ -177,10 +177,11 @@ def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArr
 
 
 def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
-    """An array of numbers of that size; raises `SchemaError` for anything else."""
+    """Converts values to a numeric array of the given shape; raises `SchemaError` for anything
+    else."""
     try:
         array = np.asarray(values)
-    except ValueError as error:  # of different lengths
+    except ValueError as error:  # values of different lengths
         raise SchemaError(f"{_observation(path)} needs the shape {shape}: {error}") from error
     if array.dtype.kind not in "biuf":
         example = next((x for x in array.ravel().tolist() if not isinstance(x, int | float)), None)
@@ -214,7 +215,7 @@ def _one_hot(chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows of one entity type: a `Box` with a mask or without, or a `Sequence`."""
+    """Rows of one entity type: a `Box`, optionally with a mask, or a `Sequence`."""
 
     leaf: Leaf
     mask: Leaf | None
@@ -260,14 +261,14 @@ class ObsConverter:
     """Converts observations of a Gymnasium space to rows of entities.
 
     Args:
-        space: the space of one observation.
-        entity: name of the entity that has the features of all parts that `parts` does not name.
+        space: space of one observation.
+        entity: name of the entity made of all parts that `parts` does not name.
         parts: see `GymnasiumVecEnv`.
-        features: names of features, by entity.
-        has_actor: there is such an entity even if it has no features.
+        features: feature names by entity.
+        has_actor: True keeps that entity even if it has no features.
 
     Raises:
-        UsageError: a part that there is not, or that cannot be converted.
+        UsageError: a part that does not exist or cannot be converted.
     """
 
     def __init__(
@@ -304,10 +305,10 @@ class ObsConverter:
         for name, given in (features or {}).items():
             wanted[name] = _renamed(name, given, wanted)
         self.obs_space = ObsSpace(entities=wanted)
-        """The observation space, the single entity first."""
+        """Observation space, with the single entity first."""
 
     def rows(self, batch: object, num_rows: int) -> dict[EntityName, RaggedArray[np.float32]]:
-        """The entities of batched observations, in the order of the observation space.
+        """Converts batched observations to entities, in the order of the observation space.
 
         Raises:
             SchemaError: observations that do not fit the space.
@@ -356,7 +357,7 @@ def _table(name: EntityName, part: object, found: Mapping[str, Leaf]) -> _Table:
 
 
 def _found(name: EntityName, path: object, found: Mapping[str, Leaf]) -> Leaf:
-    if path not in tuple(found):  # a path of any type
+    if path not in tuple(found):  # `path` may have any type
         parts = ", ".join(map(repr, found))
         raise UsageError(
             f"the entity {name!r}: the observation has no part {path!r}, it has {parts}: {_HOW}"
@@ -381,9 +382,9 @@ def _renamed(name: EntityName, given: object, entities: Mapping[EntityName, Enti
 
 
 class ActionConverter:
-    """Converts actions to those of a Gymnasium space; raises `UsageError` for others.
+    """Converts actions to a Gymnasium space; raises `UsageError` for unsupported spaces.
 
-    A `Dict` or `Tuple` has an action for each leaf, with a dotted name.
+    A `Dict` or `Tuple` has one action per leaf, with dotted names.
     """
 
     def __init__(self, space: AnySpace, name: ActionName) -> None:
@@ -393,20 +394,21 @@ class ActionConverter:
             for leaf in leaves(space)
         }
         self.spaces = {name: each for of in self._of_leaf.values() for name, each in of.items()}
-        """The action space."""
+        """Action spaces by name."""
         self.num_choices = int(space.n) if isinstance(space, spaces.Discrete) else 0
-        """Number of choices, if the action is one choice, which `info["action_mask"]` can mask."""
+        """Number of choices if the action is a single choice, which `info["action_mask"]` can mask;
+        else 0."""
         self.has_numbers = any(isinstance(s, ContinuousActionSpace) for s in self.spaces.values())
-        """Whether there are real numbers, whose actor is an entity."""
+        """True if there are continuous actions, whose actor is an entity."""
         if not self.spaces:
             raise UsageError(f"actions are a {space}, which leaves nothing to choose")
 
     def batch(self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]) -> Any:  # noqa: ANN401 - of the batched space
-        """Actions for all environments, as in the batched space: any for those not `ready`."""
+        """Actions of all environments, in the batched space; arbitrary for those not `ready`."""
         return value_of(self._space, lambda leaf: self._actions(leaf, values, ready))
 
     def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
-        """The action of one environment, from a value per action."""
+        """Action of one environment, from a value per action."""
         arrays, ready = (
             {k: np.asarray([value]) for k, value in values.items()},
             np.ones(1, np.bool_),
@@ -422,11 +424,11 @@ class ActionConverter:
 def _leaf_actions(
     space: AnySpace, given: Sequence[NDArray[Any]], ready: NDArray[np.bool_]
 ) -> NDArray[Any]:
-    """The batch of one leaf, from the values of its actions."""
+    """Batch of one leaf, from the values of its actions."""
     num_envs = len(ready)
     if isinstance(space, spaces.Box):
         numbers = np.tile(space.low, (num_envs, *([1] * space.low.ndim)))
-        # A float32 at a bound may lie beyond it by half a unit in the last place.
+        # A float32 at a bound may exceed it by half a unit in the last place.
         numbers[ready] = np.clip(given[0].reshape(-1, *space.shape), space.low, space.high)
         return numbers
     chosen = np.zeros((num_envs, len(given)), dtype=space.dtype)

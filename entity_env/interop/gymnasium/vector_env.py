@@ -1,4 +1,4 @@
-"""Our vector environments as Gymnasium's: EntityVectorEnv of a `VecEnv`, BatchVectorEnv."""
+"""Gymnasium vector environments: EntityVectorEnv wraps a `VecEnv`, BatchVectorEnv a `BatchEnv`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from entity_env.vec.batch_env.batch_env import BatchEnv, ResetMask, StepResult
 Flags: TypeAlias = NDArray[np.bool_]
 Infos: TypeAlias = dict[str, Any]
 Stepped: TypeAlias = tuple[Any, NDArray[np.float64], Flags, Flags, Infos]
-"""Observations, `(num_envs,)` rewards, terminations and truncations, infos; the caller owns all."""
+"""Observations, `(num_envs,)` rewards, terminations and truncations, and infos, owned by the
+caller."""
 
 
 class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
-    """Lifecycle, seeds and checks as in `gymnasium.vector.SyncVectorEnv`, with its errors.
+    """Lifecycle, seeding, checks and errors of `gymnasium.vector.SyncVectorEnv`.
 
-    Spaces are those of one environment; `metadata` is added to the autoreset mode.
+    The spaces are for one environment; `metadata` is added to the autoreset mode.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         """Last seed of each environment."""
         self._was_reset = False
         self._autoreset_envs = np.zeros(num_envs, dtype=np.bool_)
-        """Environments whose episode has ended, and that were not reset since."""
+        """Environments that have ended and have not been reset since."""
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as SyncVectorEnv
-        """The last seed of each environment; drawn if there was none."""
+        """Last seed of each environment; drawn if there was none."""
         return tuple(self._drawn_seeds())
 
     def reset(
@@ -71,7 +72,7 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         """Resets all environments, or those in `options["reset_mask"]`; see `SyncVectorEnv`.
 
         Args:
-            seed: environment i gets the seed `seed + i`, or `seed[i]`, where None draws one; None
+            seed: environment i gets `seed + i`, or `seed[i]`, where None draws a seed; None
                 continues with the next episodes.
             options: `reset_mask`, `(num_envs,) bool`, True = reset; other environments return their
                 last observation again. Not modified.
@@ -81,10 +82,10 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
 
         Raises:
             ClosedEnvironmentError: after `close`.
-            ResetNeeded: a mask at the first reset that leaves environments out.
-            TypeError, ValueError: a mask of another type, dtype or shape, or all False; a wrong
+            ResetNeeded: the mask of the first reset leaves environments out.
+            TypeError, ValueError: a mask of the wrong type, dtype or shape, or all False; a wrong
                 number of seeds.
-            gymnasium.error.Error: a seed that is not an integer, or negative.
+            gymnasium.error.Error: a seed that is negative or not an integer.
         """
         self._require_open()
         seeds = None if seed is None and self._was_reset else self._checked_seeds(seed)
@@ -110,7 +111,8 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         """Steps every environment with an element of `action_space`.
 
         Raises:
-            AssertionError: with autoresets disabled, an environment has ended and was not reset.
+            AssertionError: with autoreset disabled, an environment has ended and has not been
+                reset.
             ClosedEnvironmentError: after `close`.
             ResetNeeded: before `reset`.
             SchemaError: the actions do not match the action space.
@@ -128,9 +130,10 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
 
     @abstractmethod
     def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
-        """Resets the environments in a mask, with one seed each, and observes all of them.
+        """Resets the environments in a mask, with one seed each, and observes all environments.
 
-        The mask is all True unless `is_partial`; without seeds the next episodes follow.
+        The mask is all True unless `is_partial`. Without seeds, environments continue with their
+        next episodes.
         """
 
     @abstractmethod
@@ -167,7 +170,7 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
 
 
 def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | None:
-    """The reset mask of `options`, None if there is none; errors as in `SyncVectorEnv`."""
+    """Reset mask of `options`, or None; errors as in `SyncVectorEnv`."""
     if options is None or "reset_mask" not in options:
         return None
     mask = options["reset_mask"]
@@ -186,7 +189,7 @@ def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | Non
 
 
 def gymnasium_seed(seed: object) -> int:
-    """A seed as an `int`; raises Gymnasium's error if it is not an integer, or negative."""
+    """A seed as an `int`; raises Gymnasium's error if it is negative or not an integer."""
     if not isinstance(seed, int | np.integer):
         raise error.Error(f"Seed must be a python integer, actual type: {type(seed)}")
     if seed < 0:
@@ -195,7 +198,7 @@ def gymnasium_seed(seed: object) -> int:
 
 
 def with_finals(infos: Infos, last: Mapping[int, object], final_info: Infos, ended: Flags) -> None:
-    """Adds the last observations, by environment, and infos of ended episodes, for
+    """Adds last observations (by environment) and infos of ended episodes, for
     `AutoresetMode.SAME_STEP`."""
     final_obs = np.full(len(ended), None, dtype=object)
     for env_id, shown in last.items():
@@ -215,7 +218,7 @@ _EPISODES_A_SEED: Final = 2**31
 
 
 class Uncopyable:
-    """Refuses to be copied and pickled."""
+    """Refuses copying and pickling."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         name = type(self).__name__
@@ -231,18 +234,18 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     """Wraps a `VecEnv` as a `gymnasium.vector.VectorEnv`.
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
-    them. The autoreset mode is that of `vec`: "next_step", "same_step" or "disabled"; partial
-    resets need "disabled". The constructor plays the first steps of some episodes, to count
+    them. The autoreset mode is the mode of `vec`: "next_step", "same_step" or "disabled"; partial
+    resets need "disabled". The constructor plays the first steps of some episodes to count
     entities.
 
-    A seed has the same episodes in every environment and in a `GameEnv`: seed s begins with episode
+    A seed gives the same episodes in every environment and in a `GameEnv`: seed s starts at episode
     `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
-    run, and a list of seeds is an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
-    `Episode.seed` of every current episode, unless `vec` is of a batch environment or of another
-    library: `Game.play_episode` and `entity-env play --episode-seed` begin that episode again.
+    run, and a list of seeds raises an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
+    `Episode.seed` of every current episode, unless `vec` wraps a batch environment or another
+    library. `Game.play_episode` and `entity-env play --episode-seed` start that episode again.
 
     Args:
-        vec: the environments, one agent each; this object closes them.
+        vec: the environments, with one agent each; closed by this object.
         max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`.
 
     Raises:
@@ -261,14 +264,14 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     ) -> None:
         require_one_agent(vec.num_rows // vec.num_envs)
         require_settings(illegal_actions, render_mode)
-        self._vec = cast(ResettableVec, vec)  # it has `reset_envs` if autoreset is disabled
+        self._vec = cast(ResettableVec, vec)  # has `reset_envs` if autoreset is disabled
         self._takes_starts = "starts" in inspect.signature(vec.reset).parameters
         self._entities, self._actions, self._obs = padded(
             self._vec, self._begin_first, max_entities, max_actors, illegal_actions
         )
         self._masks = self._actions.masks(self._obs)
         self._episode_seed: NDArray[np.int64] | None = None
-        """Of the current episodes, if their seeds are known."""
+        """Seeds of the current episodes, if known."""
         if hasattr(vec, "episode_seeds") and vec.episode_seeds([]) is not None:
             self._episode_seed = np.zeros(vec.num_envs, np.int64)
         super().__init__(
@@ -281,7 +284,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         self.render_mode = render_mode
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """An image per environment, `(height, width, 3)` uint8; None without a render mode.
+        """One image per environment, `(height, width, 3)` uint8; None without a render mode.
 
         Raises:
             NotImplementedError: the environments have no `render`.
@@ -350,7 +353,6 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         return self._entities.observe(obs)
 
     def _read_seeds(self, mask: Flags) -> None:
-        """Reads the seeds of episodes that may have begun."""
         if self._episode_seed is not None and mask.any():
             vec: Any = self._vec
             env_ids = np.flatnonzero(mask).tolist()
@@ -359,7 +361,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     def _infos(
         self, masks: Masks, mask: Flags, episode_seed: NDArray[np.int64] | None = None
     ) -> Infos:
-        """Infos of the environments in `mask`; of the current episodes without seeds."""
+        """Infos of the environments in `mask`; without `episode_seed`, of current episodes."""
         info = self._actions.info(masks)
         if episode_seed is None:
             episode_seed = self._episode_seed
@@ -376,9 +378,9 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         truncated: Flags,
         episode_seed: NDArray[np.int64] | None,
     ) -> None:
-        """Adds last observations and masks; the flags become those of their episodes."""
+        """Adds last observations and masks; sets the flags to those of the ended episodes."""
         tables = self._entities.observe(final)
-        # Backwards, so the first of several episodes of an environment counts: those after it ended
+        # Backward: the first of several episodes of an environment counts, since later ones ended
         # before their first action.
         rows = {env_id: row for row, env_id in reversed(list(enumerate(final.env_id.tolist())))}
         ended = np.zeros(self.num_envs, dtype=np.bool_)
@@ -390,7 +392,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
-    """Skips episodes that end before the first action, which Gymnasium cannot express."""
+    """Skips episodes that end before the first action; Gymnasium cannot express them."""
     for _ in range(MAX_IDLE_EPISODES):
         idle = obs.done & mask
         if not idle.any():
@@ -413,7 +415,7 @@ def vector_info(info: Infos, mask: Flags) -> Infos:
 
 
 def start_of(seed: int) -> int:
-    """The index of a seed's first episode, in the run with seed 0."""
+    """Index of a seed's first episode in the run with seed 0."""
     return _folded(seed, np.uint32) * _EPISODES_A_SEED
 
 
@@ -440,19 +442,19 @@ class BatchVectorEnv(VectorEnvBase):
     """Wraps a `BatchEnv` as a `gymnasium.vector.VectorEnv`.
 
     Observations are a `Box` `(num_envs, obs_size)` float32. Actions are a `MultiDiscrete`, or a
-    `Box` `(num_envs, 1)` for an action of one number; numbers out of bounds are errors, which
-    Gymnasium's `ClipAction` prevents. The caller owns all returned arrays. `info` has `final_obs`
-    and `final_info`, and for a batch with `legal_masks` the `action_mask`,
-    `(num_envs, num_choices)` int8. With `AutoresetMode.NEXT_STEP` every second start of an
-    environment is skipped: it is reset twice while it waits for the other environments.
+    `Box` `(num_envs, 1)` for an action of one number; numbers out of bounds raise an error, so clip
+    them, for example by Gymnasium's `ClipAction`. The caller owns all returned arrays. `info` has
+    `final_obs` and `final_info`, and `action_mask`, `(num_envs, num_choices)` int8, if the batch
+    has `legal_masks`. With `AutoresetMode.NEXT_STEP` every second start of an environment is
+    skipped: it is reset twice while it waits for the others.
 
     Args:
-        batch: the environment; this object closes it.
+        batch: the environment, closed by this object.
         autoreset_mode: an `AutoresetMode` or its value.
 
     Raises:
         UsageError: a batch with an action that is neither one choice nor one number.
-        ValueError: no such mode.
+        ValueError: an unknown `autoreset_mode`.
     """
 
     def __init__(
@@ -496,17 +498,18 @@ class BatchVectorEnv(VectorEnvBase):
         return stepped
 
     def _info(self, mask: Flags) -> Infos:
-        """The action masks of some environments, if the batch has any."""
+        """Action masks of some environments, if the batch has any."""
         masks = self._batch.legal_masks
         return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, mask)
 
     def _step_waiting(self, given: NDArray[Any]) -> Stepped:
-        """A step that only resets environments whose episode had ended."""
+        """Step that only resets environments whose episode has ended."""
         batch = self._batch
         waiting = batch.view().to_reset_mask()
         if not waiting.any():
             return _copies(batch.step_no_reset_with_result(given))
-        # A batch steps as a whole: reset the waiting ones, step them too, and reset them again.
+        # A batch steps as a whole: reset the waiting environments, step them too, and reset them
+        # again.
         batch.reset_envs(waiting)
         if batch.legal_masks is not None:  # their given actions may be illegal
             given = np.where(waiting.to_bool(), batch.legal_masks.argmax(axis=1), given)
@@ -525,7 +528,7 @@ class BatchVectorEnv(VectorEnvBase):
         obs[ended] = self._batch.view().observations[ended]
 
     def _checked(self, actions: object) -> NDArray[Any]:
-        """The actions as the batch takes them, which checks the rest."""
+        """The actions in the batch's format; the batch checks the rest."""
         given = np.asarray(actions)
         if not self._has_numbers:
             return given
@@ -548,7 +551,7 @@ def _copies(result: StepResult) -> Stepped:
 
 
 def _folded(seed: int, dtype: type[np.uint32] | type[np.uint64]) -> int:
-    """A seed of any size as one of that type, itself if it fits."""
+    """Folds a seed of any size into a dtype; unchanged if it fits."""
     if seed <= np.iinfo(dtype).max:
         return seed
     return int(np.random.SeedSequence(seed).generate_state(1, dtype)[0])

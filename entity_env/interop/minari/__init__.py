@@ -1,4 +1,4 @@
-"""Minari: recorded decisions as its datasets, for offline reinforcement learning."""
+"""Minari: recorded decisions as Minari datasets, for offline reinforcement learning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`to_minari`: a `Dataset` as a dataset of Minari."""
+"""to_minari: converts a `Dataset` to a Minari dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from entity_env.errors import UsageError
 from entity_env.interop.gymnasium.padded import PaddedActions, PaddedEntities
 
 _Tree: TypeAlias = Any
-"""An array, or a dict of such trees, as Minari has them."""
+"""An array, or a dict of such trees, as used by Minari."""
 
 
 def to_minari(
@@ -31,30 +31,30 @@ def to_minari(
     max_actors: Mapping[ActionName, int] | None = None,
     **metadata: Any,  # noqa: ANN401 - as Minari's function
 ) -> MinariDataset:
-    """Writes decisions as a dataset of Minari, to the folder of its datasets.
+    """Writes decisions as a Minari dataset, to Minari's folder of datasets.
 
-    An episode of Minari is what one agent did in one episode. Observations, actions, their spaces
-    and `infos["action_mask"]` are those of a `GameEnv` with the same `max_entities` and
-    `max_actors`; `infos["episode_seed"]` is the `Episode.seed`, where it is known. The last
-    observation of an episode is that of `Dataset.final`. Where there is none, because the recording
-    ended or the file is of an earlier version, the observation of the last decision is the last
-    one, and the episode is truncated there; an episode of one decision is left out then. Turns in
-    which nothing was asked are not in a dataset.
+    A Minari episode holds the decisions of one agent in one episode. Observations, actions, their
+    spaces and `infos["action_mask"]` match a `GameEnv` with the same `max_entities` and
+    `max_actors`; `infos["episode_seed"]` is the `Episode.seed`, if known. The last observation of
+    an episode comes from `Dataset.final`. If it is missing there, because the recording ended or
+    the file format is older, the episode is truncated at its last decision, whose observation
+    becomes the last; an episode of one decision is then left out. Turns without a decision are not
+    in a dataset.
 
     Args:
-        dataset: whole episodes, as recorded. Decisions that were removed from the middle of an
-            episode are not noticed: an agent may also have had nothing to decide there.
-        dataset_id: name of Minari's, such as "snake/bot-v0"; there must be none of this name.
-        max_entities: the largest number of entities, by type; default: the largest in `dataset`,
-            for types whose number varies.
-        max_actors: the largest number of actors, by action; default: as above.
+        dataset: whole episodes, as recorded. Decisions missing from the middle of an episode are
+            not detected: the agent may have had nothing to decide there.
+        dataset_id: name of the Minari dataset, such as "snake/bot-v0"; it must not exist yet.
+        max_entities: maximum number of entities by type; default: the maximum in `dataset`, for
+            types whose number varies.
+        max_actors: maximum number of actors by action; default: likewise.
         metadata: other arguments of `minari.create_dataset_from_buffers`, such as `env`,
             `algorithm_name`, `author`, `data_format`. The default `description` is
             `Dataset.recordings` as JSON.
 
     Raises:
         SchemaError: more entities or actors than there is room for.
-        UsageError: the end of an episode is missing, or no decisions are left; an unknown name.
+        UsageError: the end of an episode is missing, no decisions are left, or a name is unknown.
     """
     metadata = {"description": json.dumps(list(dataset.recordings)), **metadata}
     shown, final = _vec_obs(dataset, dataset.obs), _vec_obs(dataset, dataset.final or dataset.obs)
@@ -107,7 +107,7 @@ def _vec_obs(dataset: Dataset, batch: EntityBatch) -> VecObs:
 
 
 def _varying(obs: VecObs) -> dict[EntityName, int]:
-    """The largest number of entities, of each type whose number varies."""
+    """Maximum number of entities, for each type whose number varies."""
     found = {}
     for name, entities in obs.features.items():
         counts = np.unique(entities.lengths[obs.is_ready | (entities.lengths > 0)])
@@ -117,7 +117,7 @@ def _varying(obs: VecObs) -> dict[EntityName, int]:
 
 
 def _trajectories(dataset: Dataset) -> Iterator[NDArray[np.int64]]:
-    """The rows of each agent in each episode, in order."""
+    """Rows of each agent in each episode, in order."""
     order = np.lexsort((dataset.step, dataset.agent_id, dataset.episode))
     keys = np.stack([dataset.episode, dataset.agent_id])[:, order]
     changes = np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1
@@ -139,13 +139,13 @@ def _episode(
     *,
     has_final: bool,
 ) -> EpisodeBuffer | None:
-    """One trajectory; None if it is cut before its second decision."""
+    """One trajectory; None if it is truncated before its second decision."""
     last = rows[-1:]
     is_cut = not has_final and not dataset.terminated[last[0]]
     seen, then = (rows[:-1], columns) if is_cut else (rows, ends)
     if not len(seen):
         return None
-    if not has_final and not is_cut:  # it was not recorded, and its value is 0
+    if not has_final and not is_cut:  # not recorded, and its value is 0
         then = _Columns(_map(np.zeros_like, ends.observations), _map(np.zeros_like, ends.infos))
 
     def joined(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:

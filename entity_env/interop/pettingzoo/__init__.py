@@ -1,13 +1,13 @@
-"""PettingZoo: our games for several agents as its environments, and its environments as games.
+"""PettingZoo: multi-agent games as PettingZoo environments, and the reverse.
 
-From PettingZoo to us: `from_pettingzoo` makes a `Game` of an AEC or parallel environment, to play
-and to train by self-play::
+From PettingZoo: `from_pettingzoo` converts an AEC or parallel environment to a `Game`, to play and
+to train by self-play::
 
     with VecEnv(from_pettingzoo(connect_four_v3.env), 64) as vec:
         train(vec)
 
-From us to PettingZoo: `GameParallelEnv` is any game, in which agents act at the same time or in
-turn; `GameAECEnv` is any game whose action is one choice, agent after agent::
+To PettingZoo: `GameParallelEnv` wraps any game, whether agents act at the same time or in turn;
+`GameAECEnv` wraps any game whose action is one choice, one agent at a time::
 
     env = GameAECEnv(tic_tac_toe)
     env.reset(seed=1)
@@ -17,8 +17,7 @@ turn; `GameAECEnv` is any game whose action is one choice, agent after agent::
         env.step(None if over else env.action_space(agent).sample(observation["action_mask"]))
 
 **Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
-order. Agents that it asks at once
-take their turns in the order of their names.
+order. Agents asked at the same time take turns in the order of their names.
 
 Agents that act at the same time::
 
@@ -29,12 +28,12 @@ Agents that act at the same time::
         observations, rewards, terminations, truncations, infos = env.step(throws)
 
 **Observations** are a dict: `observation`, float32, and `action_mask`, int8, 1 = allowed, all 0 for
-agents not to act. An action is one `Discrete`, but for some of a `GameParallelEnv`. An illegal one
-is a `SchemaError` that names the agent; with `illegal_actions="next"`, for agents without masks,
-the next legal one is taken, wrapping around.
+agents that do not act. An action is one `Discrete`, except for some actions of a `GameParallelEnv`.
+An illegal action raises a `SchemaError` that names the agent; with `illegal_actions="next"`, for
+agents without masks, the next legal action is taken, wrapping around.
 
-**Rewards** are given to every agent in each step. In games an agent gets those of the
-other agents' turns at its own next turn, since games report scores with observations.
+**Rewards** are given to every agent in each step. An agent gets rewards from other agents' turns at
+its own next turn, since games report scores with observations.
 
 **Seeds** are as in `entity_env.interop.gymnasium`, with `infos[agent]["episode_seed"]`.
 """

@@ -1,4 +1,4 @@
-"""GameAECEnv: a game as a `pettingzoo.AECEnv`, agent after agent."""
+"""GameAECEnv: a game as a `pettingzoo.AECEnv`, one agent at a time."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
 
     An observation is the dict described in `entity_env.interop.gymnasium`, flattened by
     `gymnasium.spaces.flatten`; `entities` is the space of the dict. An action is a label, or a
-    place in the observation. The observation of an agent is that of its last turn, zeros before. A
-    seed has the same episodes as in a `GameEnv`, and `infos[agent]["episode_seed"]` is that of the
-    episode. `reset`, `step` and `close` must be called from one thread.
+    place in the observation. An agent's observation is from its last turn; zeros before its first.
+    A seed gives the same episodes as in a `GameEnv`; `infos[agent]["episode_seed"]` is the seed of
+    the episode. Call `reset`, `step` and `close` from one thread.
 
-    Agents that the game asks at once take their turns one after another, and the game proceeds with
-    the last one's action, as in PettingZoo's `parallel_to_aec`: none sees what the others chose.
+    Agents asked at the same time take turns, and the game proceeds after the last agent's action,
+    as in PettingZoo's `parallel_to_aec`. No agent sees the others' choices.
 
     Args:
         game: a game for any number of agents.
         max_entities: as for `GameEnv`.
-        max_turns: turns of all agents together after which an episode is truncated; None = never.
+        max_turns: total turns of all agents after which an episode is truncated; None = never.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal action.
         render_mode: "rgb_array", or None.
         seed: seed of the first `reset` without one; drawn by default.
@@ -72,7 +72,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         first_seed = None if seed is None else gymnasium_seed(seed)
         self._num_turns = 0
         self._given: dict[int, int] = {}
-        """Actions of the agents that are asked at once, until those of all are known."""
+        """Actions of the agents asked at the same time, until all are known."""
         padded = PaddedGame(game.with_settings(**settings), max_entities)
         action_space = padded.actions.space()
         if not isinstance(action_space, spaces.Discrete):
@@ -84,10 +84,11 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         self._add_agents(padded, first_seed)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begins a new episode.
+        """Starts a new episode.
 
         Args:
-            seed: seed of the episode; None continues with the next one, or draws a seed at first.
+            seed: seed of the episode; None continues with the next episode, or draws a seed if
+                there was none.
             options: ignored.
         """
         self._begin(seed)
@@ -102,7 +103,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         self._select()
 
     def step(self, action: int | None) -> None:
-        """Performs the action of `agent_selection`; None if its episode is over.
+        """Performs the action of `agent_selection`; pass None if its episode is over.
 
         Raises:
             ProtocolError: before `reset`, or after the last agent's episode.
@@ -130,7 +131,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         self._select()
 
     def observe(self, agent: str) -> Observation:
-        """The last observation and the action mask of an agent, owned by the caller.
+        """Last observation and action mask of an agent, owned by the caller.
 
         Raises:
             ProtocolError: before `reset`.
@@ -146,7 +147,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         }
 
     def render(self) -> NDArray[np.uint8] | None:
-        """An image of the acting agent's observation, `(height, width, 3)` uint8, or None.
+        """Image of the acting agent's observation, `(height, width, 3)` uint8, or None.
 
         Raises:
             ProtocolError: before `reset`.
@@ -161,7 +162,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
             raise ProtocolError(f"{self}: no episode has begun: call reset first")
 
     def _move(self, action: int) -> None:
-        """Keeps a legal action, and performs those of all that are asked once they are known."""
+        """Stores a legal action; performs all asked agents' actions once they are known."""
         padded = self._padded
         self._given[self._turn() or 0] = action
         if self._turn() is None:
@@ -169,7 +170,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
             self._given = {}
 
     def _turn(self) -> int | None:
-        """The first asked agent that has not acted; None if all have, or at the end of the game."""
+        """First asked agent that has not acted; None if all have, or when the game has ended."""
         asked: list[int] = np.flatnonzero(self._padded.obs.is_ready).tolist()
         return next((agent_id for agent_id in asked if agent_id not in self._given), None)
 
@@ -179,7 +180,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         return mask
 
     def _select(self) -> None:
-        """Updates the flags; selects agents whose episode is over first, then the one to act."""
+        """Updates the flags; selects agents whose episode is over first, then the agent to act."""
         padded, is_cut = self._padded, self._num_turns == self._max_turns
         ends = zip(
             self.possible_agents,
@@ -200,7 +201,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         self._deads_step_first()
 
     def _checked(self, agent: str, action: object) -> int:
-        """The action as an `int`; an illegal one raises `SchemaError` or is replaced."""
+        """The action as an `int`; an illegal action raises `SchemaError` or is replaced."""
         mask = self._mask(self.possible_agents.index(agent))
         if isinstance(action, np.ndarray) and action.shape == ():
             action = action[()]

@@ -1,4 +1,4 @@
-"""from_pettingzoo: AEC and parallel environments of PettingZoo as games for several agents."""
+"""from_pettingzoo: AEC and parallel PettingZoo environments as games for several agents."""
 
 from __future__ import annotations
 
@@ -44,37 +44,38 @@ def from_pettingzoo(
     name: str | None = None,
     **settings: object,
 ) -> ImportedGame:
-    """An environment of PettingZoo as a `Game` for as many agents as it has `possible_agents`::
+    """Converts a PettingZoo environment to a `Game` with one agent per entry of `possible_agents`::
 
         game = from_pettingzoo(connect_four_v3.env)
         with VecEnv(game, 64) as vec:  # self-play: one network for both players
             train(vec)
 
-    In an AEC environment agents act in turn, in a parallel one all living agents at once.
-    Observations, actions and masks are those of a `GymnasiumVecEnv`, with these additions:
+    In an AEC environment agents act in turn; in a parallel environment all living agents act at
+    once. Observations, actions and masks are converted as in `GymnasiumVecEnv`, with these
+    additions:
 
     - A part `action_mask` of a `Dict` observation is the mask of a `Discrete` action, as in the
-      classic games, and so is `info["action_mask"]`. If only `observation` is left, that is the
+      classic games; so is `info["action_mask"]`. If only the part `observation` is left, it is the
       observation.
-    - Agents with the same spaces share an entity and an action. Where spaces differ, each kind of
+    - Agents with the same spaces share an entity and an action. If spaces differ, each kind of
       agent has its own, named after the agents: `Env.adversary` and `Action.adversary`.
 
-    A reward counts from an agent's last observation on, whoever acts in between; what is earned
-    before its first one is not counted. An agent whose episode is over gets `game_over` at once,
-    with its own flags; `truncated` means that only the truncation is set. Seeds are `Episode.seed`
-    modulo 2**31.
+    An agent's reward adds up from its last observation to the next, whichever agents act in
+    between; rewards before its first observation are not counted. An agent whose episode is over
+    gets `game_over` at once, with its own flags; `truncated` is set only if the agent is not also
+    terminated. Seeds are `Episode.seed` modulo 2**31.
 
     Args:
-        source: a function that makes the environment, or one environment, which a single copy can
-            play at a time and the caller closes.
+        source: a function that makes the environment, or an environment. Only one copy can play a
+            given environment at a time, and the caller closes it.
         entity, action: as for `GymnasiumVecEnv`.
         entities, features: as for `GymnasiumVecEnv`, if all agents have the same spaces.
-        name: of the game; default: that in the metadata of the environment.
+        name: name of the game; default: the name in the environment's metadata.
         settings: keyword arguments of the function.
 
     Raises:
-        UsageError: no environment of PettingZoo, one without `possible_agents`, a space that
-            cannot be converted, or a setting that there is not.
+        UsageError: not a PettingZoo environment, an environment without `possible_agents`, a space
+            that cannot be converted, or an unknown setting.
     """
     options = {"entity": entity, "action": action, "entities": entities, "features": features}
     make = SharedEnv(source) if isinstance(source, AECEnv | ParallelEnv) else source
@@ -84,7 +85,7 @@ def from_pettingzoo(
 
 
 class _Player:
-    """One agent of the environment: its spaces, its score and whether its episode is over."""
+    """One agent of the environment: its spaces, its score, and whether its episode is over."""
 
     def __init__(self, shown: AgentSpaces, masked: tuple[bool, bool]) -> None:
         self._shown = shown
@@ -114,7 +115,7 @@ class _Player:
 
 
 class _PettingZooLoop(ImportedLoop):
-    """Plays one environment, episode after episode."""
+    """Plays one environment, one episode after another."""
 
     def __init__(
         self,
@@ -229,14 +230,14 @@ def _play_parallel(env: ParallelEnv[str, Any, Any], players: _Players, seed: int
 
 @dataclass(frozen=True)
 class _Spaces:
-    """The spaces of an agent, without its mask."""
+    """Spaces of an agent, without its mask."""
 
     observation: AnySpace
     action: AnySpace
     is_masked: bool
-    """The observation has a mask."""
+    """True if the observation has a mask."""
     is_alone: bool
-    """Only `observation` is left without it."""
+    """True if only `observation` is left without the mask."""
 
     def shown(self, options: Mapping[str, Any], suffix: str) -> AgentSpaces:
         named = {key: f"{options[key]}{suffix}" for key in ("entity", "action")}
@@ -257,7 +258,7 @@ def _spaces_of(env: AnyEnv, agent: str) -> _Spaces:
 def _suffixes(
     own: Mapping[str, _Spaces], kinds: Sequence[_Spaces]
 ) -> Iterator[tuple[_Spaces, str]]:
-    """The kinds of agents, and what tells them apart: `adversary_0`, `adversary_1` are one."""
+    """Kinds of agents with their suffixes: `adversary_0` and `adversary_1` are one kind."""
     if len(kinds) == 1:
         yield kinds[0], ""
         return

@@ -1,4 +1,4 @@
-"""GameParallelEnv: a game as a `pettingzoo.ParallelEnv`, and the padded game of both kinds."""
+"""GameParallelEnv: a game as a `pettingzoo.ParallelEnv`; base classes of both environments."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PaddedGame(OneGame):
     """One game with padded entities, as flat arrays.
 
     Attributes:
-        flat_space: of a row of `shown`.
-        shown: `(num_agents, num_features)` float32, the last observation of each agent.
+        flat_space: space of a row of `shown`.
+        shown: `(num_agents, num_features)` float32, last observation of each agent.
         terminated, truncated: `(num_agents,)` bool; once True, True for the rest of the episode.
     """
 
@@ -50,7 +50,7 @@ class PaddedGame(OneGame):
         self.terminated, self.truncated = np.zeros((2, self.vec.num_agents), np.bool_)
 
     def masked_space(self, action_space: spaces.Space[Any]) -> spaces.Space[Any]:
-        """Of an agent's observation: flat, in a dict with the mask of actions that are a choice."""
+        """Observation space of an agent: flat; in a dict with a mask if the action is a choice."""
         shown = spaces.Box(self.flat_space.low, self.flat_space.high, dtype=np.float32)
         if not isinstance(action_space, spaces.Discrete):
             return shown
@@ -58,7 +58,7 @@ class PaddedGame(OneGame):
         return spaces.Dict({"observation": shown, "action_mask": mask})
 
     def begin(self, seed: int | None) -> None:
-        """Begins the first episode of a seed; None continues, or draws one at first."""
+        """Starts the first episode of a seed; None continues, or draws a seed the first time."""
         if seed is None and not self.was_reset:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.shown[:] = 0
@@ -66,7 +66,7 @@ class PaddedGame(OneGame):
         super().begin(seed)
 
     def render(self, agent_id: int) -> NDArray[np.uint8]:
-        """An image of an agent's observation."""
+        """Image of an agent's observation."""
         return render_obs(self.obs, self.vec.obs_space(), agent_id)
 
     def _read(self, obs: VecObs) -> None:
@@ -80,10 +80,10 @@ class PaddedGame(OneGame):
 
 
 class PaddedEnv(Uncopyable):
-    """Environment of PettingZoo that plays a padded game: its agents, their spaces, its end."""
+    """PettingZoo environment that plays a padded game: agents, spaces, closing."""
 
     def _add_agents(self, padded: PaddedGame, seed: int | None) -> None:
-        """Makes agents and spaces for a game, which `close` ends; `seed` is for the first reset."""
+        """Sets up agents and spaces for a game, ended by `close`; `seed` is for the first reset."""
         self._padded = padded
         self._seed = seed
         self.entities = padded.entities.space()
@@ -95,11 +95,11 @@ class PaddedEnv(Uncopyable):
         }
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The observation space of an agent, always the same object."""
+        """Observation space of an agent, always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The action space of an agent, always the same object."""
+        """Action space of an agent, always the same object."""
         return self.action_spaces[agent]
 
     def close(self) -> None:
@@ -115,13 +115,13 @@ class PaddedEnv(Uncopyable):
 class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
     """Wraps a game as a `pettingzoo.ParallelEnv`; see `entity_env.interop.pettingzoo`.
 
-    The game may ask all agents at once, some or one; the actions of agents that it does not ask are
-    ignored, and may be left out. Actions are those of a `GameEnv`: a `Discrete`, a `MultiDiscrete`
-    for several actors, or a `Dict` of several actions. If they are a `Discrete`, observations are
-    those of a `GameAECEnv`, else flat arrays without a mask. `infos[agent]["action_mask"]` is that
-    of a `GameEnv`, 0 for agents not to act. A seed has the same episodes as in a `GameEnv`, and
-    `infos[agent]["episode_seed"]` is that of the episode. `reset`, `step` and `close` must be
-    called from one thread.
+    The game may ask all agents at once, some, or one; actions of agents that are not asked are
+    ignored and may be left out. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for
+    several actors, or a `Dict` of several actions. For a `Discrete`, observations are as in
+    `GameAECEnv`; otherwise they are flat arrays without a mask. `infos[agent]["action_mask"]` is as
+    in `GameEnv`, 0 for agents that do not act. A seed gives the same episodes as in a `GameEnv`;
+    `infos[agent]["episode_seed"]` is the seed of the episode. Call `reset`, `step` and `close` from
+    one thread.
 
     Args:
         game: a game for any number of agents.
@@ -163,10 +163,11 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ByAgent, ByAgent]:
-        """Begins a new episode; returns observations and infos by agent, owned by the caller.
+        """Starts a new episode; returns observations and infos by agent, owned by the caller.
 
         Args:
-            seed: seed of the episode; None continues with the next one, or draws a seed at first.
+            seed: seed of the episode; None continues with the next episode, or draws a seed if
+                there was none.
             options: ignored.
         """
         self._begin(seed)
@@ -200,7 +201,7 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         return self._observations(infos), rewards, over, cut, infos
 
     def render(self) -> NDArray[np.uint8] | None:
-        """An image of the first asked agent's observation, `(height, width, 3)` uint8, or None."""
+        """Image of the first asked agent's observation, `(height, width, 3)` uint8, or None."""
         if self.render_mode is None:
             return None
         return self._padded.render(int(self._padded.obs.is_ready.argmax()))
@@ -228,7 +229,7 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         return infos
 
     def _given(self, actions: Mapping[str, Any]) -> object:
-        """A batch of actions, with any for the agents that the game does not ask."""
+        """A batch of actions, arbitrary for the agents that are not asked."""
         rows: list[Any] = []
         for name, is_asked in zip(self.possible_agents, self._padded.obs.is_ready, strict=True):
             space = self.action_spaces[name]

@@ -1,4 +1,4 @@
-"""ArrayBatch: base class of environments that are stepped as arrays, whatever their spaces."""
+"""ArrayBatch: base class of environments stepped as arrays, with any spaces."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from entity_env.vec.step import BatchStep, StepMemory
 
 
 class ArrayBatch(ProcessBatch):
-    """Environments that return every step as a `VecObs` of their own arrays.
+    """Environments that return each step as a `VecObs` of their own arrays.
 
-    In this process users get that `VecObs` itself; a worker copies it to shared memory.
+    In this process the caller gets that `VecObs` itself; a worker copies it to shared memory.
 
     Args:
         num_envs, num_agents, spaces: as for `ProcessBatch`.
-        first_env: index of its first environment among those of all workers.
+        first_env: index of the first environment, counted over all workers.
     """
 
     def __init__(self, num_envs: int, num_agents: int, spaces: Spaces, first_env: int = 0) -> None:
         super().__init__(num_envs, num_agents, spaces)
         self.over: NDArray[np.bool_] | None = None
-        """`(num_envs,)` bool, the environment shows the last observation of an episode; None = none
-        does. Subclasses set it."""
+        """Environments that show the last observation of an episode, `(num_envs,)` bool; None =
+        none. Set by subclasses."""
         self.first_env = first_env
         self.layout: Final = FrameLayout(*spaces)
         self.env_id, self.agent_id = np.divmod(np.arange(num_envs * num_agents), num_agents)
         self._runs: dict[int, Run] = {}
-        """Runs that environments begin at their next reset; kept until they have begun."""
+        """Runs that environments start at their next reset; kept until started."""
 
     @abstractmethod
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
-        """Begins a new episode in some environments, of a new run where `runs` has one."""
+        """Starts a new episode in some environments, of a new run if `runs` has one."""
 
     @abstractmethod
     def advance(self, values: ActionValues) -> VecObs:
-        """Steps all environments by one value per actor, which may be overwritten."""
+        """Steps all environments with one value per actor; may overwrite `values`."""
 
     def seed_env(self, env_id: int, run: Run) -> None:
         self._runs[env_id] = run
@@ -75,7 +75,7 @@ class ArrayBatch(ProcessBatch):
         return ShownStep(self, obs)
 
     def ended(self, obs: VecObs) -> FinishedEpisodes:
-        """The episodes that ended in a step, as a worker sends them."""
+        """Episodes that ended in a step, in the format sent by workers."""
         if not len(obs.episodes):
             return NO_EPISODES
         collector = EpisodeCollector(0, self.num_agents)
@@ -85,11 +85,11 @@ class ArrayBatch(ProcessBatch):
         return collector.finished()
 
     def is_env_over(self, env_id: int) -> bool:
-        """Whether an environment shows the last observation of an episode."""
+        """True if an environment shows the last observation of an episode."""
         return self.over is not None and bool(self.over[env_id])
 
     def close(self) -> None:
-        """Does nothing: arrays need no end."""
+        """Does nothing: arrays need no cleanup."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +137,7 @@ class ShownStep:
 
 
 def write_frame(obs: VecObs, layout: FrameLayout, memory: FrameMemory) -> Frame:
-    """Copies observations and masks to a memory."""
+    """Copies observations and masks to memory."""
     lengths = memory.lengths(layout, len(obs))
     slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
 

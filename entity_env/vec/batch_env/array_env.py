@@ -1,5 +1,4 @@
-"""ArrayEnv: base class of batch environments whose rules are written in numpy, for all copies at
-once."""
+"""ArrayEnv: base class of batch environments written as numpy operations over all copies."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _32: Final = np.uint64(32)
 
 
 class ArrayEnv(BatchEnv):
-    """Copies of a game whose rules are array operations; seeds, ends and checks are here.
+    """Copies of a game with rules as array operations. Provides seeding, episode ends and checks.
 
     A subclass keeps its state in arrays with a first axis of `num_envs`, and implements
     `obs_space`, `action_space`, `begin`, `advance` and `observe`::
@@ -49,14 +48,14 @@ class ArrayEnv(BatchEnv):
                 return self.place[env_ids, np.newaxis]
 
     Args:
-        num_envs: how many copies, at least 1.
+        num_envs: number of copies, at least 1.
         max_episode_steps: steps after which an episode is truncated; None = never.
 
     Attributes:
-        num_steps: `(num_envs,)` int64: steps of the current episodes; only to be read.
+        num_steps: `(num_envs,)` int64, steps of the current episodes; read-only.
 
     Raises:
-        UsageError: a number of copies or steps that is not valid.
+        UsageError: an invalid number of copies or steps.
     """
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = None) -> None:
@@ -70,7 +69,7 @@ class ArrayEnv(BatchEnv):
             checked_count("max_episode_steps", max_episode_steps)
         self.num_steps = np.zeros(num_envs, np.int64)
         self._streams = np.zeros(num_envs, np.uint64)
-        """The last states of each environment's SplitMix64."""
+        """Last SplitMix64 state of each environment."""
         self._result = StepResult(
             np.zeros((num_envs, self.obs_size), np.float32),
             np.zeros(num_envs, np.float32),
@@ -84,9 +83,9 @@ class ArrayEnv(BatchEnv):
 
     @abstractmethod
     def begin(self, env_ids: NDArray[np.int64]) -> None:
-        """Sets the state of some environments, at least one, to that of a new episode.
+        """Sets the state of some environments, at least one, to the start of an episode.
 
-        All that is random is drawn by `draw`.
+        All randomness must come from `draw`.
         """
 
     @abstractmethod
@@ -97,30 +96,29 @@ class ArrayEnv(BatchEnv):
             actions: `(num_envs,)`: int64 indices of labels, or float32 numbers; checked.
 
         Returns:
-            `(num_envs,)` rewards, and `(num_envs,)` whether the game's rules end the episode; or
-            one for all.
+            Rewards and terminated flags, `(num_envs,)` each, or a single value for all
+            environments.
         """
 
     @abstractmethod
     def observe(self, env_ids: NDArray[np.int64] | slice) -> NDArray[Any]:
-        """`(len(env_ids), obs_size)`: the present observations of some environments, a new array
-        or a view; of all of them for the slice `:`."""
+        """Current observations of some environments, `(len(env_ids), obs_size)`, a new array or a
+        view; the slice `:` means all environments."""
 
     def draw(self, env_ids: NDArray[np.int64], below: ArrayLike) -> NDArray[np.int64]:
         """`(len(env_ids),)` random integers, each from 0 to `below - 1`.
 
-        Every environment has a sequence of its own, and depends on no other; `core.seeding.Draws`
-        draws the same one by one.
+        Every environment has its own independent sequence; `core.seeding.Draws` draws the same
+        numbers one by one.
 
         Args:
-            env_ids: which environments draw, in ascending order; several times in a row for
-                several draws.
-            below: at most 2**32, one or `(len(env_ids),)`; all results are equally likely up to
-                1 in 2**32.
+            env_ids: environments that draw, in ascending order; repeated for several draws.
+            below: at most 2**32, a scalar or `(len(env_ids),)`; results are equally likely up to 1
+                in 2**32.
         """
         number = np.arange(1, len(env_ids) + 1) - np.searchsorted(env_ids, env_ids)
         states = self._streams[env_ids] + number.astype(np.uint64) * np.uint64(GAMMA)
-        self._streams[env_ids] = states  # of several the last one stays
+        self._streams[env_ids] = states  # of repeated indices the last is kept
         limits = np.asarray(below).astype(np.uint64)
         return ((splitmix64(states) >> _32) * limits >> _32).astype(np.int64)
 

@@ -33,12 +33,12 @@ _new = object.__new__
 _MOST_NAMED: Final = 8
 
 NUM_SLOTS: Final = 3
-"""Masks that a `PackedResult` uses in turn: of this step, of the last one, which the caller may
-still hold, and a free one."""
+"""Masks that a `PackedResult` cycles through: for this step, for the last step, whose mask the
+caller may still hold, and a free one."""
 
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
-"""One action per environment: `(num_envs,)` integers, the index of a label, for a categorical
-action; `(num_envs,)` floats for a continuous one with one label."""
+"""One action per environment: for a categorical action `(num_envs,)` integers, indices of labels;
+for a continuous action with one label `(num_envs,)` floats."""
 
 BatchActionSpace: TypeAlias = (
     CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
@@ -46,22 +46,22 @@ BatchActionSpace: TypeAlias = (
 """Action spaces that a batch environment can have."""
 
 BatchSeed: TypeAlias = int | NDArray[np.integer[Any]]
-"""Seed of a batch, from 0 to 2**64 - 1; or `(num_envs,)` of them, one per environment."""
+"""Seed of a batch, from 0 to 2**64 - 1, or `(num_envs,)` such seeds, one per environment."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class StepResult:
-    """Observations, rewards and flags of every environment, after a step or at present.
+    """Current observations, rewards and flags of every environment.
 
-    All arrays are views of the environments' own, and stay valid until the next call that changes
-    them: a step, `reset` or `reset_envs`. The same object may be returned every time. Writing to
-    them changes no episode, but every later reader sees it.
+    All arrays are views of the environments' arrays, valid until the next step, `reset` or
+    `reset_envs`. Every call may return the same object. Writing to the arrays does not change
+    episodes, but is visible to later readers.
 
     Args:
         observations: `(num_envs, obs_size)` float32, one row per environment.
         rewards: `(num_envs,)` float32, of the last step; 0 before the first.
         terminals: `(num_envs,)` uint8, 1 = the episode has terminated.
-        truncations: `(num_envs,)` uint8, 1 = the episode was truncated; both may be 1.
+        truncations: `(num_envs,)` uint8, 1 = the episode is truncated; both may be 1.
     """
 
     observations: NDArray[np.float32]
@@ -75,28 +75,28 @@ class StepResult:
         self.num_envs, self.obs_size = self.observations.shape
 
     def obs(self, env_id: int) -> NDArray[np.float32]:
-        """`(obs_size,)` float32: the observation of one environment, a view.
+        """Observation of one environment, `(obs_size,)` float32, a view.
 
         Raises:
-            UsageError: an index out of range; so in the other methods.
+            UsageError: an index out of range; also in the other methods.
         """
         row: NDArray[np.float32] = self.observations[self._checked(env_id)]
         return row
 
     def is_terminal(self, env_id: int) -> bool:
-        """Whether the episode of one environment has terminated."""
+        """True if the episode of one environment is terminated."""
         return bool(self.terminals[self._checked(env_id)])
 
     def is_truncated(self, env_id: int) -> bool:
-        """Whether the episode of one environment was truncated."""
+        """True if the episode of one environment is truncated."""
         return bool(self.truncations[self._checked(env_id)])
 
     def is_done(self, env_id: int) -> bool:
-        """Whether the episode of one environment has terminated or was truncated."""
+        """True if the episode of one environment is terminated or truncated."""
         return self.is_terminal(env_id) or self.is_truncated(env_id)
 
     def to_reset_mask(self) -> ResetMask:
-        """A mask of the environments whose episode has ended and that were not reset since.
+        """Mask of the environments whose episode has ended and that have not been reset since.
 
         A copy: it does not change with the environments.
         """
@@ -113,34 +113,34 @@ class StepResult:
 
 
 def _no_mask() -> ResetMask:
-    """Takes the place of a mask that is never returned."""
+    """Placeholder for a mask that is never returned."""
     return ResetMask(1)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class PackedResult(StepResult):
-    """A `StepResult` of environments that pack the bits of a mask while they step.
+    """`StepResult` of environments that pack the bits of a mask while they step.
 
-    To make a mask and to copy its bits takes a tenth of a step of 4,096 CartPoles. So there are
-    `NUM_SLOTS` masks, whose bits a step writes itself, and one is returned again when it has no
-    other owner. A caller who keeps masks gets copies.
+    Making a mask and copying its bits takes a tenth of a step of 4,096 CartPoles. So steps write
+    the bits of `NUM_SLOTS` masks directly, and a mask is reused when it has no other owner. A
+    caller that keeps masks gets copies.
 
     Args:
         observations, rewards, terminals, truncations: as for `StepResult`.
-        ended: `((num_envs + 63) // 64,)` uint64, the bits that a mask of `terminals` and
-            `truncations` has; the environments keep them up to date, and `num_ended` with them.
-        slots: `NUM_SLOTS` arrays like `ended`, to one of which a step may copy it; or none.
+        ended: `((num_envs + 63) // 64,)` uint64, bits of a mask of `terminals` and `truncations`;
+            the environments keep them and `num_ended` up to date.
+        slots: `NUM_SLOTS` arrays like `ended`, one of which may receive a copy in a step; or empty.
         slot: one int64 of the environment: the slot that its steps write, from 1; 0 = none. A reset
-            by the bits in this slot goes on to the next one.
+            by the bits in this slot advances to the next slot.
     """
 
     ended: NDArray[np.uint64]
     slots: Sequence[NDArray[np.uint64]]
     slot: memoryview
     num_ended: int = field(default=0, init=False)
-    """How many environments have ended and were not reset since."""
+    """Number of environments that have ended and have not been reset since."""
     is_fresh: bool = field(default=False, init=False)
-    """Whether a step was the last to change `ended`, and no mask of it has been returned."""
+    """True if a step was the last to change `ended` and no mask of it has been returned."""
     given: ResetMask = field(default_factory=_no_mask, init=False)
     """The mask of a slot that was returned last. Its owner may have changed it."""
     _filled: ResetMask = field(default_factory=_no_mask, init=False)
@@ -149,9 +149,9 @@ class PackedResult(StepResult):
     """References to `_free` when the caller has none; 0 before the first mask."""
 
     def to_reset_mask(self) -> ResetMask:
-        """A mask of the environments whose episode has ended and that were not reset since."""
+        """Mask of the environments whose episode has ended and that have not been reset since."""
         count, mask = self.num_ended, self._filled
-        # The slot of `_free` is the next to be written. Without an end there is no reset to go on.
+        # The slot of `_free` is written next. If no episode ended, no reset will advance the slot.
         if not (count and self.is_fresh) or getrefcount(self._free) != self._num_owners:
             return self._copied_mask()
         self.is_fresh = False
@@ -160,7 +160,7 @@ class PackedResult(StepResult):
         return mask
 
     def go_on(self) -> None:
-        """Makes the environment write the right slot, after a reset by other bits than a slot's."""
+        """Makes the environment write the right slot after a reset by other bits than a slot's."""
         self.is_fresh = False
         if self._num_owners:
             words = self._filled._words
@@ -184,9 +184,9 @@ class PackedResult(StepResult):
 class BatchEnv(ABC):
     """Many copies of a game as arrays, stepped together.
 
-    There are two ways to step. `step` resets ended environments at once, which is short, but the
-    flags and the last observation of an episode are gone when it returns. `step_no_reset` never
-    resets: step, read the result, then reset the environments in a mask::
+    There are two ways to step. `step` resets ended environments at once, which loses the flags and
+    last observation of their episodes. `step_no_reset` never resets: step, read the result, then
+    reset the environments in a mask::
 
         env.reset(seed=42)
         while learning:
@@ -196,26 +196,25 @@ class BatchEnv(ABC):
             if mask.any():
                 env.reset_envs(mask)
 
-    Seeds: every environment has a seed of its own, which follows from that of the batch and from
-    its index; see `env_seeds`. A batch of one with the seed of an environment plays the same. The
-    first episode starts from it, every later one from the next draws of a sequence that begins
-    there. An environment depends on its seed and its actions, and not on the other environments.
-    Batches with different seeds share no episodes.
+    Seeds: every environment has its own seed, derived from the batch's seed and its index; see
+    `env_seeds`. A batch of one with that seed plays the same episodes. The seed starts a sequence
+    of draws; each episode continues with the next draws. An environment depends only on its seed
+    and actions, not on other environments. Batches with different seeds share no episodes.
 
-    Subclasses implement the abstract methods; `step` and `step_no_reset` have defaults by them.
-    `entity_env.check.check_batch_env` checks them; docs/how-to/batch_env.md has an example.
+    Subclasses implement the abstract methods; `step` and `step_no_reset` have defaults.
+    `entity_env.check.check_batch_env` checks a subclass; docs/how-to/batch_env.md has an example.
 
     Args:
-        num_envs: how many copies, at least 1.
+        num_envs: number of copies, at least 1.
         obs_size: size of an observation.
 
     Raises:
-        UsageError: a number of copies that is not valid.
+        UsageError: an invalid number of copies.
 
     Attributes:
-        num_entities: entities in every observation, a constant; 1 by default.
-        is_always_finite: True = observations and rewards are always finite, so that `BatchVecEnv`
-            does not check them, which saves a few microseconds per step.
+        num_entities: number of entities in every observation, constant; 1 by default.
+        is_always_finite: True = observations and rewards are always finite; `BatchVecEnv` then
+            skips its check and saves a few microseconds per step.
     """
 
     num_envs: int
@@ -230,9 +229,10 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def obs_space(self) -> ObsSpace:
-        """Space of the observations: one entity type, and global features if there are any.
+        """Observation space: one entity type, plus optional global features.
 
-        An observation has the features of each of the `num_entities` in turn, then the global ones.
+        An observation holds the features of each of the `num_entities` entities in turn, then the
+        global features.
         """
 
     @abstractmethod
@@ -241,30 +241,32 @@ class BatchEnv(ABC):
 
     @property
     def legal_masks(self) -> NDArray[np.bool_] | None:
-        """Choices of each environment: `(num_envs, num_choices)` bool, True = allowed.
+        """Allowed choices of each environment, `(num_envs, num_choices)` bool, True = allowed.
 
-        None = all choices are always allowed; an array only for an action with labels, and then in
-        every state. A view, which is valid as long as the arrays of `StepResult`; an environment
-        that is not over allows at least one choice. A step raises a `SchemaError` for others.
+        None = all choices are always allowed. Only an action with labels can have masks, and then
+        always has them. A view with the lifetime of the `StepResult` arrays. An environment that is
+        not over allows at least one choice. A step raises `SchemaError` for choices that are not
+        allowed.
         """
         return None
 
     def env_seeds(
         self, seed: BatchSeed, env_ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.uint64]:
-        """The seeds from which environments begin sequences of episodes.
+        """Seeds of the environments' sequences of episodes.
 
         Args:
-            seed: of the batch, from which each environment's follows; or the seeds of all.
+            seed: seed of the batch, from which the environments' seeds are derived; or the seeds of
+                all environments.
             env_ids: the chosen environments; None = all.
 
         Returns:
-            `(len(env_ids),)` uint64. For a seed of the batch: that seed for environment 0, and for
-            the others large numbers that neighbouring seeds do not have.
+            `(len(env_ids),)` uint64. For a batch seed, environment 0 has that seed; the others have
+            large numbers that differ between neighboring seeds.
 
         Raises:
-            UsageError: a seed that is no integer, negative, or of more than 64 bits; an array of
-                another shape.
+            UsageError: a seed that is not an integer, is negative or has more than 64 bits; an
+                array of the wrong shape.
         """
         if not isinstance(seed, np.ndarray):
             env_ids = np.arange(self.num_envs) if env_ids is None else env_ids
@@ -280,29 +282,29 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: BatchSeed | None = None) -> None:
-        """Begins a new episode in every environment, whatever its state; clears rewards and flags.
+        """Starts a new episode in every environment, whatever its state; clears rewards and flags.
 
         Args:
-            seed: every environment begins a new sequence, from its seed of `env_seeds(seed)`; None
-                goes on with the next episodes, or draws a seed if there was none.
+            seed: every environment starts a new sequence from its seed in `env_seeds(seed)`; None
+                continues with the next episodes, or draws a seed if there was none.
 
         Raises:
-            ClosedError: after `close`; so in all methods that follow.
-            UsageError: as `env_seeds`.
+            ClosedError: after `close`; also in all following methods.
+            UsageError: see `env_seeds`.
         """
 
     def step(self, actions: BatchActions) -> None:
         """Steps every environment, and resets those whose episode ends.
 
-        Rewards are those of the step. A reset environment shows the first observation of its next
-        episode, and its flags are cleared, as by every reset.
+        Rewards belong to the step. A reset environment shows the first observation of its next
+        episode, with cleared flags.
 
         Args:
             actions: one per environment; see `BatchActions`.
 
         Raises:
-            ProtocolError: before `reset`, or when an environment that has ended was not reset.
-            SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
+            ProtocolError: before `reset`, or if an environment has ended and has not been reset.
+            SchemaError: actions of the wrong number, shape or dtype, or out of range. Nothing has
                 changed then.
         """
         mask = self.step_no_reset_with_result(actions).to_reset_mask()
@@ -311,55 +313,56 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def view(self) -> StepResult:
-        """The present observations, rewards and flags, without a copy; see `StepResult`.
+        """Current observations, rewards and flags, without a copy; see `StepResult`.
 
         Raises:
             ProtocolError: before `reset`.
         """
 
     def step_no_reset(self, actions: BatchActions) -> None:
-        """Steps every environment and resets none, so that flags and last observations stay.
+        """Steps every environment without resets, keeping flags and last observations.
 
-        Those that have ended must be reset before the next step.
+        Reset ended environments before the next step.
 
         Args:
             actions: one per environment; see `BatchActions`.
 
         Raises:
-            ProtocolError: before `reset`, or when environments that have ended were not reset; it
+            ProtocolError: before `reset`, or if environments have ended and have not been reset;
                 names them.
-            SchemaError: actions of another number, shape or dtype, or out of range. Nothing has
+            SchemaError: actions of the wrong number, shape or dtype, or out of range. Nothing has
                 changed then.
         """
         self.step_no_reset_with_result(actions)
 
     @abstractmethod
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
-        """`step_no_reset`, and returns the result; see `StepResult`."""
+        """Calls `step_no_reset` and returns the result; see `StepResult`."""
 
     @abstractmethod
     def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
-        """Begins a new episode in the chosen environments, and clears their flags.
+        """Starts a new episode in the chosen environments and clears their flags.
 
-        Rewards stay, and so do all arrays of the others.
+        Rewards do not change, nor do the arrays of other environments.
 
         Args:
             mask: the environments to reset, ended or not.
-            seed: the chosen ones begin new sequences, as by `reset(seed)`; None goes on to their
-                next episodes. A loop may count a seed up: no start repeats.
+            seed: the chosen environments start new sequences, as by `reset(seed)`; None continues
+                with their next episodes. A loop may count the seed up: no start repeats.
 
         Raises:
             ProtocolError: before `reset`.
-            SchemaError: no `ResetMask`, or one for another number of environments.
-            UsageError: as `env_seeds`.
+            SchemaError: not a `ResetMask`, or a mask for another number of environments.
+            UsageError: see `env_seeds`.
         """
 
     def write_observations(self, out: NDArray[np.float32]) -> None:
-        """Copies the present observations to `out`, `(num_envs, obs_size)` float32.
+        """Copies the current observations to `out`, `(num_envs, obs_size)` float32.
 
         Raises:
-            ProtocolError: before `reset`; so in the three methods that follow.
-            SchemaError: an array of another shape or dtype, or a read-only one; so, too.
+            ProtocolError: before `reset`; also in the next three methods.
+            SchemaError: a read-only array, or one of the wrong shape or dtype; also in the next
+                three methods.
         """
         self._write("observations", self.view().observations, out)
 
@@ -368,11 +371,11 @@ class BatchEnv(ABC):
         self._write("rewards", self.view().rewards, out)
 
     def write_terminals(self, out: NDArray[np.uint8]) -> None:
-        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = terminated."""
+        """Copies the terminated flags to `out`, `(num_envs,)` uint8."""
         self._write("terminals", self.view().terminals, out)
 
     def write_truncations(self, out: NDArray[np.uint8]) -> None:
-        """Copies the flags to `out`, `(num_envs,)` uint8: 1 = truncated."""
+        """Copies the truncated flags to `out`, `(num_envs,)` uint8."""
         self._write("truncations", self.view().truncations, out)
 
     def close(self) -> None:
@@ -415,16 +418,16 @@ class BatchEnv(ABC):
 def checked_actions(
     where: str, given: object, num_envs: int, space: BatchActionSpace
 ) -> NDArray[Any]:
-    """Actions for a step of a batch: `(num_envs,)` integers or floats, all within their space.
+    """Checked actions for a step of a batch: `(num_envs,)` integers or floats within their space.
 
     Masks are not checked.
 
     Args:
-        where: names the batch and its action in messages: `CartPole: Push`.
+        where: name of the batch and its action in messages: `CartPole: Push`.
 
     Raises:
-        SchemaError: another shape or dtype, or an action outside of the space; names the first
-            environment with one.
+        SchemaError: wrong shape or dtype, or an action outside the space; names the first such
+            environment.
     """
     actions = as_any_array(given)
     is_continuous = isinstance(space, ContinuousActionSpace)
@@ -445,7 +448,7 @@ def checked_actions(
 
 
 def are_in_range(space: BatchActionSpace, actions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which actions the space has, by value; NaN is none of them."""
+    """Flags of the actions that are in the space, by value; False for NaN."""
     if isinstance(space, ContinuousActionSpace):
         return np.asarray((actions >= space.low[0]) & (actions <= space.high[0]))
     return np.asarray((actions >= 0) & (actions < len(space)))
@@ -460,7 +463,7 @@ def _range(space: BatchActionSpace) -> str:
 
 
 def as_any_array(given: object) -> NDArray[Any]:
-    """The argument as an array; ragged lists give one of a shape that no check accepts."""
+    """The argument as an array; ragged lists become an array whose shape no check accepts."""
     try:
         return np.asarray(given)
     except ValueError:  # lists of different lengths

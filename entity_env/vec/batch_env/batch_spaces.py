@@ -1,4 +1,4 @@
-"""Checks of the spaces and masks of a batch environment, and the parts of its rows."""
+"""Checks of the spaces and masks of a batch environment, and the layout of its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from entity_env.vec.batch_env.batch_env import BatchActionSpace, BatchEnv
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """Splits rows of observations into the features of entities, and the global ones after them."""
+    """Splits rows of observations into features of entities and the global features after them."""
 
     num_entities: int
     num_features: int
@@ -29,12 +29,12 @@ class RowParts:
 
     @property
     def obs_size(self) -> int:
-        """Numbers in a row."""
+        """Length of a row."""
         return self.num_entities * self.num_features + self.num_globals
 
     @property
     def are_views(self) -> bool:
-        """Whether the parts of rows that follow each other are views; else some are copies."""
+        """True if the parts of consecutive rows are views; otherwise some are copies."""
         return not self.num_globals
 
     def entities(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -48,7 +48,7 @@ class RowParts:
 
 
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
-    """Entity type, parts of the observations, action and action space of a batch environment."""
+    """Entity type, row layout, action name and action space of a batch environment, checked."""
     name = type(env).__name__
     observed, done = env.obs_space(), env.action_space()
     if len(observed.entities) != 1 or len(done) != 1:
@@ -82,7 +82,8 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, 
 
 
 def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
-    """Raises a `SchemaError` for `legal_masks` of another shape or dtype, or of numbers."""
+    """Raises `SchemaError` for `legal_masks` of the wrong shape or dtype, or with a continuous
+    action."""
     masks: object = env.legal_masks
     if masks is None:
         return

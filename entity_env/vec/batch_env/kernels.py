@@ -1,4 +1,4 @@
-"""Numba kernel of `BatchEpisodeStats`; `count_step_numpy` in statistics.py is its reference."""
+"""Numba kernel of `BatchEpisodeStats`; the reference is `count_step_numpy` in statistics.py."""
 
 from __future__ import annotations
 

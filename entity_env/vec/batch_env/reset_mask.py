@@ -1,4 +1,4 @@
-"""ResetMask: which environments of a batch to reset, a bit each."""
+"""ResetMask: the environments of a batch to reset, one bit each."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MOST_SHOWN = 8
 
 
 class ResetMask:
-    """Set of environments of a batch, as bits: environment i is bit `i % 64` of chunk `i // 64`.
+    """Set of environments of a batch as bits: environment i is bit `i % 64` of chunk `i // 64`.
 
     A mask owns its bits: they do not change with the environments.
 
     Args:
-        num_envs: how many environments there are, at least 1. None of them is set.
+        num_envs: number of environments, at least 1. Initially none is set.
 
     Raises:
-        UsageError: a number that is not valid.
+        UsageError: an invalid number.
     """
 
     __slots__ = ("_count", "_words", "num_envs")
 
     num_envs: int
-    """How many environments the mask is for."""
+    """Number of environments."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = checked_count("num_envs", num_envs)
@@ -44,19 +44,19 @@ class ResetMask:
 
     @classmethod
     def new(cls, num_envs: int) -> ResetMask:
-        """A mask with nothing set; the same as `ResetMask(num_envs)`."""
+        """Empty mask; equals `ResetMask(num_envs)`."""
         return cls(num_envs)
 
     @classmethod
     def from_done_flags(cls, terminals: Flags, truncations: Flags) -> ResetMask:
-        """A mask of the environments whose episode has terminated or was truncated.
+        """Mask of the environments whose episode is terminated or truncated.
 
         Args:
             terminals: `(num_envs,)` flags; see `Flags`.
             truncations: as `terminals`.
 
         Raises:
-            SchemaError: another shape or dtype, or two lengths.
+            SchemaError: wrong shape or dtype, or different lengths.
         """
         count = MISFIT
         try:
@@ -64,7 +64,7 @@ class ResetMask:
                 num_envs = len(terminals)
                 words = _empty((num_envs + 63) >> 6, _UINT64)
                 count = _KERNELS.pack_flags(terminals, truncations, words)
-        except (AttributeError, TypeError):  # no arrays, or not of one byte a flag
+        except (AttributeError, TypeError):  # not arrays, or not one byte per flag
             pass
         if count < 0:
             return _of_any_flags(terminals, truncations)
@@ -76,36 +76,36 @@ class ResetMask:
 
     @classmethod
     def from_terminals(cls, terminals: Flags) -> ResetMask:
-        """A mask of the environments whose episode has terminated."""
+        """Mask of the environments whose episode is terminated."""
         return cls.from_done_flags(terminals, terminals)
 
     @classmethod
     def from_bool(cls, mask: NDArray[np.bool_]) -> ResetMask:
-        """A mask of the environments where `mask`, `(num_envs,)` bool, is True.
+        """Mask of the environments where `mask`, `(num_envs,)` bool, is True.
 
         Raises:
-            SchemaError: another shape or dtype.
+            SchemaError: wrong shape or dtype.
         """
         flags = _flags("mask", mask, "bool")
         return cls.from_done_flags(flags, flags)
 
     @property
     def chunks(self) -> NDArray[np.uint64]:
-        """`((num_envs + 63) // 64,)` uint64: the bits, those past the last environment 0.
+        """The bits, `((num_envs + 63) // 64,)` uint64; bits past the last environment are 0.
 
         A read-only copy.
         """
-        # Not a view, which a mask in the memory of a batch must not outlive; see `PackedResult`.
+        # Not a view: it could outlive a mask in the memory of a batch; see `PackedResult`.
         chunks = self._own_words().copy()
         chunks.flags.writeable = False
         return chunks
 
     def any(self) -> bool:
-        """Whether any environment is set, in constant time."""
+        """True if any environment is set; constant time."""
         return self._count > 0
 
     def count(self) -> int:
-        """How many environments are set, in constant time."""
+        """Number of environments that are set; constant time."""
         return self._count
 
     def set(self, env_id: int) -> None:
@@ -131,7 +131,7 @@ class ResetMask:
         words[word] &= ~bit
 
     def is_set(self, env_id: int) -> bool:
-        """Whether one environment is set.
+        """True if one environment is set.
 
         Raises:
             UsageError: an index out of range.
@@ -140,10 +140,10 @@ class ResetMask:
         return self._words is not None and bool(self._words[word] & bit)
 
     def indices(self) -> NDArray[np.int64]:
-        """`(count,)` int64: the environments that are set, ascending; a copy.
+        """Indices of the environments that are set, `(count,)` int64, ascending; a copy.
 
-        The time depends on `count`, and a little on the number of chunks: for a batch of 4,096 with
-        5 % set, building and listing take a fifth of the time of `np.flatnonzero`
+        The time depends on `count` and, slightly, on the number of chunks. For a batch of 4,096
+        with 5 % set, building and listing take a fifth of the time of `np.flatnonzero`
         (`benchmarks/batch.py`).
         """
         indices = _empty(self._count, _INT64)
@@ -152,7 +152,7 @@ class ResetMask:
         return indices
 
     def iter_set(self) -> Iterator[int]:
-        """The environments that are set, ascending, as they are now."""
+        """Iterates over the environments that are set now, ascending."""
         return iter(self.indices().tolist())
 
     def to_bool(self) -> NDArray[np.bool_]:
@@ -162,20 +162,20 @@ class ResetMask:
         return mask
 
     def copy(self) -> ResetMask:
-        """A mask with a copy of the bits."""
+        """Mask with a copy of the bits."""
         return self.of_words(self.num_envs, self._own_words().copy(), self._count)
 
     __copy__ = copy
 
     @classmethod
     def of_words(cls, num_envs: int, words: NDArray[np.uint64] | None, count: int) -> ResetMask:
-        """A mask of bits that are packed already, unchecked: for batch environments.
+        """Mask of already packed bits, unchecked; for batch environments.
 
         Args:
-            num_envs: how many environments.
-            words: their bits, laid out like `chunks`, those past the last environment 0; None when
-                nothing is set. The mask owns the array from now on.
-            count: how many of the bits are set.
+            num_envs: number of environments.
+            words: bits laid out like `chunks`, with 0 past the last environment; None if nothing is
+                set. The mask takes ownership of the array.
+            count: number of set bits.
         """
         mask = cls.__new__(cls)
         mask.num_envs = num_envs
@@ -184,10 +184,10 @@ class ResetMask:
         return mask
 
     def words(self) -> NDArray[np.uint64] | None:
-        """The mask's own bits, laid out like `chunks`, or None when it never had any set.
+        """The mask's own bits, laid out like `chunks`; None if none was ever set.
 
-        For batch environments, which only read them, at once: writing would break `any` and
-        `count`, and the bits may change when the mask has no owner.
+        For batch environments. Read the bits at once and never write them: writing would break
+        `any` and `count`, and the bits may change when the mask has no owner.
         """
         return self._words
 
@@ -200,7 +200,7 @@ class ResetMask:
             and (not self._count or np.array_equal(self._own_words(), other._own_words()))
         )
 
-    __hash__ = None  # type: ignore[assignment] # it can be changed
+    __hash__ = None  # type: ignore[assignment] # mutable
 
     def __repr__(self) -> str:
         shown = [str(i) for i in self.indices()[:_MOST_SHOWN]]
@@ -219,7 +219,7 @@ class ResetMask:
 
 
 def require_reset_mask(owner: str, mask: object, num_envs: int) -> None:
-    """Checks the argument of `owner.reset_envs`."""
+    """Validates the argument of `owner.reset_envs`."""
     if not isinstance(mask, ResetMask) or mask.num_envs != num_envs:
         got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
         raise SchemaError(
@@ -240,7 +240,7 @@ def _of_any_flags(terminals: object, truncations: object) -> ResetMask:
 
 
 def _flags(name: str, given: object, dtypes: str = "uint8 or bool") -> NDArray[np.uint8]:
-    """A copy of flags that every kernel can read."""
+    """Copy of flags that every kernel can read."""
     flags = np.asarray(given)
     if flags.dtype.name not in dtypes.split(" or ") or flags.ndim != 1 or not len(flags):
         raise SchemaError(
@@ -251,12 +251,12 @@ def _flags(name: str, given: object, dtypes: str = "uint8 or bool") -> NDArray[n
 
 
 class _Kernels:
-    """Loops of a mask: compiled where numba is installed, numpy elsewhere.
+    """Loops of a mask: compiled if numba is installed, otherwise numpy.
 
-    `pack_flags(first, second, words)` sets bit i of `words` where flag i of either is not 0, and
-    counts them; or returns `MISFIT` or raises a TypeError when it cannot read them.
-    `list_bits(words, indices)` writes the indices of all bits that are set, ascending. Both are
-    loaded on first use, since numba takes a while to import.
+    `pack_flags(first, second, words)` sets bit i of `words` if flag i of either is not 0, and
+    returns the count; it returns `MISFIT` or raises TypeError if it cannot read the flags.
+    `list_bits(words, indices)` writes the indices of all set bits, ascending. Both are loaded on
+    first use, since importing numba is slow.
     """
 
     __slots__ = ("list_bits", "pack_flags")

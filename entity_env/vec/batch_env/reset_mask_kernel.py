@@ -28,7 +28,7 @@ _SWAP_4 = np.uint64(0x00000000F0F0F0F0)
 
 @compiled()
 def _transposed(bits: np.uint64) -> np.uint64:
-    """Eight bytes as the rows of a matrix of bits, transposed (Hacker's Delight, 7-3)."""
+    """Transpose of eight bytes as an 8 x 8 bit matrix (Hacker's Delight, 7-3)."""
     swapped = (bits ^ (bits >> _U[7])) & _SWAP_1
     bits ^= swapped ^ (swapped << _U[7])
     swapped = (bits ^ (bits >> _U[14])) & _SWAP_2
@@ -44,10 +44,10 @@ def pack_words(
     second: NDArray[np.uint64],
     words: NDArray[np.uint64],
 ) -> int:
-    """Sets bit i of the first words where flag i of either is 1, 8 flags a word; counts them.
+    """Sets bit i of the first words if flag i of either is 1, 8 flags per word; returns the count.
 
-    `MISFIT` when a flag is neither 0 nor 1. Flag j of the word k goes to bit k of byte j, by a
-    shift of the whole word: after eight words only the transposition is left to do.
+    Returns `MISFIT` if a flag is neither 0 nor 1. Flag j of word k goes to bit k of byte j by a
+    shift of the whole word, so eight words need one transposition.
     """
     count = np.int64(0)
     seen = _U[0]
@@ -64,13 +64,13 @@ def pack_words(
 
 @compiled()
 def _are_words(flags: Flags) -> bool:
-    """Whether flags can be read 8 at a time: one after another, from a multiple of 8."""
+    """True if flags can be read 8 at a time: contiguous, aligned to 8 bytes."""
     return flags.ctypes.data % 8 == 0 and (flags.shape[0] == 1 or flags.strides[0] == 1)
 
 
 @compiled()
 def pack_flags(first: Flags, second: Flags, words: NDArray[np.uint64]) -> int:
-    """`pack_words` for any number of flags; `MISFIT`, too, when they cannot be read as words."""
+    """`pack_words` for any number of flags; also `MISFIT` if they cannot be read as words."""
     num_flags = first.shape[0]
     if num_flags == 0 or second.shape[0] != num_flags:
         return MISFIT
@@ -95,7 +95,7 @@ def pack_flags(first: Flags, second: Flags, words: NDArray[np.uint64]) -> int:
 
 @compiled()
 def list_bits(words: NDArray[np.uint64], indices: NDArray[np.int64]) -> None:
-    """Writes the indices of all bits that are set, ascending."""
+    """Writes the indices of all set bits, ascending."""
     k = 0
     for j in range(words.shape[0]):
         word = words[j]

@@ -1,4 +1,4 @@
-"""BatchSource: what a `VecEnv` steps as arrays, and the seeds of its sequences of episodes."""
+"""BatchSource: environments that a `VecEnv` steps as arrays, and their sequence seeds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from entity_env.vec.process_batch import ProcessBatch
 
 
 class BatchSource(ABC):
-    """Source of a `VecEnv` that steps its environments as arrays; pickled for workers.
+    """`VecEnv` source of environments that are stepped as arrays; pickled for workers.
 
     Attributes:
-        autoresets: the modes that its environments have.
-        has_episode_seeds: every episode has its own seed, as those of a `Game` have; else that of a
-            sequence of episodes, which its environment plays.
+        autoresets: autoreset modes of its environments.
+        has_episode_seeds: True = every episode has its own seed, as in a `Game`; False = an episode
+            has the seed of its environment's sequence of episodes.
     """
 
     autoresets: ClassVar[tuple[Autoreset, ...]] = get_args(Autoreset)
@@ -42,21 +42,21 @@ class BatchSource(ABC):
 
 _LARGEST_START: Final = 2**62 - 1
 SEED_BITS: Final = 63
-"""Of the largest seed: an `Episode` has it as int64."""
+"""Bits of the largest seed; `Episode` stores it as int64."""
 
 
 class SequenceSeeds(EpisodeSeeds):
-    """Seeds of one environment of a batch, which has one seed for a whole sequence of episodes."""
+    """Seeds of one environment of a batch, which has one seed per sequence of episodes."""
 
     def __getitem__(self, episode: int) -> int:
-        """Seed of the sequence that begins with an episode: another one for every number.
+        """Seed of the sequence that starts at an episode; different for every episode number.
 
-        A sequence cannot begin in its middle: after a process died, a new sequence begins.
+        A sequence cannot start in the middle: after a process dies, a new sequence starts.
         """
         return self.seed if not episode else super().__getitem__(episode)
 
     def __reduce__(self) -> tuple[type[SequenceSeeds], tuple[int]]:
-        """Without the block of seeds: workers get one for each of their environments."""
+        """Leaves out the block of seeds: workers get one object per environment."""
         return SequenceSeeds, (self.seed,)
 
 
@@ -67,12 +67,12 @@ def sequence_runs(
     starts: ArrayLike | None,
     seeds_of: Callable[[int, NDArray[np.int64]], NDArray[np.uint64]] = env_seeds,
 ) -> dict[int, Run]:
-    """As `reset_runs`, but every environment begins a sequence, and has its seed of `seeds_of`.
+    """Like `reset_runs`, but every environment starts a sequence, with its seed from `seeds_of`.
 
-    With `starts` environment i has the seed of environment `starts[i]`.
+    With `starts`, environment i has the seed of environment `starts[i]`.
     """
     env_ids = list(env_ids)
-    reset_runs((), num_envs, seed, starts)  # raises for arguments that are not valid
+    reset_runs((), num_envs, seed, starts)  # raises for invalid arguments
     if seed is None:
         return {}
     numbers = np.arange(num_envs)
@@ -87,7 +87,7 @@ class HasEnvs(Protocol):
 
     @property
     def num_envs(self) -> int:
-        """How many."""
+        """Number of environments."""
 
 
 Made = TypeVar("Made", bound=HasEnvs)
@@ -100,18 +100,18 @@ def made_or_factory(
     kind: type[Made],
     user: str,
 ) -> tuple[Callable[[int], Made], int]:
-    """A factory of environments, and their number.
+    """Factory of environments, and their number.
 
     Args:
         source: an object of `kind`, or a function that takes a number of environments.
-        num_envs: how many environments; None = those of the object.
-        num_workers: processes that share them.
+        num_envs: number of environments; None = the object's number.
+        num_workers: number of processes.
         kind: class of the environments.
-        user: the class that steps them, for messages.
+        user: name of the stepping class, for messages.
 
     Raises:
         SchemaError: `source` is neither.
-        UsageError: an object for workers, or another number than that of the object; no number.
+        UsageError: an object with workers, a number that differs from the object's, or no number.
     """
     if isinstance(source, kind):
         made: Made = source
@@ -137,7 +137,7 @@ def made_or_factory(
 def require_made(
     factory: Callable[[int], Made], num_envs: int, kind: type[Made], user: str
 ) -> Made:
-    """Calls a factory of environments; a `SchemaError` if it makes others, or another number."""
+    """Calls a factory of environments; raises `SchemaError` for a wrong kind or number."""
     made: object = factory(num_envs)
     if not isinstance(made, kind) or made.num_envs != num_envs:
         got = f"one of {made.num_envs}" if isinstance(made, kind) else type(made).__name__

@@ -34,18 +34,18 @@ from entity_env.vec.batch_env.reset_mask import list_bits_plain
 
 CountStep: TypeAlias = Callable[..., None]
 """Counts a step: `(words, clock, goes_on, reward, terminals, truncations, counts, flags, env_ids,
-last_reward, last_flags, last_counts)`. The last four are written for the environments whose bits
-are set in `words`; with `goes_on` the counts of their next episodes begin."""
+last_reward, last_flags, last_counts)`. Writes the last four for the environments whose bits are set
+in `words`; with `goes_on`, starts the counts of their next episodes."""
 
 _NO_WORDS: Final[NDArray[np.uint64]] = np.zeros(0, np.uint64)
 
 
 class FinishedRows:
-    """Episodes of a batch environment that ended in a step, in the order of their environments.
+    """Episodes of a batch environment that ended in a step, in environment order.
 
-    `(num_finished,)` indices of the environments and rewards of the last action,
-    `(2, num_finished)` flags and `(3, num_finished)` counts, as of `EpisodeStats`. The seeds are of
-    all environments, and must not change.
+    Holds `(num_finished,)` environment indices and rewards of the last action, `(2, num_finished)`
+    flags and `(3, num_finished)` counts, as in `EpisodeStats`. `seeds` covers all environments and
+    must not change.
     """
 
     __slots__ = ("_seeds", "counts", "env_ids", "flags", "reward")
@@ -59,16 +59,16 @@ class FinishedRows:
 
     @property
     def is_truncated(self) -> NDArray[np.bool_]:
-        """`(num_finished,)`: truncated, and not terminated in the same step."""
+        """`(num_finished,)`: truncated but not terminated."""
         is_truncated: NDArray[np.bool_] = self.flags[1] > self.flags[0]
         return is_truncated
 
     def episodes(self) -> Sequence[Episode]:
-        """The episodes, made on first access."""
+        """The episodes, created on first access."""
         return LazyEpisodes(len(self.env_ids), lambda: list(self.as_arrays().episodes))
 
     def as_arrays(self) -> FinishedEpisodes:
-        """The episodes as a worker sends them."""
+        """The episodes in the format sent by workers."""
         ints = np.zeros((NUM_INTS, len(self.env_ids)), np.int64)
         ints[ROW], ints[SEED] = self.env_ids, self._seeds[self.env_ids]
         ints[[TERMINATED, TRUNCATED]] = self.flags
@@ -81,8 +81,8 @@ class FinishedRows:
 class BatchEpisodeStats(EpisodeStats):
     """Episode statistics of a batch environment, counted by one call per step.
 
-    `terminated` and `truncated` are `(num_envs,)`, the flags of the last step. Compiled where numba
-    is installed, unless `is_compiled` says otherwise.
+    `terminated` and `truncated` are `(num_envs,)`, the flags of the last step. Compiled if numba is
+    installed; `is_compiled` overrides this.
     """
 
     def __init__(self, num_envs: int, is_compiled: bool | None = None) -> None:
@@ -95,13 +95,13 @@ class BatchEpisodeStats(EpisodeStats):
         self._count: CountStep = count_step_numpy
         self._result: StepResult | None = None
         self._reward: NDArray[np.float32] | None = None
-        """The arrays that `_count` was chosen for."""
+        """Arrays for which `_count` was chosen."""
 
     def begin_runs(self, runs: dict[int, Run]) -> None:
-        """Sets seed and number of environments that have just begun new runs."""
+        """Sets seed and episode number of environments that have just started new runs."""
         if not runs:
             return
-        self.seed = self.seed.copy()  # `FinishedRows` of past steps refer to the old array
+        self.seed = self.seed.copy()  # `FinishedRows` of past steps keep the old array
         for env_id, (seeds, number) in runs.items():
             self.seed[env_id] = seeds[number]
             self.number[env_id] = number
@@ -114,7 +114,7 @@ class BatchEpisodeStats(EpisodeStats):
     def step(
         self, result: StepResult, reward: NDArray[np.float32], mask: ResetMask, *, goes_on: bool
     ) -> FinishedRows | None:
-        """Counts a step, and returns the episodes that it ended; None if there are none."""
+        """Counts a step; returns the episodes that it ended, or None."""
         if result is not self._result or reward is not self._reward:
             self._choose(result, reward)
         self.clock += 1
@@ -138,7 +138,8 @@ class BatchEpisodeStats(EpisodeStats):
         return None if finished is self._none else finished
 
     def _choose(self, result: StepResult, reward: NDArray[np.float32]) -> None:
-        """The compiled kernel checks neither dtypes nor strides: others go to numpy."""
+        """Chooses the counter. The compiled kernel checks neither dtypes nor strides; other arrays
+        go to numpy."""
         is_plain = (
             _is_plain(reward, "f")
             and _is_plain(result.terminals, "B")

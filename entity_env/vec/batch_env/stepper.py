@@ -1,4 +1,4 @@
-"""BatchEnvStepper: steps a batch environment and resets it by a mode of `Autoreset`."""
+"""BatchEnvStepper: steps a batch environment with any autoreset mode."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from entity_env.vec.process_batch import ActionValues
 
 
 class BatchEnvStepper(ArrayBatch):
-    """Steps a batch environment, and resets it by a mode of `Autoreset`.
+    """Steps a batch environment and resets it in any mode of `Autoreset`.
 
-    The attributes are the result of the last `step` or `begin`, views that the next call
+    The attributes are the result of the last `step` or `begin`: views that the next call
     overwrites.
 
     Args:
         env: the batch environment; `close` closes it.
-        autoreset: what happens to ended episodes.
+        autoreset: autoreset mode.
         is_compiled: as for `BatchEpisodeStats`.
         first_env: as for `ArrayBatch`.
 
     Attributes:
-        result: the observations.
+        result: observations and flags.
         reward: `(num_envs,)` float32.
-        finished: the episodes that ended; None when there are none.
+        finished: episodes that ended, or None.
         final: `(num_finished, obs_size)` float32, last observations of the episodes that ended.
-        final_legal: `(num_truncated, num_choices)` bool, choices allowed in those of episodes that
-            were truncated and did not terminate; None = all choices are always allowed.
+        final_legal: `(num_truncated, num_choices)` bool, allowed choices in last observations of
+            episodes that are truncated and not terminated; None = all choices are always allowed.
 
     Raises:
-        SchemaError, UsageError: as `require_batch_env`.
+        SchemaError, UsageError: see `require_batch_env`.
     """
 
     def __init__(
@@ -78,28 +78,28 @@ class BatchEnvStepper(ArrayBatch):
         self._stats = BatchEpisodeStats(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
         self._per_reset = 2 if autoreset == "next_step" else 1
-        """Episodes that an environment which is over begins in its sequence; see `_begin_next`."""
+        """Episodes that an ended environment starts at a reset; see `_begin_next`."""
         self._own_reward = np.zeros(num_envs, np.float32)
         self._over_mask = ResetMask(num_envs)
         self._sequences: dict[int, EpisodeSeeds] = {}
-        """Seeds of the run that each environment began last."""
+        """Seeds of the run that each environment started last."""
         self._is_begun = False
         self._rows = RowViews(self)
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        """`(num_envs,)`: the episode ended by its rules."""
+        """`(num_envs,)`: the episode is terminated."""
         return self._stats.terminated
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """`(num_envs,)`: the episode was cut."""
+        """`(num_envs,)`: the episode is truncated."""
         return self._stats.truncated
 
     @property
     def legal(self) -> NDArray[np.bool_] | None:
-        """`(num_running, num_choices)` bool, choices of the environments that are not over, a view
-        if that is all of them; None = all choices are always allowed."""
+        """Allowed choices of the environments that are not over, `(num_running, num_choices)` bool,
+        a view if none is over; None = all choices are always allowed."""
         masks = self._env.legal_masks
         return masks if masks is None or self.over is None else masks[~self.over]
 
@@ -113,7 +113,7 @@ class BatchEnvStepper(ArrayBatch):
         return int(self._stats.seed[env_id])
 
     def actions_of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """One action per environment, of one value per environment that is not over."""
+        """One action per environment, given one value per environment that is not over."""
         is_continuous = isinstance(self.space, ContinuousActionSpace)
         values = values.reshape(-1) if is_continuous else values
         if self.over is None:
@@ -161,7 +161,7 @@ class BatchEnvStepper(ArrayBatch):
         return self._rows.vec_obs()
 
     def _restart_sequences(self, env_ids: Sequence[int], runs: dict[int, Run]) -> None:
-        """Begins new sequences, by the seeds of the old ones, after an interrupt or an error."""
+        """Starts new sequences from the seeds of the old ones, after an interrupt or an error."""
         for i in env_ids:
             if i not in runs and i in self._sequences:
                 following = int(self._stats.number[i]) + self._per_reset
@@ -171,7 +171,8 @@ class BatchEnvStepper(ArrayBatch):
         return self.step(self.actions_of(values[self.action]))
 
     def step(self, actions: NDArray[Any]) -> VecObs:
-        """Steps every environment by one action; with "next_step", those that are over begin."""
+        """Steps every environment by one action; with "next_step", environments that are over
+        restart."""
         was_whole, self.is_whole = self.is_whole, False
         if self.over is None:
             try:
@@ -221,11 +222,11 @@ class BatchEnvStepper(ArrayBatch):
                 )
 
     def _begin_next(self, actions: NDArray[Any]) -> StepResult:
-        """Steps the environments that are not over, and begins the next episode of the others.
+        """Steps the environments that are not over, and starts the next episode of the others.
 
-        A batch environment steps all environments or none, and none that is over: these are reset
-        to be stepped with the others, and reset again to show their first observation. So every
-        other episode of their sequences is skipped.
+        A batch environment steps all environments or none, and refuses environments that are over.
+        So these are reset, stepped with the others, and reset again to show their first
+        observation. This skips every other episode of their sequences.
         """
         env, over = self._env, self._over_mask
         env_ids = over.indices()
@@ -247,7 +248,7 @@ class BatchEnvStepper(ArrayBatch):
         self.over = mask.to_bool() if mask.any() else None
 
     def _reset(self, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        """Resets environments: at once those that begin runs, and at once those that go on."""
+        """Resets environments: one call for those that start runs, one for those that continue."""
         own = np.zeros(self.num_envs, np.int64)
         for i, (seeds, number) in runs.items():
             own[i] = seeds[number]
@@ -266,7 +267,7 @@ class BatchEnvStepper(ArrayBatch):
 
 
 class RowViews:
-    """The last step of a batch environment as a `VecObs`: views, and arrays made once."""
+    """Last step of a batch environment as a `VecObs`: views, and arrays created once."""
 
     def __init__(self, steps: BatchEnvStepper) -> None:
         num_envs = steps.num_envs
@@ -278,19 +279,19 @@ class RowViews:
         self._ones = np.ones(num_envs, np.int64)
         self._zeros = np.zeros(num_envs, np.int64)
         self._each = self._ones * steps.parts.num_entities
-        # The actor of a global action is the entity behind the last.
+        # The actor of a global action is the index after the last entity.
         self._actors = self._each if is_global else self._zeros
         self._all_act = self._masks(self._actors, self._ones)
         self._observations: NDArray[np.float32] | None = None
         self._features: dict[EntityName, RaggedArray[np.float32]] = {}
 
     def vec_obs(self) -> VecObs:
-        """The batch that users get."""
+        """The batch for the caller."""
         steps = self._steps
         observations = steps.result.observations
         if observations is not self._observations:
             self._features = self._ragged(observations)
-            # Copies are made anew for every step: of rows with gaps, and of global features.
+            # Rows with gaps and global features are copied again in every step.
             are_views = steps.parts.are_views and observations.flags.c_contiguous
             self._observations = observations if are_views else None
         masks, legal = self._all_act, steps.legal

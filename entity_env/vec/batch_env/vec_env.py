@@ -13,38 +13,37 @@ from entity_env.vec.vec_env import VecEnv
 
 
 class BatchVecEnv(VecEnv):
-    """Steps a batch environment as a `VecEnv`, so that the same trainers and tools work with it.
+    """Steps a batch environment as a `VecEnv`, for use with all trainers and tools.
 
-    Environment i is row i of the batch environment, and the row of its observation its only entity:
-    `features` and `reward` are the environment's own arrays, without a copy. All else is as for
+    Environment i is row i of the batch environment, and its observation is its only entity.
+    `features` and `reward` are the environment's own arrays, not copies. Everything else is as for
     `VecEnv`: autoreset, last observations in `final`, `reset_envs`, `send` and `recv`, workers,
     errors.
 
-    Seeds are those of the batch environment: environment i begins a sequence of episodes from its
-    seed of `BatchEnv.env_seeds`, or in `reset_envs` with `starts` from that of environment
-    `starts[i]`. Its episodes report it as their seed, and their number in the sequence: a batch of
-    one with that seed repeats them. With "next_step" every other episode is
-    skipped, since a batch steps all environments or none, also those that are to show their first
-    observation: from its second episode on, an environment plays other ones than in other modes.
+    Seeding follows the batch environment: environment i starts a sequence of episodes from its seed
+    in `BatchEnv.env_seeds`, or, in `reset_envs` with `starts`, from the seed of environment
+    `starts[i]`. Its episodes report that seed and their number in the sequence; a batch of one with
+    that seed repeats them. With "next_step" every other episode is skipped, because a batch steps
+    all environments or none, including those that should show their first observation. So from its
+    second episode, an environment plays other episodes than in other modes.
 
         with BatchVecEnv(CartPole(4096)) as vec: ...
         with BatchVecEnv(CartPole, 4096, num_workers=2) as vec: ...
 
     Args:
-        source: a batch environment, which is closed with this; or its class, or any function that
-            takes a number of environments and returns a batch of that size.
-        num_envs: how many copies; not needed for a batch environment.
-        num_workers: processes that share the work, each with a batch environment for its part;
-            0 = in this process. Results are the same.
+        source: a batch environment, closed by this object; or its class, or any function that takes
+            a number of environments and returns a batch of that size.
+        num_envs: number of copies; not needed for a batch environment.
+        num_workers: number of processes, each with a batch environment for its share; 0 = in this
+            process. Does not change results.
         seed: seed of the run.
-        autoreset: what happens to ended episodes; see `Autoreset`.
+        autoreset: autoreset mode; see `Autoreset`.
         step_timeout_s, start_method: as for `VecEnv`.
 
     Raises:
-        UsageError: a number or mode that is not valid; or an object rather than a class, for
-            workers.
-        SchemaError: `source` is no batch environment and makes none, or its spaces are not one
-            entity type and one action.
+        UsageError: an invalid number or mode, or workers with an object instead of a class.
+        SchemaError: `source` is not a batch environment and does not make one, or its spaces are
+            not one entity type and one action.
         WorkerError: a worker could not be started.
     """
 
@@ -63,7 +62,7 @@ class BatchVecEnv(VecEnv):
             source,
             num_envs,
             num_workers,
-            BatchEnv,  # type: ignore[type-abstract]  # only asked for instances
+            BatchEnv,  # type: ignore[type-abstract]  # used only for isinstance
             "BatchVecEnv",
         )
         super().__init__(

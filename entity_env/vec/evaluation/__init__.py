@@ -1,4 +1,4 @@
-"""Episodes apart from training: evaluations of a run, the best network, what random play gets.
+"""Episodes outside training: evaluations of a run, the best network, random play.
 
-Environments belong to `vec`; callbacks of training to `agents/training`.
+Environments belong to `vec`, training callbacks to `agents/training`.
 """

@@ -20,23 +20,23 @@ from entity_env.vec.vec_env import VecEnv
 
 _MAX_COPIES: Final = 64
 _BATCHED: Final = 500
-"""Episodes per block; enough for the last ones, in few copies, to cost little."""
+"""Episodes per block: enough that the last episodes, played in few copies, cost little."""
 _ONE_BY_ONE: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """Episodes that measure agents, in blocks that depend on their numbers alone.
+    """Episodes that measure agents, in blocks that depend only on their numbers.
 
     Args:
-        game: to play.
-        players: makes the agents of a block: those that draw play a block the same, whatever was
-            played before.
+        game: game to play.
+        players: makes the agents of a block. Agents that sample must play a block the same way,
+            whatever was played before.
         count: number of episodes.
-        seed: of the run. Where one agent decides for batches, episode `i` has the seed
+        seed: seed of the run. If one agent decides for batches, episode `i` has the seed
             `EpisodeSeeds(seed)[i]`, so all agents play the same episodes.
-        is_batched: one agent decides for batches; otherwise episodes are played one by one.
-        num_envs, num_workers: copies of a batch, and their processes.
+        is_batched: True = one agent decides for batches; False = episodes are played one by one.
+        num_envs, num_workers: copies per batch, and processes.
         step_timeout_s, on_error, failures: as for `VecEnv`.
     """
 
@@ -59,7 +59,7 @@ class Episodes:
     def play(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
         """Plays blocks; returns the episodes in order.
 
-        `on_episode` is called when an episode ends, in any order; once for all agents.
+        `on_episode` is called once per episode when it ends, in any order.
         """
         if not self.is_batched:
             return self._play_singly(blocks, on_episode)
@@ -107,7 +107,7 @@ class Episodes:
 
 
 def _watching(on_episode: Callable[[Episode], None]) -> Watch:
-    """Passes on each episode once, that of the agent that ends it first."""
+    """Reports each episode once, from the first agent that ends it."""
     seen: set[int] = set()
 
     def watch(turn: Turn) -> None:
@@ -119,5 +119,5 @@ def _watching(on_episode: Callable[[Episode], None]) -> Watch:
 
 
 def block_seed(seed: int, block: int) -> int:
-    """Seed of a block: that of the run for the first one."""
+    """Seed of a block; the first block has the seed of the run."""
     return SeedsFrom(seed)[block]

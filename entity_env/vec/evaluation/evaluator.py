@@ -1,4 +1,4 @@
-"""`Evaluator`, which evaluates a network while it is trained and keeps the best one."""
+"""`Evaluator`: evaluates a network during training and keeps the best one."""
 
 from __future__ import annotations
 
@@ -43,64 +43,63 @@ GREEDY: Final = "greedy"
 SAMPLED: Final = "sampled"
 _LEAST_LENGTH: Final = 300
 _TIMES_AS_LONG: Final = 10
-"""As training episodes: episodes of a greedy agent may never end."""
+"""Maximum length relative to training episodes: episodes of a greedy agent may never end."""
 
 
 class Evaluator(Callback):
-    """Evaluates a network while it is trained, and keeps the best one; a callback of `train`.
+    """Evaluates a network during training and keeps the best one; a callback of `train`.
 
-    From time to time the network plays a number of episodes, always from the same starts, which
-    training does not have, in environments of its own. What comes out is given to `on_evaluation`
-    of all callbacks, and to the curves: `evaluation/mean_reward`, `std_reward`, `mean_length`,
-    `num_episodes`, means of the game's own numbers at the end of an episode, and the shares `cut`
-    and `failed`, if there are such episodes. The network with the highest mean reward, of equals
-    the last one, which has learnt for longest, is kept in a folder that `load_agent` takes, without
-    the optimizer. A run that is resumed goes on with the best one there; otherwise the first
-    evaluation replaces it.
+    At intervals the network plays a number of episodes in separate environments, always from the
+    same starts, which training does not use. The results go to `on_evaluation` of all callbacks and
+    to the curves: `evaluation/mean_reward`, `std_reward`, `mean_length`, `num_episodes`, means of
+    the game's metrics at the end of episodes, and the shares `cut` and `failed` of truncated and
+    failed episodes, if any. The network with the highest mean reward is kept in a folder for
+    `load_agent`, without the optimizer; ties go to the last network, which has trained longest. A
+    resumed run keeps the best network found there; otherwise the first evaluation replaces it.
 
-    At the end the best network and the last one play up to five times as many episodes, from starts
-    that neither was chosen by, and the better one is kept; where a game for several agents has
-    random opponents, they play each other for that. Without time for it the best one is kept if its
-    evaluation is clearly better than the last one. The last one also plays with the other policy,
-    greedy or drawn. This takes a tenth of the time of the run, 0.25 to 20 s, and 1.5 s after a
-    signal. The scores are "evaluated" in `run.json`. Where greedy play is much worse, its worst
-    episode is kept in `replays/greedy.replay`.
+    At the end, the best and the last network play up to five times as many episodes from fresh
+    starts, which neither was selected by, and the better network is kept. In a game for several
+    agents with random opponents, they play each other instead. If there is no time, the best
+    network is kept if its evaluation is clearly better than the last. The last network also plays
+    with the other policy, greedy or sampled. This takes a tenth of the time of the run, between
+    0.25 and 20 s, and 1.5 s after a signal. The scores are "evaluated" in `run.json`. If greedy
+    play is much worse, its worst episode is kept in `replays/greedy.replay`.
 
-    In a game for several agents the network has one seat, another one in each episode, and an
-    opponent all others, unless they are those of the bots of `against`. Figures are those of the
-    network, and `win_rate` is its share of the highest rewards: 1 for a win, 1/2 if two share it,
-    0; against bots the mean of the metrics of `against`.
+    In a game for several agents the network has one seat, which changes with each episode, and an
+    opponent has all others, unless they belong to bots of `against`. Figures are the network's.
+    `win_rate` is its share of the highest rewards: 1 for a win, 1/2 if two share it, otherwise 0;
+    against bots, the mean of the metrics of `against`.
 
-    The network and all random states of training stay as they would be without this. An error of
-    a game ends the run, as in training, and says that it was in an evaluation. In a process group
-    rank 0 evaluates, and the others wait.
+    The evaluation does not affect the network or any random state of training. An error in a game
+    ends the run, as in training, and names the evaluation. In a process group, rank 0 evaluates and
+    the others wait.
 
     Args:
-        source: the game; or a function that makes as many environments as it is asked for, with
-            autoreset "disabled". They are made at the first evaluation, and closed at the end.
-        episodes: number of episodes of an evaluation.
-        interval: decisions of training between evaluations; the last update is always evaluated,
-            also where `stop` ends the run, but not after a signal or an error.
-            None = a twentieth of the run if evaluations take 5 % of its time at most, otherwise a
-            tenth, with as many episodes as 10 % allow, 4 at least. When they take place, and how
-            many episodes they have, is not the same on every machine then.
-        greedy: whether the network takes its most probable actions; otherwise it draws them, with
+        source: the game; or a function that makes a given number of environments, with autoreset
+            "disabled". They are made at the first evaluation and closed at the end.
+        episodes: number of episodes per evaluation.
+        interval: training decisions between evaluations. The last update is always evaluated, even
+            if `stop` ends the run, but not after a signal or an error. None = a twentieth of the
+            run if evaluations take at most 5 % of its time; otherwise a tenth, with as many
+            episodes as 10 % of the time allow, at least 4. Their times and numbers of episodes then
+            depend on the machine.
+        greedy: True = the network takes its most probable actions; False = it samples them, with
             the same seed each time.
-        opponent: makes an agent, which decides for batches (`BatchPolicy`), from a seed.
-        seed: of starts and draws. It is not that of the run: runs with different seeds are
+        opponent: makes an agent that decides for batches (`BatchPolicy`) from a seed.
+        seed: seed of starts and draws, independent of the run's seed: runs with different seeds are
             evaluated on the same episodes.
-        max_length: steps after which an episode is cut, since a greedy agent may go round in
-            circles; it counts with the reward until then. None = ten times the mean of training,
-            300 at least.
-        folder: of the best checkpoint; None = `best` in the folder of the run, if it has one.
-        at_start: whether a new run is also evaluated before its first update: one that begins with
-            a trained network never keeps less than that. A run that is resumed is not.
-        replays: the game, if replays of it can be kept in the folder of the run; None = it has
-            none, or they cannot.
+        max_length: steps after which an episode is truncated, since a greedy agent may go in
+            circles; its reward so far counts. None = ten times the mean length in training, at
+            least 300.
+        folder: folder of the best checkpoint; None = `best` in the folder of the run, if the run
+            has one.
+        at_start: True also evaluates a new run before its first update: a run that starts from a
+            trained network then never keeps a worse one. Ignored for resumed runs.
+        replays: the game, if its replays can be kept in the folder of the run; otherwise None.
 
     Raises:
-        UsageError: a number that cannot be. When the run starts: `folder` holds something else.
-            At the first evaluation: environments with another autoreset, an opponent that does not
+        UsageError: an invalid number. When the run starts: `folder` holds something else. At the
+            first evaluation: environments with another autoreset mode, or an opponent that does not
             decide for batches.
 
     Example:
@@ -139,7 +138,7 @@ class Evaluator(Callback):
         self._games: EvaluationGames | None = None
         self._best = -np.inf
         self._best_step: int | None = None
-        """Of the network that is kept."""
+        """Step of the kept network."""
         self._best_result: EvaluationResult | None = None
         self._last_result: EvaluationResult | None = None
         self._start_step = self._evaluated_step = 0
@@ -190,7 +189,7 @@ class Evaluator(Callback):
         return self._games
 
     def _evaluate(self, state: TrainState, num_episodes: int, is_over: Callable[[], bool]) -> None:
-        """Plays episodes from the same starts as ever; a signal ends that without a result."""
+        """Plays episodes from the usual starts; a signal ends them without a result."""
         begin, step, length = self._pace.clock(), state.progress.step, self._length(state)
         try:
             games = self._require_games()
@@ -213,7 +212,7 @@ class Evaluator(Callback):
             self._keep(state, found.mean_reward, found.num_episodes)
 
     def _finish(self, state: TrainState) -> None:
-        """Evaluates the last network, and keeps it if it is better than the best one so far."""
+        """Evaluates the last network, and keeps it if it is better than the best so far."""
         deadline = Deadline(state, self._pace)
         step = state.progress.step
         if step != self._evaluated_step and not state.is_interrupted:
@@ -246,7 +245,7 @@ class Evaluator(Callback):
         state.describe(evaluated=facts)
 
     def _final_rounds(self, state: TrainState, deadline: Deadline) -> dict[str, Played]:
-        """Episodes of the networks that are compared at the end; empty if there is no time."""
+        """Final episodes of the networks being compared; empty if there is no time."""
         games, step = self._require_games(), state.progress.step
         best = None
         if self._folder is not None and self._best_step not in (None, step):
@@ -255,7 +254,7 @@ class Evaluator(Callback):
         has_match = not games.is_alone and self._opponent is RandomAgent
         players = players_of(last, best, greedy=self._greedy, has_match=has_match)
         num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
-        if not num:  # what counts is which network is kept
+        if not num:  # what matters is which network is kept
             del players[OTHER_POLICY]
             num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
         if not num:
@@ -264,7 +263,7 @@ class Evaluator(Callback):
         return play_rounds(games, players, num, max_length=length, deadline=deadline)
 
     def _compare_policies(self, state: TrainState, found: dict[str, Played]) -> dict[str, object]:
-        """Figures of the other policy, and a replay of greedy play if that is much worse."""
+        """Figures of the other policy, and a replay of greedy play if it is much worse."""
         other = figures(found[OTHER_POLICY], state.progress.step)
         facts: dict[str, object] = {OTHER_POLICY: other}
         greedy, drawn = found[LAST], found[OTHER_POLICY]
@@ -282,7 +281,6 @@ class Evaluator(Callback):
         return facts
 
     def _keep(self, state: TrainState, mean_reward: float, num_episodes: int) -> None:
-        """Keeps the present network as the best one."""
         self._best, self._best_step = mean_reward, state.progress.step
         if self._folder is not None:
             notes = {
@@ -293,7 +291,7 @@ class Evaluator(Callback):
             state.save_copy(self._folder, resumable=False, notes={"evaluation": notes})
 
     def _length(self, state: TrainState) -> int:
-        """Steps after which an episode is cut."""
+        """Steps after which an episode is truncated."""
         mean_length = state.progress.mean_length
         if self._max_length is not None:
             return self._max_length
@@ -301,11 +299,9 @@ class Evaluator(Callback):
         return max(_LEAST_LENGTH, times)
 
     def _agent(self, state: TrainState, greedy: bool) -> TrainedAgent:
-        """What plays the present network."""
         return quick(state.make_agent(self._seed, greedy=greedy), self._seed, greedy=greedy)
 
     def _kept_agent(self, state: TrainState, folder: Path, greedy: bool) -> TrainedAgent:
-        """What plays the best network."""
         agent = state.load_agent(folder, self._seed, greedy=greedy)
         return quick(agent, self._seed, greedy=greedy)
 
@@ -321,10 +317,10 @@ class Evaluator(Callback):
 
 
 def best_reward(folder: Path) -> float:
-    """Mean reward with which an `Evaluator` has kept a checkpoint; -inf if it has not.
+    """Mean reward with which an `Evaluator` kept a checkpoint; -inf if no `Evaluator` did.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read.
+        CheckpointError: no checkpoint, or it cannot be read.
     """
     notes = read_header(folder).training.get("notes")
     found = notes.get("evaluation") if isinstance(notes, dict) else None

@@ -1,4 +1,4 @@
-"""The end of an evaluated run: which network is the best one, and whether greedy play is weak."""
+"""End of an evaluated run: selects the best network and detects weak greedy play."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from entity_env.vec.evaluation.pace import Pace
 
 LAST: Final = "last"
 BEST: Final = "best"
-"""Also the folder of the best checkpoint, in the folder of the run."""
+"""The best network so far; also its folder in the folder of the run."""
 OTHER_POLICY: Final = "other_policy"
-"""The last network, which draws its actions if the others are greedy."""
+"""The last network with the other policy: sampled if the others are greedy."""
 MATCH: Final = "match"
-"""The last network against the best one; both draw their actions."""
+"""The last network against the best; both sample their actions."""
 _ROUNDS: Final = 5
 _STANDARD_ERRORS: Final = 3.0
 _CLEAR_ERRORS: Final = 2.0
 _LEAST_COMPARED: Final = 8
 _LEAST_LOSS: Final = 0.1
-"""Of the larger mean, from which greedy play is much worse."""
+"""Greedy play is much worse if it loses at least this share of the larger mean."""
 
 
 class Deadline:
-    """Tells when the time for the end of a run is over, sooner after a signal.
+    """Time limit for the end of a run; shorter after a signal.
 
-    What was begun in time may take twice as long as planned, except after a signal.
+    Work that started in time may take twice as long as planned, except after a signal.
 
     Args:
         state: the run.
-        pace: of its evaluations.
+        pace: pace of the run's evaluations.
     """
 
     def __init__(self, state: TrainState, pace: Pace) -> None:
@@ -46,7 +46,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left for what is not begun yet."""
+        """Seconds left for starting more work."""
         now = self._pace.clock()
         if self._state.is_interrupted and not self._was_interrupted:
             self._was_interrupted = True
@@ -56,12 +56,12 @@ class Deadline:
         return self._end - now
 
     def __call__(self) -> bool:
-        """Whether to stop at once."""
+        """True if everything must stop at once."""
         return self.left_s + self._grace_s <= 0
 
 
 class Player(NamedTuple):
-    """A network that plays, and the one in the other seats; None = the opponent."""
+    """A playing network, and the network in the other seats; None = the opponent."""
 
     agent: TrainedAgent
     other: TrainedAgent | None = None
@@ -75,19 +75,19 @@ def play_rounds(
     max_length: int,
     deadline: Deadline,
 ) -> dict[str, Played]:
-    """Plays episodes from fresh starts, the same for all players, as long as there is time.
+    """Plays episodes from fresh starts, the same starts for all players, as long as time permits.
 
-    Only whole rounds count, in which all have played the same starts to their ends.
+    Only whole rounds count, in which all players have finished the same starts.
 
     Args:
-        games: where they play.
-        players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
-        num_episodes: of each in a round.
-        max_length: steps after which an episode is cut.
+        games: the environments.
+        players: players by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
+        num_episodes: episodes per player and round.
+        max_length: steps after which an episode is truncated.
         deadline: when to stop.
 
     Returns:
-        The episodes of each player; nothing if no round was played to its end.
+        The episodes of each player; empty if no round was finished.
     """
     found: dict[str, Played] = {}
     for i in range(_ROUNDS):
@@ -95,7 +95,7 @@ def play_rounds(
         starts = range(i * num_episodes, (i + 1) * num_episodes)
         played = {}
         for name, (agent, other) in players.items():
-            if i and name == OTHER_POLICY:  # one round says whether the policies differ much
+            if i and name == OTHER_POLICY:  # one round shows whether the policies differ much
                 continue
             played[name] = games.play(
                 *(agent, starts, FRESH_STARTS),
@@ -112,9 +112,9 @@ def play_rounds(
 
 
 def last_wins(found: Mapping[str, Played], num_agents: int) -> bool:
-    """Whether the last network is at least as good as the best one so far, by their episodes.
+    """True if the last network is at least as good as the best so far, by their episodes.
 
-    Where they have played each other, that counts; otherwise their mean rewards.
+    Compares their games against each other if any, otherwise their mean rewards.
     """
     if MATCH in found:
         return statistics.fmean(found[MATCH].wins) >= 1 / num_agents
@@ -122,7 +122,7 @@ def last_wins(found: Mapping[str, Played], num_agents: int) -> bool:
 
 
 def is_clearly_better(one: EvaluationResult, other: EvaluationResult) -> bool:
-    """Whether a mean reward is higher by more than chance makes it, also as the highest of some."""
+    """True if a mean reward is higher beyond chance, even as the highest of several."""
     error = math.hypot(
         *(each.std_reward / math.sqrt(max(each.num_episodes - 1, 1)) for each in (one, other))
     )
@@ -130,7 +130,7 @@ def is_clearly_better(one: EvaluationResult, other: EvaluationResult) -> bool:
 
 
 def figures(played: Played, step: int) -> dict[str, object]:
-    """What `run.json` says of the episodes of a network of that step."""
+    """Entry in `run.json` for the episodes of a network of that step."""
     return {
         "step": step,
         "mean_reward": statistics.fmean(played.rewards),
@@ -141,7 +141,7 @@ def figures(played: Played, step: int) -> dict[str, object]:
 
 
 def is_much_worse(one: Played, other: Played) -> bool:
-    """Whether the rewards of one are lower by more than chance makes them, and by a tenth."""
+    """True if the rewards of `one` are lower beyond chance, and by a tenth."""
     if min(len(one.mine), len(other.mine)) < _LEAST_COMPARED:
         return False
     means = [statistics.fmean(each.rewards) for each in (one, other)]
@@ -153,19 +153,20 @@ def is_much_worse(one: Played, other: Played) -> bool:
 
 
 MakePlayer = Callable[[bool], TrainedAgent]
-"""Makes an agent that plays a network, greedily or not."""
+"""Makes an agent that plays a network; the argument says whether greedily."""
 
 
 def players_of(
     last: MakePlayer, best: MakePlayer | None, *, greedy: bool, has_match: bool
 ) -> dict[str, Player]:
-    """Who plays at the end of a run.
+    """Players at the end of a run.
 
     Args:
-        last: of the network of the last update.
-        best: of the best one so far; None if that is the last one, or if there is none.
-        greedy: whether they are compared by greedy play.
-        has_match: whether both can play each other.
+        last: makes players of the network of the last update.
+        best: makes players of the best network so far; None if it is the last network, or if there
+            is none.
+        greedy: True = compare by greedy play.
+        has_match: True if both can play each other.
     """
     found = {LAST: Player(last(greedy))}
     if best is not None:

@@ -1,4 +1,4 @@
-"""`EvaluationGames`: environments in which networks of a run play apart from training."""
+"""`EvaluationGames`: environments in which networks of a run play outside training."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ Choose: TypeAlias = Callable[[VecObs], VecActions]
 _MAX_COPIES: Final = 64
 _OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes")
 SAME_STARTS: Final = 1
-"""Starts of every evaluation along a run, see `EvaluationGames.play`."""
+"""Starts of all evaluations during a run; see `EvaluationGames.play`."""
 FRESH_STARTS: Final = 2
-"""Starts that no network was chosen by."""
+"""Starts that no network was selected by."""
 
 
 class Played(NamedTuple):
-    """Episodes of a network, from one start each.
+    """Episodes of a network, one per start.
 
     Args:
-        mine: those of the network.
-        wins: its share of the highest rewards in each.
-        num_cut: number of starts whose episode was cut.
+        mine: the network's episodes.
+        wins: its share of the highest rewards in each episode.
+        num_cut: number of starts whose episode was truncated.
     """
 
     mine: list[Episode]
@@ -53,11 +53,11 @@ class Played(NamedTuple):
 
     @property
     def rewards(self) -> list[float]:
-        """Of the network."""
+        """Rewards of the network."""
         return [one.reward for one in self.mine]
 
     def __add__(self, other: object) -> Played:
-        """The episodes of both."""
+        """Concatenates the episodes."""
         if not isinstance(other, Played):
             return NotImplemented
         return Played(self.mine + other.mine, self.wins + other.wins, self.num_cut + other.num_cut)
@@ -67,17 +67,17 @@ NO_GAMES: Final = Played([], [], 0)
 
 
 class EvaluationGames:
-    """Environments of a game, and who plays the other seats.
+    """Environments of a game, and the player of the other seats.
 
     Args:
-        source: the game; or a function that makes as many environments as it is asked for, with
-            autoreset "disabled".
-        episodes: most episodes that are played at a time.
-        opponent: makes what plays the other seats from a seed.
-        seed: of starts and draws.
+        source: the game; or a function that makes a given number of environments, with autoreset
+            "disabled".
+        episodes: maximum number of episodes played at a time.
+        opponent: makes the agent of the other seats from a seed.
+        seed: seed of starts and draws.
 
     Raises:
-        UsageError: environments with another autoreset.
+        UsageError: environments with another autoreset mode.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class EvaluationGames:
         self._seed = seed
         self.vec = make_disabled(source, episodes)
         self.is_alone = asks_one(self.vec)
-        """Whether the network decides for all rows that are ready."""
+        """True if the network decides for all rows that are ready."""
 
     def _fit(self, num_episodes: int) -> None:
-        """Makes other environments if these are twice as many as needed, or half as many."""
+        """Replaces the environments if they are off by a factor of two or more."""
         wanted = min(num_episodes, _MAX_COPIES)
         if not wanted / 2 < self.vec.num_envs < wanted * 2:
             self.vec.close()
@@ -119,13 +119,13 @@ class EvaluationGames:
 
         Args:
             learner: the network.
-            starts: their numbers.
-            kind: `SAME_STARTS` or `FRESH_STARTS`, which have no episode in common.
+            starts: numbers of the starts.
+            kind: `SAME_STARTS` or `FRESH_STARTS`, which share no episodes.
             max_length, is_over: see `play_starts`.
             other: a network that plays the other seats, in place of the opponent.
 
         Raises:
-            UsageError: an opponent that cannot play, or a network without a part in any episode.
+            UsageError: an opponent that cannot play, or a network that takes part in no episode.
             WorkerError: a game raised.
         """
         self._fit(len(starts))
@@ -143,7 +143,7 @@ class EvaluationGames:
         return seated(self.vec, learner.choose_batch, theirs)
 
     def _of_learner(self, played: Sequence[tuple[Sequence[Episode], bool]]) -> Played:
-        """The episodes of the learner: of one agent in a game for several, else all of them."""
+        """Episodes of the learner: of one agent in a game for several, otherwise all."""
         mine: list[Episode] = []
         wins: list[float] = []
         num_agents = 1 if self.is_alone else self.vec.num_agents
@@ -158,7 +158,7 @@ class EvaluationGames:
         return Played(mine, wins, sum(is_cut for _, is_cut in played))
 
     def summary(self, played: Played, step: int, *, greedy: bool) -> EvaluationResult:
-        """The figures of episodes of the network at a step of training."""
+        """Figures of the network's episodes at a step of training."""
         mine, num_cut = played.mine, played.num_cut
         values: dict[str, list[float]] = {}
         for one in mine:
@@ -186,7 +186,7 @@ class EvaluationGames:
 
 
 def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
-    """The same network in numpy, where that is three times as fast as in torch."""
+    """The network in numpy if that is three times as fast as in torch."""
     net = getattr(agent, "net", None)
     if net is not None and isinstance(net.net_config, MLPConfig):
         return NumpyAgent(net.weights(), greedy=greedy, seed=seed)
@@ -194,10 +194,10 @@ def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
 
 
 def make_disabled(source: Game | Callable[[int], VecEnv], num_starts: int) -> VecEnv:
-    """Environments for `play_starts`, from the source of an `Evaluator`.
+    """Makes environments for `play_starts` from the source of an `Evaluator`.
 
     Raises:
-        UsageError: what the source makes has another autoreset, or is no `VecEnv`.
+        UsageError: the source makes an object that is not a `VecEnv` or has another autoreset mode.
     """
     copies = min(num_starts, _MAX_COPIES)
     if isinstance(source, Game):
@@ -210,18 +210,19 @@ def make_disabled(source: Game | Callable[[int], VecEnv], num_starts: int) -> Ve
 
 
 def asks_one(vec: VecEnvironment) -> bool:
-    """Whether one agent alone is asked for actions: a game for one, or against bots."""
+    """True if only one agent is asked for actions: a game for one agent, or against bots."""
     game = getattr(vec, "game", None)
     return getattr(vec, "num_agents", 1) == 1 or (isinstance(game, Game) and has_bots(game))
 
 
 def for_all(choose: Choose) -> Decide:
-    """Decides alike for all environments and seats."""
+    """Applies one policy to all environments and seats."""
     return lambda obs, starts: choose(obs)
 
 
 def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:
-    """Actions of a learner in one seat, another one in each episode, and others in the others."""
+    """Seats the learner in one seat, which changes with each episode, and another policy in the
+    others."""
 
     def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
         is_mine = obs.agent_id == seat_of(starts[obs.env_id], vec.num_agents)
@@ -235,10 +236,10 @@ def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:
 
 
 def opponent_choice(vec: VecEnv, opponent: Agent) -> Choose:
-    """What an opponent chooses for a batch.
+    """Returns the function by which an opponent chooses actions for a batch.
 
     Raises:
-        UsageError: it does not decide for batches.
+        UsageError: the opponent does not decide for batches.
     """
     game = vec.game
     if not isinstance(opponent, BatchPolicy) or game is None:
@@ -250,7 +251,7 @@ def opponent_choice(vec: VecEnv, opponent: Agent) -> Choose:
 
 
 def seat_of(start: Any, num_agents: int) -> Any:  # noqa: ANN401 - an integer, or an array of them
-    """The learner's seat in the episode with this number."""
+    """Seat of the learner in the episode with this number."""
     return start % num_agents
 
 
@@ -259,6 +260,6 @@ def _chosen(
     mine: NDArray[Any] | RaggedArray[Any],
     theirs: NDArray[Any] | RaggedArray[Any],
 ) -> NDArray[Any]:
-    """The actions of the learner's actors and of the opponent's."""
+    """Merges the actions of the learner's actors and the opponent's."""
     parts = [each.values if isinstance(each, RaggedArray) else each for each in (mine, theirs)]
     return np.where(is_mine.reshape(-1, *[1] * (parts[0].ndim - 1)), *parts)

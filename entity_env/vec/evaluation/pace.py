@@ -1,4 +1,4 @@
-"""`Pace`: when a run is evaluated, and with how many episodes, so that it stays cheap."""
+"""`Pace`: when to evaluate a run, and with how many episodes, at a limited cost."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from typing import Final
 from entity_env.agents.training.tracking.progress import TrainProgress
 
 LEAST_EPISODES: Final = 4
-"""A mean of fewer says too little."""
+"""Minimum number of episodes: a mean of fewer is too noisy."""
 _OFTEN: Final = 20
-"""Evaluations in a run, where they are cheap."""
+"""Evaluations per run if they are cheap."""
 _SELDOM: Final = 10
-"""Evaluations in a run, where they are not."""
+"""Evaluations per run if they are expensive."""
 _CHEAP: Final = 0.05
-"""Of the time so far, that evaluations of all episodes may take."""
+"""Share of the time so far that evaluations with all episodes may take."""
 _MOST: Final = 0.1
-"""Of the time so far, that evaluations of fewer episodes may take."""
+"""Share of the time so far that evaluations with fewer episodes may take."""
 _LEAST_END_S: Final = 0.25
 _LEAST_LAST_S: Final = 1.0
-"""Also of a short run the last evaluation may take so long."""
+"""The last evaluation may take this long, even in a short run."""
 _MOST_END_S: Final = 20.0
 _INTERRUPTED_S: Final = 1.5
 _END: Final = 0.1
-"""Of the time of the run, that evaluations at its end may take."""
+"""Share of the run's time that evaluations at its end may take."""
 _END_EVALUATIONS: Final = 20
-"""As much time as so many evaluations take is enough there."""
+"""The end needs at most the time of this many evaluations."""
 
 
 class Pace:
     """When to evaluate, and with how many episodes.
 
-    Without an interval a run is evaluated 20 times if that takes 5 % of its time; otherwise 10
-    times, with as many episodes as 10 % of the time allow, 4 at least. Fractions of a run are those
-    of its steps or of its time. What an evaluation takes is measured at the last one. A part of it
-    is in proportion to the number of episodes: what training takes for as many decisions. Where
-    that part is small, fewer episodes save nothing, and there are all of them or none.
+    Without an interval, a run is evaluated 20 times if that takes at most 5 % of its time;
+    otherwise 10 times, with as many episodes as 10 % of the time allow, at least 4. Fractions of a
+    run are fractions of its steps or of its time. The cost of an evaluation is measured at the last
+    one. One part of the cost is proportional to the number of episodes: the time that training
+    takes for as many decisions. If that part is small, fewer episodes save nothing, so an
+    evaluation has all episodes or none.
 
     Args:
-        episodes: of an evaluation that can afford them.
-        interval: decisions between evaluations, of all these episodes; None = see above.
+        episodes: number of episodes of a full evaluation.
+        interval: decisions between full evaluations; None = see above.
         clock: returns seconds.
     """
 
@@ -54,16 +55,16 @@ class Pace:
         self._start = clock()
         self._spent_s = 0.0
         self._fixed_s = 0.0
-        """Of an evaluation, whatever the number of its episodes, as measured."""
+        """Measured seconds per evaluation, independent of the number of episodes."""
         self._episode_s: float | None = None
-        """Of an evaluation for each episode, as measured."""
+        """Measured seconds per episode of an evaluation."""
         self._step = 0
-        """Of training, when it was last seen."""
+        """Last known step of training."""
         self._evaluated = 0.0
         """Fraction of the run at the last evaluation."""
 
     def start(self, progress: TrainProgress) -> None:
-        """Starts a run, or goes on with one."""
+        """Starts a run, or continues one."""
         self._start, self._step = self.clock(), progress.step
         self._evaluated = progress.fraction
 
@@ -85,20 +86,20 @@ class Pace:
         return self._num_within(_MOST * elapsed_s - self._spent_s, progress)
 
     def num_last(self, progress: TrainProgress) -> int:
-        """Number of episodes of the last evaluation of a run, at least some."""
+        """Number of episodes of the last evaluation of a run, at least a few."""
         if self._interval is not None:
             return self.episodes
         num = self._num_within(max(self.end_s(progress) / 2, _LEAST_LAST_S), progress)
         return num or (self._least if self._is_divisible(progress) else self.episodes)
 
     def num_in_round(self, seconds: float, num_players: int, progress: TrainProgress) -> int:
-        """Number of episodes that each of some networks can play in that time; 0 = too few."""
+        """Number of episodes that each of several networks can play in that time; 0 = too few."""
         return self._num_within(seconds / num_players, progress)
 
     def add(
         self, progress: TrainProgress, num_episodes: int, num_decisions: int, seconds: float
     ) -> None:
-        """Counts an evaluation."""
+        """Records an evaluation."""
         self._spent_s += seconds
         own_s = min(seconds, num_decisions / max(progress.steps_per_s, 1e-9))
         self._episode_s, self._fixed_s = own_s / num_episodes, seconds - own_s
@@ -112,7 +113,7 @@ class Pace:
         return min(max(_END * whole_s, _LEAST_END_S), _MOST_END_S)
 
     def reserve_s(self, progress: TrainProgress) -> float:
-        """Seconds of a run with a limit to keep for its end."""
+        """Seconds to keep for the end of a run with a time limit."""
         return min(self.end_s(progress), _END_EVALUATIONS * self._estimate_s(progress))
 
     @property
@@ -120,11 +121,12 @@ class Pace:
         return min(LEAST_EPISODES, self.episodes)
 
     def _has_come(self, progress: TrainProgress, num: int) -> bool:
-        """Whether one of so many moments of the run has come since the last evaluation."""
+        """True if one of `num` evenly spaced points of the run was passed since the last
+        evaluation."""
         return int(num * progress.fraction) > int(num * self._evaluated)
 
     def _each_s(self, progress: TrainProgress) -> float:
-        """Seconds for each episode; infinite if that is not known."""
+        """Seconds per episode; infinite if unknown."""
         if self._episode_s is not None:
             return self._episode_s
         if not math.isfinite(progress.mean_length) or not progress.steps_per_s:
@@ -132,16 +134,16 @@ class Pace:
         return progress.mean_length / progress.steps_per_s
 
     def _estimate_s(self, progress: TrainProgress) -> float:
-        """Seconds of an evaluation of all episodes; infinite if that is not known."""
+        """Seconds of a full evaluation; infinite if unknown."""
         return self._fixed_s + self.episodes * self._each_s(progress)
 
     def _num_within(self, seconds: float, progress: TrainProgress) -> int:
-        """The largest number of episodes that take so long at most; 0 if they are too few."""
+        """Maximum number of episodes that fit in `seconds`; 0 if too few."""
         if self._estimate_s(progress) <= seconds:
             return self.episodes
         num = (seconds - self._fixed_s) / max(self._each_s(progress), 1e-9)
         return 0 if num < self._least or not self._is_divisible(progress) else int(num)
 
     def _is_divisible(self, progress: TrainProgress) -> bool:
-        """Whether fewer episodes take less time."""
+        """True if fewer episodes take less time."""
         return self._fixed_s < self._estimate_s(progress) / 2

@@ -1,4 +1,4 @@
-"""`RandomBaseline`: what random play gets, measured before a network is trained."""
+"""`RandomBaseline`: score of random play, measured before a network is trained."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ from entity_env.vec.vec_env import VecEnv
 _logger = logging.getLogger(__name__)
 
 _BATCHES: Final = (4, 16, 80)
-"""Episodes that are played together, of which the draws of each one depend on the others."""
+"""Episodes that are played together; the draws of each depend on the others."""
 _BUDGET_S: Final = 1.0
 _MAX_S: Final = 2.0
 
 
 class RandomBaseline(Callback):
-    """Measures what uniformly random legal actions get, before the first step of a run.
+    """Measures the score of uniformly random legal actions before the first step of a run.
 
-    A callback of `train`. It plays the episodes that an `Evaluator` of the same arguments plays
-    first, in environments of its own, which are closed again. What comes out is
-    `TrainProgress.random_play`, and `run.json` keeps it: a run that is resumed does not measure it
-    again. The network and all random states of training stay as they would be without this.
+    A callback of `train`. It plays the episodes that an `Evaluator` with the same arguments plays
+    first, in separate environments, which it closes. The result is `TrainProgress.random_play` and
+    is kept in `run.json`, so a resumed run does not measure it again. The measurement does not
+    affect the network or any random state of training.
 
-    It takes about a second: 4 episodes, then 16 and 80 more if there is time. Where the first four
-    take over two seconds, or never end, nothing is measured: the short ones alone would not say
-    what random play gets. Neither is it where the game fails, which a warning says.
+    It takes about a second: 4 episodes, then 16 and 80 more if there is time. If the first four
+    take over two seconds or never end, nothing is measured, because the short episodes alone would
+    be biased. If the game fails, nothing is measured and a warning is logged.
 
-    In a game for several agents random play has one seat, another one in each episode, and the
-    opponent all others. Against a `RandomAgent` the reward of an episode is the mean over the
-    seats, since all are played alike: 0 in a zero-sum game.
+    In a game for several agents, random play has one seat, which changes with each episode, and the
+    opponent has all others. Against a `RandomAgent`, the reward of an episode is the mean over all
+    seats, since they play alike: 0 in a zero-sum game.
 
     Args:
-        source, opponent, seed: as for `Evaluator`, so that the figures compare.
-        episodes: number of episodes, at most; there are never more than 100.
+        source, opponent, seed: as for `Evaluator`; equal arguments make the figures comparable.
+        episodes: maximum number of episodes; never more than 100.
 
     Raises:
-        UsageError: as `Evaluator`.
+        UsageError: see `Evaluator`.
 
     Example:
         >>> from entity_env.agents.ppo import PPOConfig, train
@@ -106,7 +106,7 @@ class RandomBaseline(Callback):
         clock = _Clock()
         episodes: list[tuple[float, float]] = []
         is_like_training, cost_s = False, 0.0
-        # Whole batches: the episodes that have ended when the time is over are the short ones.
+        # Whole batches only: the episodes that have ended when time is up are the short ones.
         for size in _BATCHES:
             starts = range(len(episodes), min(len(episodes) + size, self._episodes))
             if not starts or cost_s * len(starts) > _BUDGET_S - clock.spent_s:
@@ -117,7 +117,7 @@ class RandomBaseline(Callback):
                     begin_s, before_s = perf_counter(), clock.spent_s
                     episodes += [*self._play(vec, starts, clock)]
                     free_s = perf_counter() - begin_s - (clock.spent_s - before_s)
-                    if not starts.start and free_s > _BUDGET_S:  # it compiled, and is timed again
+                    if not starts.start and free_s > _BUDGET_S:  # it compiled; time it again
                         before_s = clock.spent_s
                         list(self._play(vec, starts, clock))
                 except _TimeIsOver:
@@ -135,7 +135,7 @@ class RandomBaseline(Callback):
         )
 
     def _play(self, vec: VecEnv, starts: range, clock: _Clock) -> Iterator[tuple[float, float]]:
-        """Reward and length of these episodes; length 0 where the learner had no part."""
+        """Reward and length of these episodes; length 0 if the learner took no part."""
         decide, has_one_seat = self._policy(vec, starts.start)
         run_seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[SAME_STARTS]
         for episodes, _ in play_starts(vec, clock.timed(decide), starts, run_seed):
@@ -150,7 +150,7 @@ class RandomBaseline(Callback):
             )
 
     def _policy(self, vec: VecEnv, start: int) -> tuple[Decide, bool]:
-        """Decides for all seats; whether the learner has one of several."""
+        """Decision for all seats, and True if the learner has one of several seats."""
         rng, space = np.random.default_rng([self._seed, start]), vec.action_space()
 
         def choose(obs: VecObs) -> VecActions:
@@ -175,7 +175,7 @@ class _Clock:
         self._before_s = 0.0
 
     def timed(self, decide: Decide) -> Decide:
-        """Decides until the time is over."""
+        """Wraps `decide` to stop when time is up."""
 
         def decide_in_time(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
             now_s, self._num_calls = perf_counter(), self._num_calls + 1

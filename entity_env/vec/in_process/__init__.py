@@ -1,4 +1,4 @@
 """Games or `Environment`s stepped one after another in one process.
 
-Workers use the same classes; processes and shared memory are in `workers`.
+Workers use the same classes. Processes and shared memory are in `workers`.
 """

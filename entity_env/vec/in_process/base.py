@@ -1,4 +1,4 @@
-"""LocalBatch: base class of environments that are stepped one after another in this process."""
+"""LocalBatch: base class of environments stepped one after another in this process."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from entity_env.vec.step import BatchStep, StepMemory
 _logger: Final = logging.getLogger(__name__)
 
 ERROR_METRIC: Final = "error"
-"""Metric of an episode that ended by a failure: 1."""
+"""Metric with value 1 in an episode that ended by a failure."""
 
 _OF_A_SCORE: Final = (TypeError, ValueError, OverflowError, AttributeError)
-"""Exceptions of arithmetic with a score that is not a number."""
+"""Exceptions from arithmetic with a score that is not a number."""
 
 _MAX_RESTARTS: Final = 10
-"""Failures in a row, without a step in between, after which an environment is not restarted."""
+"""Consecutive failures without a step after which an environment is not restarted."""
 
 
 class LocalBatch(ProcessBatch):
     """Steps environments one after another; base class of games and of `Environment`s.
 
-    Indices of environments begin at 0; only episodes, seeds and messages begin at `first_env`. The
-    writer collects the rows of a step, the other one last observations.
+    Environment indices start at 0; only episodes, seeds and messages count from `first_env`.
+    `writer` collects the rows of a step, `final_writer` last observations.
     """
 
     process: ClassVar[int] = os.getpid()
-    """This process; kept, as `os.getpid` takes up to 0.5 µs."""
+    """This process; cached, because `os.getpid` takes up to 0.5 µs."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class LocalBatch(ProcessBatch):
         self._final_writer = final_writer
         self._rewards: list[float] = []
         self._finished = EpisodeCollector(envs.start, num_agents)
-        """Episodes that end in a step, in the order of the rows of `final_writer`."""
+        """Episodes that end in a step, in the row order of `final_writer`."""
         self._lost = EpisodeCollector(envs.start, num_agents)
-        """Episodes that a failure ended; their last observation is the previous one."""
+        """Episodes ended by a failure; their last observation is the previous one."""
         self._process = LocalBatch.process
-        """The process that began the last step."""
+        """Process that started the last step."""
         self._named = (0, "")
-        """The environment that an error named last, and its place."""
+        """Environment that an error named last, and its place."""
 
     @property
     def layout(self) -> FrameLayout:
@@ -91,19 +91,19 @@ class LocalBatch(ProcessBatch):
 
     @abstractmethod
     def is_over(self, env_id: int) -> bool:
-        """Whether the environment shows the last observation of an episode."""
+        """True if the environment shows the last observation of an episode."""
 
     @abstractmethod
     def _reset_env(self, env_id: int) -> None:
-        """Begins a new episode in one environment."""
+        """Starts a new episode in one environment."""
 
     @abstractmethod
     def _act_from(self, first: int) -> None:
-        """Steps all environments from one on, and adds their rows."""
+        """Steps all environments from `first` on, and adds their rows."""
 
     @abstractmethod
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
-        """Gives every actor of the last batch its value."""
+        """Assigns a value to every actor of the last batch."""
 
     @abstractmethod
     def _collect(self, env_id: int) -> None:
@@ -122,7 +122,7 @@ class LocalBatch(ProcessBatch):
         """Seed, episode and step of one environment, for errors."""
 
     def _line(self, env_id: int) -> str:
-        """The line of the game that waits for an action, for errors; empty if there is none."""
+        """Line of the game that waits for an action, for errors; empty if there is none."""
         return ""
 
     @abstractmethod
@@ -151,7 +151,7 @@ class LocalBatch(ProcessBatch):
                 flags += self._last_flags(env_id)
             self._guard(env_id, self._collect)
         if self.autoreset != "same_step":
-            self._final_writer.clear()  # rows that were over before have flags, too
+            self._final_writer.clear()  # rows that were already over have flags, too
         step = self._finish(begin, memory)
         for row, terminated, truncated in flags:
             step.terminated[row] = terminated
@@ -179,10 +179,10 @@ class LocalBatch(ProcessBatch):
         return self._finish(begin, memory)
 
     def _settle(self) -> None:
-        """Waits for what goes on in other threads after an interrupt."""
+        """Waits for work in other threads after an interrupt."""
 
     def _recover(self, env_id: int, error: BaseException) -> None:
-        """Begins the next episode of an environment that failed, or raises its error."""
+        """Starts the next episode of an environment that failed, or raises its error."""
         self._require_failure(error)
         if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._raise_with_place(env_id, error)
@@ -192,7 +192,7 @@ class LocalBatch(ProcessBatch):
         self._restart(env_id, error)
 
     def _restart(self, env_id: int, error: BaseException) -> None:
-        """Begins an episode in place of one that failed, or raises its error."""
+        """Starts an episode in place of a failed one, or raises its error."""
         self._require_failure(error)
         for _ in range(_MAX_RESTARTS if self._on_error == "restart" else 0):
             self.num_restarts += 1
@@ -205,10 +205,10 @@ class LocalBatch(ProcessBatch):
         self._raise_with_place(env_id, error)
 
     def _read(self) -> None:
-        """Adds the rows of all environments, if `_collect` has not done so."""
+        """Adds the rows of all environments that `_collect` has not added."""
 
     def _require_failure(self, error: BaseException) -> None:
-        """Raises an exception again if it is an interrupt, not a failure of a game."""
+        """Re-raises an exception that is an interrupt, not a failure of a game."""
         self._leave_fork(error)
         if not is_failure(error):
             raise error
@@ -230,7 +230,7 @@ class LocalBatch(ProcessBatch):
             os._exit(1)
 
     def _begin(self) -> None:
-        """Clears the previous step, also if that one was cut off anywhere."""
+        """Clears the previous step, wherever it was interrupted."""
         self._process = LocalBatch.process
         was_whole, self.is_whole = self.is_whole, False
         self._writer.clear()
@@ -263,7 +263,7 @@ class LocalBatch(ProcessBatch):
             lost=self._lost.finished(),
             metrics=self._writer.metrics(),
         )
-        if step.final is not None and self.autoreset == "same_step":  # else they are in the rows
+        if step.final is not None and self.autoreset == "same_step":  # else in the rows
             merge_metrics(step.metrics, self._final_writer.metrics())
         self._write_rewards(step)
         return step
@@ -301,24 +301,24 @@ class LocalBatch(ProcessBatch):
         return SchemaError(f"{self._name_row(row)}: {must_be_number('score, or reward,', reward)}")
 
     def _name_row(self, row: int) -> str:
-        """Names the environment and agent of a row with an error, and sets `_named`."""
+        """Names the environment and agent of a row with an error; sets `_named`."""
         env_id = row // self.num_agents
         self._named = self.first_env + env_id, self._place_of(env_id)
         return row_name(row, self.num_agents, self.first_env)
 
     def _name_end(self, row: int, ints: Sequence[int]) -> str:
-        """The same for the end of an episode, by its `FinishedEpisodes.ints`."""
+        """Like `_name_row`, for the end of an episode, by its `FinishedEpisodes.ints`."""
         place = f"seed {ints[SEED]}, episode {ints[NUMBER]}, step {ints[LENGTH]}"
         self._named = self.first_env + row // self.num_agents, place
         return row_name(row, self.num_agents, self.first_env)
 
     def _name_finished(self, index: int) -> str:
-        """The same for a row of `final_writer`."""
+        """Like `_name_row`, for a row of `final_writer`."""
         ints = self._finished.ints(index)
         return self._name_end(ints[0], ints)
 
     def _place_of(self, env_id: int, line: str = "") -> str:
-        """Seed, episode and step of an environment, and the line of the game that waits there."""
+        """Seed, episode and step of an environment, and the game's line that waits there."""
         place = [f"{name} {value}" for name, value in self._place(env_id).items()]
         line = line or self._line(env_id)
         return ", ".join([*place, f"at {line}"] if line else place)
@@ -329,7 +329,7 @@ class LocalBatch(ProcessBatch):
         return [self.is_over(env_id) for env_id in range(self.num_envs)]
 
     def _close_all(self, closes: Iterable[Callable[[], None]]) -> None:
-        """Closes all environments, also after an error, and raises the first error."""
+        """Closes all environments, even after an error, and raises the first error."""
         errors: list[Exception] = []
         self._process = LocalBatch.process
         for env_id, close in enumerate(closes):
@@ -380,7 +380,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
-    """The same error with its place, in the message or, for errors of other kinds, in a note."""
+    """The error with its place in the message; for other kinds of errors, in a note."""
     message = text_of(error)
     if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
         where = place if message.startswith("env ") else f"env {env_id}, {place}"

@@ -26,8 +26,8 @@ from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128
-"""Environments whose observations are read at once. With more of these objects alive, Python's
-garbage collector would go through the whole process every few steps."""
+"""Environments whose observations are read together. With more of these objects alive, Python's
+garbage collector would traverse the whole process every few steps."""
 
 
 class EnvironmentBatch(LocalBatch):
@@ -44,7 +44,7 @@ class EnvironmentBatch(LocalBatch):
                     closing.callback(env.close)
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        # With "restart", actions that cannot be translated restart an environment at once.
+        # With "restart", actions that cannot be converted restart an environment at once.
         games, adapter = (
             unwrap_all(self._envs) if options.on_error == "raise" else (self._envs, OURS)
         )
@@ -52,19 +52,19 @@ class EnvironmentBatch(LocalBatch):
         final_writer = ObservationBatcher(*spaces, self._name_finished, adapter, is_final=True)
         super().__init__(writer, final_writer, spaces, 1, options, envs)
         self._games: Sequence[Any] = games
-        """The environments, or those that they wrap."""
+        """The environments, or the environments they wrap."""
         self._adapter = adapter
         self._last: list[Any] = []
         """Last observations that are not in `final_writer` yet."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
-        """What each environment shows, in its own format."""
+        """Current observation of each environment, in its own format."""
         self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in envs]
         self._episodes = [_CurrentEpisode() for _ in envs]
         self._next_actions: Iterator[dict[ActionName, Any]] = iter(())
-        """Actions of each environment in turn, made when they are taken."""
+        """Actions of each environment in turn, created when consumed."""
 
     def seed_env(self, env_id: int, run: Run) -> None:
         self._seeds[env_id], number = run
@@ -78,7 +78,7 @@ class EnvironmentBatch(LocalBatch):
         return (episode.number + (not episode.is_playing),)
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
-        return self._place(env_id)["seed"]  # its number changes when the next episode begins
+        return self._place(env_id)["seed"]  # its number changes with the next episode
 
     def close(self) -> None:
         self._close_all(env.close for env in self._envs)
@@ -128,7 +128,7 @@ class EnvironmentBatch(LocalBatch):
         is_same_step = self.autoreset == "same_step"
         observation: Any = None
         try:
-            # Actions are taken one by one, so that none are lost when an environment fails.
+            # Actions are consumed one by one, so none are lost if an environment fails.
             for env_id, action in zip(env_ids, self._next_actions, strict=False):
                 current[0] = env_id
                 episode = episodes[env_id]
@@ -146,7 +146,7 @@ class EnvironmentBatch(LocalBatch):
                     if is_same_step:
                         self._reset_env(env_id)
                         observation = all_shown[env_id]
-                    reward = 0.0  # that of an end is in the finished episode
+                    reward = 0.0  # the reward of an ended episode is in the finished episode
                 earn(reward)
                 show(observation)
         except (TypeError, OverflowError):
@@ -159,7 +159,7 @@ class EnvironmentBatch(LocalBatch):
         if self._last:
             try:
                 self._add_last()
-            except Exception:  # an error of an environment before that one comes first
+            except Exception:  # an error of an earlier environment takes precedence
                 self._add_rows(first, shown[: self.current[0] - first])
                 raise
         self._add_rows(first, shown)
@@ -188,12 +188,12 @@ class EnvironmentBatch(LocalBatch):
                 ours = as_ours(observation)
                 writer.add(ours, ask=truncated and not terminated and bool(ours.actions))
             except Exception:
-                self._last = last[i:]  # added by the next call, if there is one
+                self._last = last[i:]  # added by the next call, if any
                 self._go_back(self._finished.ints(writer.num_rows))
                 raise
 
     def _go_back(self, ints: Sequence[int]) -> None:
-        """Makes the end of an episode the current place, after its environment has gone on."""
+        """Restores the place of an ended episode after its environment has continued."""
         self.current[0] = ints[ROW]
         self._episodes[ints[ROW]].place(ints[NUMBER], ints[LENGTH])
 
@@ -249,7 +249,7 @@ class EnvironmentBatch(LocalBatch):
 
 
 def _require_reward(observation: Any) -> None:  # noqa: ANN401 - of any package
-    """Raises a `SchemaError` if the reward of an observation, if it has one, is no number."""
+    """Raises `SchemaError` if an observation has a reward that is not a number."""
     reward = getattr(observation, "reward", 0.0)
     if not is_number(reward):
         raise SchemaError(must_be_number("reward", reward))
@@ -270,7 +270,7 @@ def _actions_of(
     asked: Mapping[ActionName, Sequence[Asked]],
     actions: Mapping[ActionName, Iterator[Any]],
 ) -> Iterator[dict[ActionName, Any]]:
-    """The actions of every environment in turn; none for those without actors."""
+    """Actions of every environment in turn; none for environments without actors."""
     if len(actions) == 1:
         [(name, chosen)] = actions.items()
         if len(asked[name]) == num_envs:
@@ -289,7 +289,7 @@ def _actions_of(
 class _CurrentEpisode:
     """Return, length, seed and number of an environment's current episode.
 
-    Not an `EpisodeStats`: attributes of an object are faster than elements of arrays.
+    Not an `EpisodeStats`: object attributes are faster than array elements.
     """
 
     __slots__ = ("is_over", "is_playing", "length", "number", "reward", "seed")
@@ -301,10 +301,10 @@ class _CurrentEpisode:
         self.length = 0
         self.is_over = False
         self.is_playing = False
-        """The first observation has been shown, and not the last."""
+        """True after the first observation and before the last."""
 
     def place(self, number: int, length: int) -> None:
-        """Goes back to the end of an episode whose last observation is not valid."""
+        """Returns to the end of an episode whose last observation is invalid."""
         self.number, self.length = number, length
 
     def begin(self) -> None:

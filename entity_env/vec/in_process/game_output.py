@@ -1,4 +1,4 @@
-"""GameOutput: what many copies of a game print, of one copy only."""
+"""GameOutput: shows the printed output of one copy of a game, out of many."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _log: Final = logging.getLogger(__name__)
 class GameOutput:
     """Standard output while environments are stepped: `with output(current): ...`.
 
-    What the first environment that prints writes goes through, and nothing of the others. Standard
-    error is not touched.
+    The output of the first environment that prints goes through; the output of the others is
+    dropped. Standard error is not touched.
 
     Args:
-        num_envs: number of copies in all processes; of a single one everything goes through.
-        says_so: logs a warning when something is left out for the first time.
+        num_envs: number of copies in all processes; with a single copy everything goes through.
+        says_so: True logs a warning when output is dropped for the first time.
     """
 
     def __init__(self, num_envs: int, *, says_so: bool) -> None:
@@ -27,11 +27,11 @@ class GameOutput:
         self._current: Sequence[int] | memoryview = [0]
         self._says_so = says_so
         self._first: int | None = None
-        """The environment whose output goes through."""
+        """Environment whose output goes through."""
         self._stream: TextIO = sys.stdout
 
     def __call__(self, current: Sequence[int] | memoryview) -> Self:
-        """Itself, for environments of which the first element of `current` is being stepped."""
+        """Returns itself, for environments of which `current[0]` is being stepped."""
         self._current = current
         return self
 
@@ -43,11 +43,11 @@ class GameOutput:
     def __exit__(self, *_: object) -> None:
         if sys.stdout is cast(TextIO, self):
             sys.stdout = self._stream
-        else:  # a game that is suspended redirects it, and will put this object back
+        else:  # a suspended game redirects it, and will put this object back
             self._is_on = False
 
     def write(self, text: str) -> int:
-        """Writes the text, or leaves it out."""
+        """Writes the text, or drops it."""
         env_id = self._current[0]
         if self._first is None:
             self._first = env_id

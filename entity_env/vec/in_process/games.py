@@ -27,8 +27,8 @@ from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
 _AT_ONCE: Final = 256
-"""Agents that are given their actions before their games are resumed. With as many new lists as
-there are games, Python's garbage collector would go through all games in every step."""
+"""Agents that get their actions before their games are resumed. With as many new lists as there are
+games, Python's garbage collector would traverse all games in every step."""
 
 
 class GameBatch(LocalBatch):
@@ -41,18 +41,18 @@ class GameBatch(LocalBatch):
         super().__init__(writer, final_writer, spaces, num_agents, options, envs)
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
-        """Agents that wait for an action, in the order of the rows of the last batch."""
+        """Agents that wait for an action, in the row order of the last batch."""
         self._answers: Iterator[tuple[TrainAgent, Any]] = iter(())
-        """Each of them with its action, made when it is taken."""
+        """Waiting agents with their actions, created when consumed."""
         self._envs_at_once = max(_AT_ONCE // num_agents, 1)
         self._shown: list[Obs | None] = []
-        """Observation of every row, read after all environments have been stepped."""
+        """Observation of every row; read after all environments have been stepped."""
         self._asked: list[tuple[ActionType[Any], ...]] = []
-        """Action types that every row asks for."""
+        """Action types requested by every row."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         """Lengths of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
-        """Last observation of rows that are over, unless the next episode begins at once."""
+        """Last observation of rows that are over, unless the next episode starts at once."""
         holds = options.autoreset != "same_step"
         row_of = partial(_row_of, envs.start, num_agents)
         last = self._last if holds else None
@@ -96,7 +96,7 @@ class GameBatch(LocalBatch):
         self._hosts[env_id].restart()
 
     def _settle(self) -> None:
-        # Before anything is cleared: a game in a thread of its own adds the episodes that it ends.
+        # Before anything is cleared: a game in its own thread adds the episodes that it ends.
         for host in self._hosts:
             host.settle()
 
@@ -105,7 +105,7 @@ class GameBatch(LocalBatch):
         self._answers = zip(self._waiting, self._decoded(values), strict=True)
 
     def _decoded(self, values: Mapping[ActionName, list[Any]]) -> Iterator[Any]:
-        """The answers to all agents that wait, in their order."""
+        """Answers to all waiting agents, in order."""
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
             kind = self._waiting[0].kinds[0]
@@ -117,12 +117,12 @@ class GameBatch(LocalBatch):
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
     ) -> Iterator[Any]:
-        """Answers if all agents wait for the same categorical action, made when they are taken."""
+        """Answers if all agents wait for the same categorical action, created when consumed."""
         choices = kind.choices
         if isinstance(kind, GlobalCategorical):
             return map(choices.__getitem__, chosen)
         lengths = self._lengths[row]
-        if len(chosen) == len(lengths) and lengths.min() == 1:  # one actor everywhere
+        if len(chosen) == len(lengths) and lengths.min() == 1:  # exactly one actor in every row
             return ([choices[index]] for index in chosen)
         indices = iter(chosen)
         return ([choices[index] for index in islice(indices, n)] for n in lengths.tolist())
@@ -141,7 +141,7 @@ class GameBatch(LocalBatch):
     def _act_from(self, first: int) -> None:
         at_once = self._envs_at_once
         for begin in range(first, self.num_envs, at_once):
-            # As many as may wait in these environments; if fewer do, later ones get theirs, too.
+            # As many as can wait in these environments; if fewer do, later ones get theirs early.
             for agent, answer in islice(self._answers, at_once * self.num_agents):
                 agent.give(answer)
             self._resume(range(begin, min(begin + at_once, self.num_envs)))
@@ -157,7 +157,7 @@ class GameBatch(LocalBatch):
                     hosts[env_id].resume()
                 self._collect(env_id)
             return
-        # The same with `_collect` inlined, for games with one agent.
+        # `_collect` inlined, for games with one agent.
         show, ask, wait = self._shown.append, self._asked.append, self._waiting.append
         for env_id in env_ids:
             current[0] = env_id
@@ -197,7 +197,8 @@ class GameBatch(LocalBatch):
             self._waiting.append(agent)
 
     def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
-        """Adds the row of an agent that waits for no action: it is over, or it is not its turn."""
+        """Adds the row of an agent that waits for no action: it is over, or it is another agent's
+        turn."""
         self._hosts[env_id].require_waiting()
         last = self._last.get(env_id * self.num_agents + agent.agent_id)
         self._rewards.append(0.0)
@@ -250,8 +251,8 @@ def _write(
     obs: Obs,
     episode: Episode,
 ) -> None:
-    """Writes a last observation at once, before the game begins its next episode; keeps it in
-    `last`, if given, for the row to show until the environment is reset."""
+    """Writes a last observation before the game starts its next episode; also stores it in `last`,
+    if given, for the row to show until the environment is reset."""
     row = row_of(episode)
     if last is not None:
         last[row] = obs.frozen(), episode

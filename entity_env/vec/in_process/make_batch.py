@@ -1,4 +1,4 @@
-"""Makes what steps the environments of one process, whatever their source."""
+"""Makes the `ProcessBatch` of one process, for any source."""
 
 from entity_env.authoring.game import Game
 from entity_env.vec.batch_env.source import BatchSource
@@ -9,7 +9,7 @@ from entity_env.vec.process_batch import ProcessBatch
 
 
 def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
-    """Some of the environments of a `VecEnv`, all in this process; errors as there."""
+    """Makes some of the environments of a `VecEnv`, in this process; errors as for `VecEnv`."""
     source = options.source
     if isinstance(source, BatchSource):
         return source.make(envs, options.num_envs, options.autoreset)

@@ -1,4 +1,4 @@
-"""Games of Azul for people who write programs: states, actions, moves, draws of tiles.
+"""Programming interface to single games of Azul: states, actions, moves, tile draws.
 
-The rules that they call are `kernels.engine`; no arrays of many games.
+The rules themselves are in `kernels.engine`. Arrays of many games do not belong here.
 """

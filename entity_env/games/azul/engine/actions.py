@@ -1,4 +1,4 @@
-"""Moves, and the number that each of them has: `(source * 5 + colour) * 6 + destination`."""
+"""Moves and their ids: `(source * 5 + colour) * 6 + destination`."""
 
 from __future__ import annotations
 
@@ -20,77 +20,78 @@ from entity_env.games.azul.engine.rules import (
 class StepError(EntityEnvError):
     """A step was refused; nothing has changed.
 
-    `EpisodeDone`, `InvalidActionId` and `IllegalAction`, in the order in which a step checks.
+    Subclasses in the order in which a step checks: `EpisodeDone`, `InvalidActionId`,
+    `IllegalAction`.
     """
 
 
 class EpisodeDone(StepError, ProtocolError):
-    """There is no game to go on with: call `reset`."""
+    """No game in progress: call `reset`."""
 
 
 class InvalidActionId(StepError, SchemaError):
-    """An action id must be an integer from 0 to 299."""
+    """The action id is not an integer from 0 to 299."""
 
 
 class IllegalAction(StepError, SchemaError):
-    """The action exists, but is not legal in this state."""
+    """The action exists but is illegal in this state."""
 
 
 ActionId: TypeAlias = int
-"""The number of an action, 0 to 299."""
+"""Number of an action, 0 to 299."""
 
 
 class Color(IntEnum):
-    """The colours by name, equal to the numbers in an `Action`."""
+    """Colors by name, equal to the numbers in an `Action`."""
 
     BLUE, YELLOW, RED, BLACK, WHITE = range(NUM_COLOURS)
 
     @classmethod
     def from_index(cls, index: int) -> Color:
-        """The colour of a number from 0 to 4; SchemaError for another one."""
+        """Color of an index from 0 to 4; raises SchemaError for other numbers."""
         if not is_index(index, NUM_COLOURS):
             raise SchemaError(f"Azul: a colour is an integer from 0 to 4, got {index!r}")
         return cls(index)
 
 
 class DraftSource(IntEnum):
-    """The sources by name, equal to the numbers in an `Action`."""
+    """Sources by name, equal to the numbers in an `Action`."""
 
     FACTORY_0, FACTORY_1, FACTORY_2, FACTORY_3, FACTORY_4 = range(5)
     FACTORY_5, FACTORY_6, FACTORY_7, FACTORY_8, Center = range(5, NUM_SOURCES)
 
     @classmethod
     def Factory(cls, index: int) -> DraftSource:
-        """A factory, 0 to 8; SchemaError for another number."""
+        """Factory of an index from 0 to 8; raises SchemaError for other numbers."""
         if not is_index(index, CENTRE):
             raise SchemaError(f"Azul: a factory is an integer from 0 to 8, got {index!r}")
         return cls(index)
 
 
 class DraftDestination(IntEnum):
-    """The destinations by name, equal to the numbers in an `Action`."""
+    """Destinations by name, equal to the numbers in an `Action`."""
 
     LINE_0, LINE_1, LINE_2, LINE_3, LINE_4, Floor = range(NUM_DESTINATIONS)
 
     @classmethod
     def PatternLine(cls, row: int) -> DraftDestination:
-        """A pattern line, 0 to 4; SchemaError for another number."""
+        """Pattern line of a row from 0 to 4; raises SchemaError for other numbers."""
         if not is_index(row, FLOOR):
             raise SchemaError(f"Azul: a pattern line is an integer from 0 to 4, got {row!r}")
         return cls(row)
 
 
 ACTION_SPACE_SIZE: Final = NUM_SOURCES * NUM_COLOURS * NUM_DESTINATIONS
-"""300: every move that could ever be legal, for any number of players."""
+"""300: every move that can be legal for any number of players."""
 
 
 class Action(NamedTuple):
-    """Takes all tiles of one colour from one source to one place.
+    """Moves all tiles of one color from one source to one destination.
 
     Attributes:
-        source: 0 to 8 a factory, 9 the centre.
+        source: 0 to 8 = a factory, 9 = the center.
         colour: 0 to 4.
-        destination: 0 to 4 a pattern line, 5 the floor.
+        destination: 0 to 4 = a pattern line, 5 = the floor.
     """
 
     source: int
@@ -101,7 +102,7 @@ class Action(NamedTuple):
         return self.in_words(0)
 
     def in_words(self, first: int) -> str:
-        """The action as text, with factories and lines counted from `first`."""
+        """The action as text; factories and lines are numbered from `first`."""
         source = "the centre" if self.source == CENTRE else f"factory {self.source + first}"
         place = "the floor" if self.destination == FLOOR else f"line {self.destination + first}"
         return f"{COLOURS[self.colour]} from {source} to {place}"
@@ -113,11 +114,11 @@ ACTIONS: Final = tuple(
     for colour in range(NUM_COLOURS)
     for destination in range(NUM_DESTINATIONS)
 )
-"""Every action; its index is its id."""
+"""All actions, indexed by id."""
 
 
 class ActionEncoder:
-    """Turns actions into ids and back: a bijection between all actions and 0 to 299."""
+    """Converts actions to ids and back: a bijection between all actions and 0 to 299."""
 
     @staticmethod
     def action_space_size() -> int:
@@ -126,10 +127,10 @@ class ActionEncoder:
 
     @staticmethod
     def encode(action: Action) -> int:
-        """The id of an action.
+        """Id of an action.
 
         Raises:
-            SchemaError: no action, or a field that is no integer, or out of range.
+            SchemaError: not an action, or a field that is not an integer or is out of range.
         """
         given: object = action
         if not isinstance(given, tuple) or len(given) != len(Action._fields):
@@ -150,16 +151,16 @@ class ActionEncoder:
 
     @staticmethod
     def decode(action_id: int) -> Action:
-        """The action of an id.
+        """Action of an id.
 
         Raises:
-            InvalidActionId: no integer from 0 to 299; also a bool or a float.
+            InvalidActionId: not an integer from 0 to 299; bools and floats are refused.
         """
         return ACTIONS[checked_id(action_id)]
 
 
 def checked_id(action_id: object) -> int:
-    """An action id as an int."""
+    """Validates an action id and returns it as an int."""
     if not is_index(action_id, ACTION_SPACE_SIZE):
         raise InvalidActionId(
             f"Azul: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "

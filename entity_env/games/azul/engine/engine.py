@@ -1,4 +1,4 @@
-"""Games of Azul, move by move: thin functions over `kernels.engine`, which has the rules."""
+"""Games of Azul, move by move: thin wrappers around the rules in `kernels.engine`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def new_game(
 
     Args:
         num_players: 2 to 4.
-        starting_player: the player that begins.
-        rng: draws the tiles of all rounds; with a random seed if left out.
-        draw: draws them instead, so that a recorded game can be replayed; see `Draw`.
+        starting_player: index of the first player.
+        rng: draws the tiles of all rounds; default: a generator with a random seed.
+        draw: draws the tiles instead, to replay a recorded game; see `Draw`.
 
     Raises:
-        UsageError: an invalid number of players, starting player or source of numbers.
-        SchemaError: `draw` returns a colour that is not in the bag.
+        UsageError: invalid `num_players`, `starting_player` or `rng`.
+        SchemaError: `draw` returns a color that is not in the bag.
     """
     check_seats(num_players, starting_player)
     words = [0] * NUM_WORDS
@@ -57,44 +57,44 @@ def new_game(
 
 
 def check_seats(num_players: int, starting_player: int) -> None:
-    """Checks arguments of `new_game`."""
+    """Validates arguments of `new_game`."""
     if not is_index(num_players, MAX_PLAYERS + 1) or num_players < MIN_PLAYERS:
         raise UsageError(f"Azul: num_players must be 2, 3 or 4, got {num_players!r}")
     checked_index("Azul: starting_player", starting_player, num_players)
 
 
-# ------------------------------------------------------------------------------------ what is legal
+# ------------------------------------------------------------------------------------ legal actions
 
 
 def legal_actions(state: GameState) -> list[Action]:
-    """The legal actions in ascending order of their ids; none when the game is over."""
+    """Legal actions in ascending order of id; empty when the game is over."""
     return [ACTIONS[action_id] for action_id in legal_ids(state)]
 
 
 def legal_ids(state: GameState) -> list[int]:
-    """The ids of the legal actions, in ascending order."""
+    """Ids of the legal actions, in ascending order."""
     ids = [0] * MAX_LEGAL
     return ids[: write_ids(state.words, ids)]
 
 
 def is_legal(state: GameState, action: Action) -> bool:
-    """Whether an action is one of the `legal_actions`."""
+    """True if the action is one of the `legal_actions`."""
     source, colour, destination = action
     return is_legal_packed(state.words, source, 6 * colour + destination)
 
 
-# ------------------------------------------------------------------------------------------- a move
+# -------------------------------------------------------------------------------------------- moves
 
 
 def apply_action(state: GameState, action: Action) -> GameState:
-    """The state after an action; the one given stays as it is.
+    """State after an action; the given state is not changed.
 
-    An action that ends a round tiles the walls, and deals the next round or ends the game.
+    The last move of a round also tiles the walls, then deals the next round or ends the game.
 
     Raises:
         IllegalAction: the action is not legal, or the game is over.
-        SchemaError: no action, a field that is no integer or out of range, or `draw` returns a
-            colour that is not in the bag.
+        SchemaError: not an action, a field that is not an integer or is out of range, or `draw`
+            returns a color that is not in the bag.
     """
     action = _checked(state, action)
     after = state.copy()
@@ -103,15 +103,16 @@ def apply_action(state: GameState, action: Action) -> GameState:
 
 
 def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> None:
-    """Applies an action to the state itself, without a copy.
+    """Applies an action to the state in place.
 
     Args:
-        state: changed; invalid afterwards if `draw` raises or returns a wrong colour.
+        state: modified; invalid afterward if `draw` raises or returns a color that is not in the
+            bag.
         action: the move.
-        check: False skips the check: the action must be legal.
+        check: False skips the legality check: the action must be legal.
 
     Raises:
-        IllegalAction, SchemaError: as `apply_action` does, before anything changes.
+        IllegalAction, SchemaError: see `apply_action`; raised before anything changes.
     """
     if check:
         action = _checked(state, action)
@@ -122,7 +123,7 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
 
 
 def _checked(state: GameState, action: Action) -> Action:
-    """The action with fields that are plain integers: 2.0 is equal to 2, but no index."""
+    """The action with plain integer fields: 2.0 equals 2, but is not a valid index."""
     checked = ActionEncoder.decode(ActionEncoder.encode(action))
     if not is_legal(state, checked):
         raise illegal(state, checked)
@@ -130,13 +131,13 @@ def _checked(state: GameState, action: Action) -> Action:
 
 
 def illegal(state: GameState, action: Action) -> IllegalAction:
-    """The error for an action that is not legal, with the reason in terms of the board game."""
+    """Error for an illegal action, with the reason in terms of the board game."""
     player = state.current_player
     return IllegalAction(f"Azul: player {player} may not take {action}: {why_not(state, action)}")
 
 
 def why_not(state: GameState, action: Action) -> str:
-    """The reason why an action is not legal."""
+    """Reason why an action is illegal."""
     if state.end is not None:
         return f"the game is over ({state.end})"
     source, colour, row = action
@@ -158,7 +159,7 @@ def why_not(state: GameState, action: Action) -> str:
 
 
 def deal(words: PackedState, rng: RandomSource, draw: Draw | None) -> None:
-    """Fills the factories tile by tile; when bag and lid are empty, the rest stays short."""
+    """Fills the factories tile by tile; the rest stays short if bag and lid run out."""
     count = num_dealt(words[at.NUM_PLAYERS])
     if draw is None:
         deal_packed(words, deal_numbers(rng, count).tolist())
@@ -185,9 +186,9 @@ def _checked_colour(colour: object, bag: tuple[int, ...]) -> int:
 
 
 def winners(state: GameState) -> list[int]:
-    """The players with most points, and among those most full rows; more than one share the win.
+    """Players with the most points, ties broken by full rows; several players share a win.
 
-    Before the end of the game: the leaders, without bonuses.
+    Before the end of the game: the leaders, not counting bonuses.
     """
     results = [(player.score, rows_of(player.wall)) for player in state.players]
     best = max(results)

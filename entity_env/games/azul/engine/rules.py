@@ -1,11 +1,11 @@
-"""The numbers of the base game with the coloured wall, and the codes that everything here speaks.
+"""Numbers of the base game with the colored wall, and the codes used in this package.
 
 | code | values |
 | --- | --- |
-| colour | 0 to 4: blue, yellow, red, black, white |
-| source | 0 to 8: a factory; 9: the centre |
-| destination | 0 to 4: a pattern line, of that many places and one more; 5: the floor |
-| cell of a wall | bit `5 * row + column`; its colour is `(column - row) % 5` |
+| color | 0 to 4: blue, yellow, red, black, white |
+| source | 0 to 8: a factory; 9: the center |
+| destination | 0 to 4: a pattern line, with one more place than its number; 5: the floor |
+| cell of a wall | bit `5 * row + column`; its color is `(column - row) % 5` |
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ NUM_DESTINATIONS: Final = 6
 
 FLOOR_SLOTS: Final = 7
 FLOOR_COSTS: Final = (0, 1, 2, 4, 6, 8, 11, 14)
-"""What a floor with so many slots taken costs: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
+"""Cost of a floor by number of taken slots: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
 
 ROW_BONUS: Final = 2
 COLUMN_BONUS: Final = 7
 COLOUR_BONUS: Final = 10
 
 MARKER: Final = 5
-"""The start marker where it lies on a floor, among colours."""
+"""The start marker on a floor, as a color code."""
 NOBODY: Final = -1
-"""Who holds the start marker while it lies in the centre."""
+"""Holder of the start marker while it lies in the center."""
 NO_COLOUR: Final = -1
-"""The colour of an empty pattern line."""
+"""Color of an empty pattern line."""
 
 ROWS: Final = tuple(0b11111 << 5 * row for row in range(5))
 """Cells of each row of a wall."""
@@ -51,19 +51,19 @@ COLUMNS: Final = tuple(0b00001_00001_00001_00001_00001 << column for column in r
 COLOUR_CELLS: Final = tuple(
     sum(1 << 5 * row + (colour + row) % 5 for row in range(5)) for colour in range(5)
 )
-"""Cells of each colour of a wall."""
+"""Cells of each color of a wall."""
 
 
 def num_factories(num_players: int) -> int:
-    """How many factories are dealt: 5, 7 or 9."""
+    """Number of factories: 5, 7 or 9."""
     return 2 * num_players + 1
 
 
 def num_dealt(num_players: int) -> int:
-    """How many tiles a deal needs."""
+    """Number of tiles in a full deal."""
     return TILES_PER_FACTORY * num_factories(num_players)
 
 
 def column_of(row: int, colour: int) -> int:
-    """The column where a row of the wall has a colour."""
+    """Column of a color in a row of the wall."""
     return (colour + row) % 5

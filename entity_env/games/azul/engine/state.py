@@ -1,4 +1,4 @@
-"""GameState: a position as counts, all known to all players; to and from JSON."""
+"""GameState: a position as counts, fully visible to all players; conversion to and from JSON."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from entity_env.games.azul.kernels.packed_state import (
 )
 
 End: TypeAlias = Literal["row", "no_progress", "no_tiles"]
-"""Why a game is over. `row`: a row of a wall is full. `no_progress`: no colour of bag
-and lid fits any line of any player, so that no wall would ever change again. `no_tiles`: the same,
-with nothing left to deal."""
+"""Why a game is over. `row`: a row of a wall is full. `no_progress`: no color in bag or lid fits
+any line of any player, so no wall could ever change. `no_tiles`: no progress because there is
+nothing left to deal."""
 
 ENDS: Final[tuple[End, ...]] = ("row", "no_progress", "no_tiles")
-"""Why a game can end."""
+"""All reasons why a game can end."""
 
 
 class Phase(Enum):
-    """What happens next."""
+    """Stage of a game."""
 
     FactoryOffer = "FactoryOffer"
     """A player takes tiles."""
     GameOver = "GameOver"
-    """Nothing: the scores are final."""
+    """The game is over; the scores are final."""
 
 
 class _Word:
-    """An attribute that is a word of the packed state."""
+    """Descriptor: an attribute stored as a word of the packed state."""
 
     def __init__(self, at: int) -> None:
         self._at: Final = at
@@ -69,7 +69,7 @@ class _Word:
 
 
 class _Tiles:
-    """An attribute that is tiles by colour, packed in a word."""
+    """Descriptor: tiles by color, packed in a word of the packed state."""
 
     def __init__(self, at: int) -> None:
         self._at: Final = at
@@ -82,16 +82,16 @@ class _Tiles:
 
 
 class Player:
-    """The board of one player: a view of a `GameState`, or empty and on its own.
+    """Board of one player: a view of a `GameState`, or a standalone empty board.
 
-    Attributes can be set; sequences are copies of what the position holds.
+    Attributes can be set; sequences are copies.
 
     Attributes:
-        score: points so far, never negative.
-        line_colours: colour of each pattern line, -1 where it is empty; set by `set_line`.
+        score: points so far, 0 or more.
+        line_colours: color of each pattern line, -1 if empty; change it with `set_line`.
         line_counts: tiles on each pattern line; line i has room for i + 1.
         wall: 25 bits, cell `5 * row + column`.
-        floor: what lies on the floor from left to right, at most 7: colours, and 5 for the marker.
+        floor: contents of the floor from left to right, at most 7: colors, and 5 for the marker.
     """
 
     __slots__ = ("first", "words")
@@ -126,7 +126,7 @@ class Player:
         return [lines >> 6 * row & FIELD for row in range(NUM_LINES)]
 
     def set_line(self, row: int, colour: int, count: int) -> None:
-        """Sets the tiles of a pattern line; its colour does not matter where `count` is 0."""
+        """Sets the tiles of a pattern line; `colour` is ignored if `count` is 0."""
         line = count | colour << 3 if count else 0
         lines = int(self.words[self.first + at.LINES]) & ~(FIELD << 6 * row)
         self.words[self.first + at.LINES] = lines | line << 6 * row
@@ -145,11 +145,11 @@ class Player:
         self.words[self.first + at.FLOOR_LENGTH] = len(tiles)
 
     def key(self) -> tuple[int, ...]:
-        """All of it, hashable."""
+        """The whole board as a hashable tuple."""
         return tuple(map(int, self.words[self.first : self.first + at.PLAYER_WORDS]))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values; see `GameState.to_dict`."""
+        """The board as plain values; see `GameState.to_dict`."""
         return {
             "score": self.score,
             "lines": [list(line) for line in zip(self.line_colours, self.line_counts, strict=True)],
@@ -159,27 +159,27 @@ class Player:
 
 
 class GameState:
-    """A position of the game, between two moves: a view of a packed state.
+    """Position between two moves: a view of a packed state.
 
-    Two states are equal when their positions are; the sources of the next tiles (`rng`, `draw`) do
-    not count, and copies share them. `new_game` makes the first state. Attributes can be set;
-    sequences are copies of what the position holds.
+    States are equal if their positions are equal; the tile sources `rng` and `draw` do not count,
+    and copies share them. `new_game` makes the first state. Attributes can be set; sequences are
+    copies.
 
     Attributes:
         num_players: 2 to 4.
-        current_player: the player to move; at the end, the player of the last move.
-        starting_player: the player that began this round.
-        marker: the holder of the start marker, -1 while it lies in the centre.
-        round: number of the round, from 1.
-        end: None as long as the game goes on, and then why it is over; see `End`.
-        factories: tiles of each factory by colour, `2 * num_players + 1` tuples of 5.
-        centre: tiles of the centre by colour.
-        bag: tiles in the bag by colour.
-        lid: tiles in the lid by colour: discarded, until the bag is empty.
-        players: the boards; to set them copies those that are given.
+        current_player: player to move; when the game is over, the player of the last move.
+        starting_player: first player of this round.
+        marker: holder of the start marker, -1 while it lies in the center.
+        round: round number, from 1.
+        end: why the game is over; None while it continues; see `End`.
+        factories: tiles of each factory by color, `2 * num_players + 1` tuples of 5.
+        centre: tiles in the center by color.
+        bag: tiles in the bag by color.
+        lid: discarded tiles by color; they refill the empty bag.
+        players: the boards; setting them copies the given boards.
         rng: draws the tiles of later rounds.
-        draw: draws them instead, if not None.
-        words: the position itself; see `kernels.packed_state`.
+        draw: draws the tiles instead, if not None.
+        words: the packed position; see `kernels.packed_state`.
     """
 
     __slots__ = ("draw", "rng", "words")
@@ -234,26 +234,26 @@ class GameState:
 
     @property
     def phase(self) -> Phase:
-        """`Phase.FactoryOffer`, or `Phase.GameOver`."""
+        """`Phase.FactoryOffer` or `Phase.GameOver`."""
         return Phase.FactoryOffer if self.end is None else Phase.GameOver
 
     @property
     def is_over(self) -> bool:
-        """Whether the game is over."""
+        """True if the game is over."""
         return bool(self.words[at.END])
 
     @property
     def starting_player_next_round(self) -> int:
-        """The player that would begin the next round if this one ended now."""
+        """First player of the next round if this round ended now."""
         return self.starting_player if self.marker == NOBODY else self.marker
 
     @property
     def scores(self) -> list[int]:
-        """Points of every player so far."""
+        """Points of each player so far."""
         return [player.score for player in self.players]
 
     def copy(self) -> Self:
-        """An independent copy that draws from the same source."""
+        """Independent copy that draws from the same source."""
         other = self.__new__(type(self))
         other.words, other.rng, other.draw = self.words.copy(), self.rng, self.draw
         return other
@@ -262,7 +262,7 @@ class GameState:
         return self.copy()
 
     def rotated(self, player: int) -> Self:
-        """The same position with `player` in seat 0.
+        """Copy of the position with `player` in seat 0.
 
         Raises:
             UsageError: no such player.
@@ -280,7 +280,7 @@ class GameState:
         return self._key() == other._key() if isinstance(other, GameState) else NotImplemented
 
     def __hash__(self) -> int:
-        """Of the position as it is now: a state in a set or a dict must not be played on."""
+        """Hash of the current position: do not play on with a state that is in a set or dict."""
         return hash(self._key())
 
     def __repr__(self) -> str:
@@ -293,10 +293,10 @@ class GameState:
         return tuple(map(int, self.words))
 
     def to_dict(self) -> dict[str, object]:
-        """Everything but `rng` and `draw`, as numbers, strings, lists and dicts, ready for JSON.
+        """The state except `rng` and `draw` as numbers, strings, lists and dicts, ready for JSON.
 
-        The keys are the attributes; a player has `score`, `lines` (a pair of colour and count each,
-        -1 for no colour), `wall` and `floor`.
+        Keys are the attribute names. A player has `score`, `lines` (pairs of color and count; color
+        -1 = none), `wall` and `floor`.
         """
         return {
             "num_players": self.num_players,
@@ -320,15 +320,15 @@ class GameState:
         rng: RandomSource | None = None,
         draw: Draw | None = None,
     ) -> GameState:
-        """The state of a dict from `to_dict`, also if it was JSON in between.
+        """State from a dict of `to_dict`, also after a round trip through JSON.
 
         Args:
             data: the dict.
             rng, draw: as for `new_game`.
 
         Raises:
-            SchemaError: something is missing or invalid, or a colour has not 20 tiles.
-            UsageError: `rng` is no source of random numbers.
+            SchemaError: something is missing or invalid, or a color does not have 20 tiles.
+            UsageError: `rng` is not a source of random numbers.
         """
         given = _Given(data, "data")
         state = GameState([0] * NUM_WORDS, checked_rng(rng), draw)
@@ -351,7 +351,7 @@ class GameState:
 
 
 def is_table_empty(state: GameState) -> bool:
-    """Whether factories and centre hold no tiles: the round is over."""
+    """True if factories and center hold no tiles: the round is over."""
     return not any(state.words[at.SOURCES : at.SOURCES + NUM_SOURCES])
 
 
@@ -370,12 +370,12 @@ def _check_tiles(state: GameState) -> None:
 
 
 def count_tiles(state: GameState) -> list[int]:
-    """Tiles of each colour in all places: always 20."""
+    """Tiles of each color in all places together: always 20."""
     places = [state.bag, state.lid, state.centre, *state.factories]
     counts = [sum(tiles) for tiles in zip(*places, strict=True)]
     for player in state.players:
         for colour, number in zip(player.line_colours, player.line_counts, strict=True):
-            counts[colour] += number  # 0 for no colour
+            counts[colour] += number  # 0 for no color
         for colour in range(NUM_COLOURS):
             counts[colour] += player.floor.count(colour)
             counts[colour] += (player.wall & COLOUR_CELLS[colour]).bit_count()
@@ -383,7 +383,7 @@ def count_tiles(state: GameState) -> list[int]:
 
 
 class _Given:
-    """A dict that was given for `from_dict`, or a part of it, with checks of its values."""
+    """Reads and checks the values of a dict given to `from_dict`, or of a part of it."""
 
     def __init__(self, data: object, where: str) -> None:
         if not isinstance(data, Mapping):

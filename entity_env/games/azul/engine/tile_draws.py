@@ -1,4 +1,4 @@
-"""Sources of the tiles of a deal: random numbers, or a function that replays a game."""
+"""Tile sources of a deal: random numbers, or a function that replays a game."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from entity_env.core.seeding import GAMMA, splitmix64_int
 from entity_env.errors import SchemaError, UsageError
 
 Draw: TypeAlias = Callable[[tuple[int, ...]], int]
-"""Draws a tile: counts of the bag by colour, never all 0, to the colour drawn. Called once a tile,
-in the order of the deal: factory 0 first, four each."""
+"""Draws a tile: maps the counts of the bag by color, never all 0, to a color. Called once per tile
+in deal order: factory 0 first, four tiles per factory."""
 
 
 class RandomSource(Protocol):
-    """Random numbers for deals: a `numpy.random.Generator`, or anything with this method of it."""
+    """Random numbers for deals: a `numpy.random.Generator`, or any object with this method."""
 
     def random(self, size: int, /) -> NDArray[np.float64]:
-        """`(size,)` float64, uniform from 0 to 1, 1 excluded. A deal asks once, 4 a factory."""
+        """`(size,)` float64, uniform in [0, 1). Called once per deal, for 4 numbers per factory."""
 
 
 def checked_rng(rng: RandomSource | None) -> RandomSource:
-    """The source itself; for None a new one with a random seed."""
+    """The given source; for None, a new source with a random seed."""
     if rng is None:
         return np.random.default_rng()
     source: object = rng
@@ -37,7 +37,7 @@ def checked_rng(rng: RandomSource | None) -> RandomSource:
 
 
 def deal_numbers(rng: RandomSource, count: int) -> NDArray[np.float64]:
-    """`(count,)` contiguous float64: the numbers of one deal."""
+    """Numbers of one deal, `(count,)` contiguous float64."""
     numbers = np.ascontiguousarray(rng.random(count), np.float64)
     if numbers.shape != (count,):
         raise SchemaError(
@@ -51,17 +51,17 @@ _WORD: Final = 2**64 - 1
 
 
 class SplitMix:
-    """SplitMix64 as a source of random numbers, the same as in compiled playouts.
+    """SplitMix64 as a source of random numbers; compiled playouts use the same sequence.
 
     Args:
-        word: where the sequence begins, 64 bits.
+        word: initial state, 64 bits.
     """
 
     def __init__(self, word: int) -> None:
         self.word = word & _WORD
 
     def uniform(self) -> float:
-        """A number from 0 to 1, 1 excluded: the upper 53 bits of the next output."""
+        """Number in [0, 1): the upper 53 bits of the next output."""
         self.word = self.word + GAMMA & _WORD
         return (splitmix64_int(self.word) >> 11) * 2.0**-53
 

@@ -1,5 +1,6 @@
-"""Azul on states packed into words: rules, observations, entities, heuristics, search, batches.
+"""Azul on packed states: rules, observations, entities, heuristics, search, batches.
 
-Each is written once, as ordinary Python that numba can compile (`kernel`). What people call is in
-`engine`, `players` and the modules above; here are functions, and `NamedTuple`s of arrays.
+Everything is written once, as ordinary Python that numba can compile (`kernel`). This folder holds
+functions and `NamedTuple`s of arrays; the public interface is in `engine`, `players` and the
+modules above.
 """

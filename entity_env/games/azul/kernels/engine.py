@@ -1,10 +1,12 @@
-"""The rules, on the packed state, whose words all functions change in place; see `packed_state`.
+"""Rules on the packed state, whose words all functions change in place; see `packed_state`.
 
-A move is `make_move`: `take_packed`, and then `pass_turn`, or after the last tile `end_round`,
-after which `deal_packed` begins the next round, if there is one. Official rules of the base game;
-where they are silent: a marker taken with a full floor costs nothing, if it was not taken the old
-starter begins again, and a game in which no wall can ever change again is over. The same rules,
-written to be read, are `tests/games/azul/oracle.py`, with which tests compare these.
+`make_move` calls `take_packed`, then `pass_turn`, or `end_round` after the last tile. If the game
+continues, `deal_packed` then starts the next round.
+
+The rules are the official rules of the base game. Where they are silent: a marker taken with a full
+floor costs nothing; if no player took it, the previous starter starts again; a game in which no
+wall can ever change again is over. Tests compare these rules with the readable version in
+`tests/games/azul/oracle.py`.
 """
 
 from __future__ import annotations
@@ -27,28 +29,28 @@ from entity_env.games.azul.kernels.kernel import bits_of, kernel
 from entity_env.games.azul.kernels.packed_state import FIELD, NUM_WORDS, ONES, PackedState
 
 Mask: TypeAlias = Any
-"""`(300,)` bool, or a list: which actions are legal."""
+"""Legal actions, `(300,)` bool or a list."""
 
 _LINE_FITS: Final = ONES * 31
-"""The bits of `fits` that are lines."""
+"""Bits of `fits` that stand for lines."""
 _FIRST_COLUMN: Final = rules.COLUMNS[0]
 
 MAX_LEGAL: Final = 246
-"""Bound on the legal moves of a position: 41 groups, 6 destinations each."""
+"""Upper bound on the legal moves of a position: 41 groups, 6 destinations each."""
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
-"""Values of the word `END`: indices in `state.ENDS`, from 1."""
+"""Values of the word `END`: indices into `state.ENDS`, counted from 1."""
 
 
 def _run_through(cells: int, place: int) -> int:
-    """How long the run through a place of five becomes when it is filled."""
+    """Length of the run through a place of five once it is filled."""
     up = cells >> place + 1
     down = [cells >> i & 1 for i in range(place - 1, -1, -1)]
     return (~up & up + 1).bit_length() + (*down, 0).index(0)
 
 
 def _open_to(row: int, cells: int) -> int:
-    """What an empty line adds to `fits`, by its row and the cells of that row."""
+    """Bits that an empty line adds to `fits`, given its row and the cells of that row."""
     missing = [c for c in range(5) if not cells >> rules.column_of(row, c) & 1]
     return sum(1 << 6 * colour + row for colour in missing)
 
@@ -59,20 +61,20 @@ _OPEN: Final = tuple(_open_to(row, cells) for row in range(5) for cells in range
 
 @kernel(inline=True)
 def seat(player: int) -> int:
-    """The first word of a player."""
+    """Index of a player's first word."""
     return at.PLAYERS + at.PLAYER_WORDS * player
 
 
 @kernel(inline=True)
 def num_factories_packed(words: PackedState) -> int:
-    """The number of factories."""
+    """Number of factories."""
     count: int = 2 * words[at.NUM_PLAYERS] + 1
     return count
 
 
 @kernel(inline=True)
 def colour_fields(tiles: int) -> int:
-    """All 6 bits of every colour of which there are tiles."""
+    """Mask with all 6 bits of every color that is present."""
     some = tiles | tiles >> 1
     some |= some >> 2
     return ((some | tiles >> 4) & ONES) * FIELD
@@ -87,7 +89,7 @@ def fits_of(words: PackedState) -> int:
 
 @kernel(inline=True)
 def write_fits(words: PackedState, me: int) -> None:
-    """Sets what fits where on a board by its lines and its wall, after they were set."""
+    """Recomputes `fits` of a board after its lines and wall were set."""
     fits = ONES << FLOOR
     for row in range(5):
         line = words[me + at.LINES] >> 6 * row & FIELD
@@ -100,13 +102,13 @@ def write_fits(words: PackedState, me: int) -> None:
 
 @kernel(inline=True)
 def is_legal_packed(words: PackedState, source: int, choice: int) -> bool:
-    """Whether a move is legal; `choice` is `6 * colour + destination`."""
+    """True if a move is legal; `choice` is `6 * colour + destination`."""
     return (fits_of(words) & colour_fields(words[at.SOURCES + source])) >> choice & 1 == 1
 
 
 @kernel(inline=True)
 def write_mask(words: PackedState, mask: Mask) -> None:
-    """Sets what is legal in a mask of 300 that is False everywhere."""
+    """Marks the legal actions in a mask of 300 that is all False."""
     fits = fits_of(words)
     for source in range(10):
         moves = fits & colour_fields(words[at.SOURCES + source])
@@ -118,7 +120,7 @@ def write_mask(words: PackedState, mask: Mask) -> None:
 
 @kernel(inline=True)
 def write_ids(words: PackedState, ids: list[int]) -> int:
-    """Writes the ids that are legal, in ascending order; returns their number."""
+    """Writes the legal ids in ascending order; returns their number."""
     fits = fits_of(words)
     count = 0
     for source in range(10):
@@ -132,7 +134,7 @@ def write_ids(words: PackedState, ids: list[int]) -> int:
 
 @kernel(inline=True)
 def take_packed(words: PackedState, source: int, choice: int) -> bool:
-    """Makes a legal move, but does not pass the turn; returns whether the table is empty."""
+    """Makes a legal move without passing the turn; returns True if the table is empty."""
     colour = choice // 6
     destination = choice - 6 * colour
     me = seat(words[at.CURRENT])
@@ -159,7 +161,7 @@ def take_packed(words: PackedState, source: int, choice: int) -> bool:
 
 @kernel(inline=True)
 def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int:
-    """Tiles to a pattern line; returns how many it took."""
+    """Adds tiles to a pattern line; returns how many it took."""
     held = words[me + at.LINES] >> 6 * row & 7
     room = row + 1 - held
     placed: int = min(count, room)
@@ -172,7 +174,7 @@ def _fill(words: PackedState, me: int, row: int, colour: int, count: int) -> int
 
 @kernel(inline=True)
 def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
-    """Tiles to the floor; returns how many it took."""
+    """Adds tiles to the floor; returns how many it took."""
     length = words[me + at.FLOOR_LENGTH]
     dropped: int = min(count, FLOOR_SLOTS - length)
     slots = 0o1111111 & ((1 << 3 * dropped) - 1)
@@ -183,7 +185,7 @@ def _drop(words: PackedState, me: int, tile: int, count: int) -> int:
 
 @kernel(inline=True)
 def pass_turn(words: PackedState) -> None:
-    """The next player's turn."""
+    """Passes the turn to the next player."""
     after = words[at.CURRENT] + 1
     words[at.CURRENT] = 0 if after == words[at.NUM_PLAYERS] else after
 
@@ -207,7 +209,7 @@ def tile_walls_packed(words: PackedState) -> None:
 
 @kernel(inline=True)
 def _tile_wall(words: PackedState, me: int) -> int:
-    """One tile of each full line to the wall, the others to the lid; returns the points."""
+    """Moves one tile per full line to the wall, the others to the lid; returns the points."""
     gain = 0
     lines, wall, fits = words[me + at.LINES], words[me + at.WALL], words[me + at.FITS]
     for row in range(5):
@@ -226,8 +228,8 @@ def _tile_wall(words: PackedState, me: int) -> int:
 
 @kernel(inline=True)
 def placement_points_packed(wall: int, row: int, column: int) -> int:
-    """Points for a tile, by the wall before it is placed."""
-    # The bits of the column, 5 apart, side by side: bit 5 i times bit 16 - 4 i is bit 16 + i.
+    """Points for placing a tile, given the wall before."""
+    # Gather the bits of the column, which are 5 apart: bit 5 i times bit 16 - 4 i is bit 16 + i.
     cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
     across = _RUNS[5 * (wall >> 5 * row & 31) + column]
     down = _RUNS[5 * cells + row]
@@ -237,13 +239,13 @@ def placement_points_packed(wall: int, row: int, column: int) -> int:
 
 @kernel(inline=True)
 def rows_of(wall: int) -> int:
-    """How many rows are full."""
+    """Number of full rows."""
     return bits_of(wall & wall >> 1 & wall >> 2 & wall >> 3 & wall >> 4 & _FIRST_COLUMN)
 
 
 @kernel(inline=True)
 def bonus_points_packed(wall: int) -> int:
-    """Points for full rows and columns and complete colours."""
+    """Points for full rows, full columns and complete colors."""
     columns = bits_of(wall & wall >> 5 & wall >> 10 & wall >> 15 & wall >> 20 & 31)
     colours = 0
     for colour in range(5):
@@ -257,7 +259,7 @@ def bonus_points_packed(wall: int) -> int:
 
 @kernel(inline=True)
 def end_of_game_packed(words: PackedState) -> int:
-    """What `END` becomes after a tiling; 0 if the game goes on."""
+    """Value of `END` after a tiling; 0 if the game continues."""
     rows = fits = 0
     for player in range(words[at.NUM_PLAYERS]):
         rows += rows_of(words[seat(player) + at.WALL])
@@ -272,7 +274,7 @@ def end_of_game_packed(words: PackedState) -> int:
 
 @kernel(inline=True)
 def end_round(words: PackedState) -> bool:
-    """Ends a round after the last move, without the next deal; returns whether the game is over."""
+    """Ends a round after the last move, without the next deal; returns True if the game is over."""
     tile_walls_packed(words)
     words[at.END] = end_of_game_packed(words)
     if words[at.END]:
@@ -289,7 +291,7 @@ def end_round(words: PackedState) -> bool:
 
 @kernel(inline=True)
 def make_move(words: PackedState, source: int, choice: int) -> bool:
-    """Makes a legal move; returns whether a round has ended, and must be dealt if `END` is 0."""
+    """Makes a legal move; returns True if the round ended. Then deal if `END` is 0."""
     if take_packed(words, source, choice):
         end_round(words)
         return True
@@ -299,7 +301,7 @@ def make_move(words: PackedState, source: int, choice: int) -> bool:
 
 @kernel(inline=True)
 def start_game(words: PackedState, num_players: int, starting_player: int) -> None:
-    """A game before its first deal."""
+    """Sets up a game before its first deal."""
     for i in range(NUM_WORDS):
         words[i] = 0
     words[at.NUM_PLAYERS] = num_players
@@ -313,7 +315,7 @@ def start_game(words: PackedState, num_players: int, starting_player: int) -> No
 
 @kernel(inline=True)
 def refill_bag(words: PackedState) -> int:
-    """Moves the lid into the bag if that is empty; returns how many tiles the bag has then."""
+    """Moves the lid into the bag if the bag is empty; returns the number of tiles in the bag."""
     if words[at.BAG] == 0:
         words[at.BAG] = words[at.LID]
         words[at.LID] = 0
@@ -322,7 +324,7 @@ def refill_bag(words: PackedState) -> int:
 
 @kernel(inline=True)
 def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
-    """Fills the factories, tile k by number k of `uniforms`, 4 a factory, from 0 to 1."""
+    """Fills the factories; tile k uses `uniforms[k]`, from 0 to 1, 4 per factory."""
     left = num_tiles(words[at.BAG])
     k = 0
     for factory in range(num_factories_packed(words)):
@@ -342,7 +344,7 @@ def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
 
 @kernel(inline=True)
 def colour_at(bag: int, place: int) -> int:
-    """The colour of a tile of the bag, sorted by colour."""
+    """Color of a tile of the bag, in color order."""
     end = bag & FIELD
     colour = int(place >= end)
     for i in range(1, 4):
@@ -353,7 +355,7 @@ def colour_at(bag: int, place: int) -> int:
 
 @kernel(inline=True)
 def num_tiles(tiles: int) -> int:
-    """The number of packed tiles."""
+    """Number of packed tiles."""
     total = 0
     for colour in range(5):
         total += tiles >> 6 * colour & FIELD

@@ -1,4 +1,4 @@
-"""Entities of a position as rows of features, in the order of the fields of `azul.entities`."""
+"""Entities of a position as feature rows, with fields in the order of `azul.entities`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13,
 _ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _LINE_POINTS = 22, 23, 24, 25, 26
 _ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _GROUPS, _CENTRE = 27, 28, 29, 30, 31, 32, 33
 _MY_LINES, _NEXT_LINES, _MY_DROP, _NEXT_DROP, _NEXT_HELD, _NEXT_ROOM = 38, 43, 48, 49, 50, 51
-"""Columns of the features, the first one of colours and of lines."""
+"""Feature columns; for colors and lines the first column."""
 
 _NOTHING: Final = -(2**62)
 
@@ -43,10 +43,10 @@ class Scratch(NamedTuple):
     """Working memory.
 
     Args:
-        sources: `(10,)`, after a group was taken.
-        most, least: `(5,)`, the largest and the smallest group of each colour then, or 0.
-        points: `(30,)`, what full lines would bring to the player.
-        group: `(52,)`, features that all moves with a group have in common.
+        sources: `(10,)`, sources after a group was taken.
+        most, least: `(5,)`, largest and smallest group of each color after that, or 0.
+        points: `(30,)`, points that full lines would bring the player.
+        group: `(52,)`, features shared by all moves of a group.
     """
 
     sources: PackedState
@@ -57,12 +57,13 @@ class Scratch(NamedTuple):
 
 
 SCRATCH_SIZES: Final = (10, 5, 5, 30, 52)
-"""Sizes of the arrays of a `Scratch`."""
+"""Array sizes of a `Scratch`."""
 
 
 @kernel()
 def _write_points(words: PackedState, me: int, points: Worths) -> None:
-    """What each line would bring, full of a colour that fits, if the round ended now."""
+    """Writes the points that each line would bring, full of a fitting color, if the round ended
+    now."""
     before = pending_points_call(words, me, 5, 0)
     fits = words[me + at.FITS]
     for colour in range(5):
@@ -75,7 +76,7 @@ def _write_points(words: PackedState, me: int, points: Worths) -> None:
 
 @kernel()
 def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) -> int:
-    """Writes what lies there after a group was taken; returns how many groups there are."""
+    """Writes the sources after a group is taken; returns the number of groups left."""
     after, most, least = scratch.sources, scratch.most, scratch.least
     tiles = words[at.SOURCES + source]
     rest = tiles - (tiles & FIELD << 6 * colour)
@@ -99,7 +100,7 @@ def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) 
 
 @kernel()
 def _write_completed(words: PackedState, me: int, most: list[int], first: int, out: Rows) -> None:
-    """For each line of a player, of how many colours a group is large enough to complete it."""
+    """Writes, per line, the number of colors with a group large enough to complete it."""
     fits, lines = words[me + at.FITS], words[me + at.LINES]
     for row in range(5):
         room = row + 1 - (lines >> 6 * row & 7)
@@ -111,7 +112,7 @@ def _write_completed(words: PackedState, me: int, most: list[int], first: int, o
 
 @kernel()
 def _least_drop(words: PackedState, me: int, least: list[int], but: int) -> int:
-    """The fewest tiles of a group for which no line of a player has room, one line left out."""
+    """Fewest tiles of a group for which a player's lines, except line `but`, have no room."""
     fits, lines = words[me + at.FITS], words[me + at.LINES]
     fewest = -1
     for colour in range(5):
@@ -129,7 +130,7 @@ def _least_drop(words: PackedState, me: int, least: list[int], but: int) -> int:
 def _write_option(
     words: PackedState, source: int, choice: int, scratch: Scratch, out: Rows
 ) -> None:
-    """All features but those of `_write_others` and `_write_left`."""
+    """Writes all features except those of `_write_others` and `_write_left`."""
     colour = choice // 6
     row = choice - 6 * colour
     me = seat(words[at.CURRENT])
@@ -173,7 +174,7 @@ def _write_option(
 
 @kernel()
 def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> None:
-    """Features of the other groups of the colour."""
+    """Writes the features of the other groups of the color."""
     colour = choice // 6
     left, total, exact, enough = out[_LEFT], 0, 0, 0
     for i in range(10):
@@ -191,7 +192,7 @@ def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> No
 def _write_group_left(
     words: PackedState, me: int, rival: int, colour: int, groups: int, scratch: Scratch
 ) -> None:
-    """Features of what is left once a group is taken, and of the next player's lines."""
+    """Writes features of what is left once a group is taken, and of the next player's lines."""
     out = scratch.group
     out[_GROUPS] = groups
     out[_ENDS_ROUND] = int(groups == 0)
@@ -210,7 +211,7 @@ def _write_group_left(
 
 @kernel()
 def _write_left(words: PackedState, me: int, choice: int, scratch: Scratch, out: Rows) -> None:
-    """The features of the group, and those of the lines but the one that the tiles go to."""
+    """Writes the group's features, and those of all lines except the destination."""
     row = choice % 6
     out[_ENDS_ROUND] = scratch.group[_ENDS_ROUND]
     for i in range(_GROUPS, _NEXT_ROOM + 1):
@@ -248,7 +249,7 @@ def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
 
 
 class EntityRows(NamedTuple):
-    """Rows of entities of many positions, one after another, by type; `(capacity, width)`."""
+    """Entity rows of many positions, one after another, by type; `(capacity, width)`."""
 
     table: Rows
     source: Rows
@@ -278,7 +279,7 @@ def _fullest_row(words: PackedState, player: int) -> int:
 
 @kernel()
 def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
-    """The room of each line of a player, and what begun ones would bring."""
+    """Writes the room of each line of a player, and the points that started lines would bring."""
     before = pending_points_call(words, me, 5, 0)
     for row in range(5):
         line = words[me + at.LINES] >> 6 * row & FIELD
@@ -387,7 +388,7 @@ def _write_wall_row(words: PackedState, player: int, place: int, row: int, out: 
 def write_table(
     words: PackedState, player: int, first: int, first_group: int, shown: EntityRows
 ) -> int:
-    """Writes what a player sees of a position but the options; returns the number of groups.
+    """Writes what a player sees of a position, without options; returns the number of groups.
 
     `shown` already holds `first` positions, and `first_group` groups.
     """
@@ -418,7 +419,7 @@ def write_entities(
 ) -> tuple[int, int]:
     """Writes a position for the current player; returns the numbers of groups and options.
 
-    `filled`, `(3,)`, counts the positions, groups and options that `shown` already holds.
+    `filled`, `(3,)`: numbers of positions, groups and options that `shown` already holds.
     """
     groups = write_table(words, words[at.CURRENT], filled[0], filled[1], shown)
     options = write_options(words, scratch, shown.option[filled[2] :])

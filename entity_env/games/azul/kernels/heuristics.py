@@ -1,13 +1,13 @@
 """Heuristic values of moves and boards, for agents and for search.
 
-The unit is a hundredth of a point, so that everything is an integer.
+Values are integers in hundredths of a point.
 
-The value of a move is that of its tiles on a line, less the cost of the floor. Tiles that complete
-a line have the value of the line, others half of their share of it. Two values of a line:
+The value of a move is the value of its tiles on a line minus the floor cost. Tiles that complete a
+line have the full value of the line, other tiles half of their share of it. A line has two values:
 
-greedy: the points that it adds to the next tiling, and its share of rows, columns and colours: the
-    k-th tile of five counts `(2 k - 1) / 25` of the bonus.
-rush: 6 points for the uppermost, one less for each below: the game ends when a row is full.
+- greedy: the points that it adds to the next tiling, plus its share of the row, column and color
+  bonuses: the k-th tile of five counts `(2 k - 1) / 25` of the bonus.
+- rush: 6 points for the top line, one less for each line below, because a full row ends the game.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ RUSH_TOP: Final = 600
 RUSH_STEP: Final = 100
 
 GREEDY, RUSH = 0, 1
-"""Values of a line, see the module."""
+"""Kinds of line values; see the module docstring."""
 
 _COSTS: Final = tuple(POINT * cost for cost in rules.FLOOR_COSTS)
 
 Worths: TypeAlias = list[int]
-"""The value of a complete line, by `6 * colour + row`; 30 of them."""
+"""Values of complete lines, indexed by `6 * colour + row`; length 30."""
 
 
 @kernel(inline=True)
 def pending_points_packed(words: PackedState, me: int, row: int, colour: int) -> int:
-    """Points for the tiles that a player would place if the round ended now, without the floor.
+    """Points for the tiles that a player would place if the round ended now, ignoring the floor.
 
-    A line `row` of this colour counts as complete, too, if `row` is below 5.
+    If `row` is below 5, that line counts as complete with `colour`.
     """
     points = 0
     lines, wall = words[me + at.LINES], words[me + at.WALL]
@@ -69,7 +69,7 @@ def pending_points_packed(words: PackedState, me: int, row: int, colour: int) ->
 
 @kernel(inline=True)
 def pending_wall_packed(words: PackedState, me: int) -> int:
-    """The wall as it would be if the round ended now."""
+    """The wall if the round ended now."""
     lines, wall = words[me + at.LINES], words[me + at.WALL]
     for i in range(5):
         line = lines >> 6 * i & FIELD
@@ -83,7 +83,7 @@ def pending_wall_packed(words: PackedState, me: int) -> int:
 def greedy_worth_packed(
     words: PackedState, me: int, row: int, colour: int, before: int, wall: int
 ) -> int:
-    """The greedy value of a line, given the pending points and wall."""
+    """Greedy value of a line, given the pending points and wall."""
     column = colour + row - 5 * (colour + row >= 5)
     share = rules.ROW_BONUS * (2 * bits_of(wall & ROWS[row]) + 1)
     share += rules.COLUMN_BONUS * (2 * bits_of(wall & COLUMNS[column]) + 1)
@@ -93,7 +93,7 @@ def greedy_worth_packed(
 
 @kernel(inline=True)
 def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
-    """Values of lines for the current player, where tiles fit."""
+    """Writes the values of lines that the current player's tiles can go to."""
     me = seat(words[at.CURRENT])
     before, wall = pending_points_packed(words, me, 5, 0), pending_wall_packed(words, me)
     fits = words[me + at.FITS]
@@ -109,7 +109,7 @@ def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
 
 @kernel(inline=True)
 def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> int:
-    """The value of a legal move; `choice` is `6 * colour + destination`."""
+    """Value of a legal move; `choice` is `6 * colour + destination`."""
     me = seat(words[at.CURRENT])
     colour = choice // 6
     row = choice - 6 * colour
@@ -129,7 +129,7 @@ def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> 
 
 @kernel(inline=True)
 def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
-    """The legal move of the highest value, of equals the first: source and choice."""
+    """Source and choice of the legal move with the highest value; ties go to the first."""
     write_worths(words, idea, worths)
     fits = fits_of(words)
     best, best_source, best_choice = -(2**62), 0, 0
@@ -144,7 +144,7 @@ def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
     return best_source, best_choice
 
 
-# Not inline: code that calls these in several places would take minutes to compile.
+# Not inlined: code with several calls of these would take minutes to compile.
 
 
 @kernel()
@@ -161,7 +161,7 @@ def pending_wall_call(words: PackedState, me: int) -> int:
 
 @kernel()
 def potential_packed(words: PackedState, player: int) -> int:
-    """The value of a board: score, pending points less the floor, and shares of the final bonuses
+    """Value of a board: score, pending points minus the floor cost, and shares of the final bonuses
     and of started lines."""
     me = seat(player)
     before, wall = pending_points_call(words, me, 5, 0), pending_wall_call(words, me)
@@ -181,6 +181,6 @@ def potential_packed(words: PackedState, player: int) -> int:
 
 @kernel()
 def best_action_id(words: PackedState, idea: int) -> int:
-    """The id of the best move."""
+    """Id of the best move."""
     source, choice = best_move(words, idea, new_ints(30))
     return 30 * source + choice

@@ -1,12 +1,12 @@
-"""Kernels: one source that runs as ordinary Python, and as machine code where numba is installed.
+"""Kernels: one source that runs as ordinary Python, or as machine code where numba is installed.
 
-The decorator changes nothing: a kernel that Python calls is interpreted, and so is all that it
-calls. `machine_code` compiles a copy of it whose globals are different: other kernels are compiled,
-too, tuples of numbers are arrays, and the functions below are those of `core.numba_utils`. So the
+The decorator itself changes nothing: a kernel called from Python is interpreted, and so is
+everything it calls. `machine_code` compiles a copy with different globals: other kernels compiled,
+tuples of numbers as arrays, and the functions below replaced by those of `core.numba_utils`. So the
 rules of a game are written once, and a single game needs neither numba nor its compiler.
 
-A kernel that both forms run works on lists of integers or on arrays, and keeps numbers of 64 bits
-within their range by `& WORD`. Imports numba only when something is compiled.
+A kernel that runs in both forms works on lists of integers or on arrays, and keeps 64-bit numbers
+within their range by `& WORD`. numba is imported only when something is compiled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOCK: Final = RLock()
 
 
 def kernel(*, inline: bool = False) -> Callable[[Function], Function]:
-    """Decorator: marks a function that can be compiled; `inline` as for `numba_utils.compiled`."""
+    """Decorator that marks a function as compilable; `inline` as for `numba_utils.compiled`."""
 
     def decorate(function: Function) -> Function:
         _KERNELS[function] = inline
@@ -43,24 +43,24 @@ def kernel(*, inline: bool = False) -> Callable[[Function], Function]:
 
 
 def fastest(function: Callable[..., object]) -> Any:  # noqa: ANN401 - takes lists or arrays
-    """Machine code of a kernel where numba is installed, and elsewhere the kernel itself."""
+    """Machine code of a kernel if numba is installed, otherwise the kernel itself."""
     return machine_code(function) if has_numba() else function
 
 
 def copied_words(words: Sequence[int]) -> Any:  # noqa: ANN401 - a list or an array
-    """A copy of a packed state as `fastest` functions take it, an array or a list."""
+    """Copy of a packed state in the form that `fastest` functions take: an array or a list."""
     return np.array(words, np.int64) if has_numba() else list(map(int, words))
 
 
 def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numba's, untyped
-    """A kernel as a compiled function, which takes arrays.
+    """Compiled form of a kernel; it takes arrays.
 
     Raises:
         ImportError: numba is not installed.
     """
     if function not in _COMPILED:
-        with _LOCK:  # another thread must not see half of the globals
-            # Nor another copy of this one, which the globals of its module may have compiled, too.
+        with _LOCK:  # another thread must not see half-built globals
+            # No second copy either: compiling the module's globals may compile this one, too.
             if function not in _COMPILED:
                 _COMPILED.setdefault(function, _compile(function))
     return _COMPILED[function]
@@ -92,22 +92,22 @@ def _as_compiled(value: Any) -> Any:  # noqa: ANN401 - any global
 
 
 def bits_of(number: int) -> int:
-    """The number of set bits of a number, 0 or more."""
+    """Number of set bits of a number, 0 or more."""
     return number.bit_count()
 
 
 def as_word(number: int) -> int:
-    """A number of 64 bits."""
+    """A number as a 64-bit word."""
     return int(number)
 
 
 def new_ints(size: int) -> list[int]:
-    """So many zeros."""
+    """`size` zeros."""
     return [0] * size
 
 
 def new_floats(size: int) -> list[float]:
-    """So many zeros."""
+    """`size` zeros."""
     return [0.0] * size
 
 
@@ -118,4 +118,4 @@ _PRIMITIVES: Final[dict[object, Any]] = {
     new_floats: "zeros_float64",
     splitmix64_int: "splitmix64",
 }
-"""Functions whose compiled form is another one: its name in `core.numba_utils`, or itself."""
+"""Compiled form of a function: a name in `core.numba_utils`, or the function itself."""

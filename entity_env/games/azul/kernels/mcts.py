@@ -1,13 +1,13 @@
 """Monte Carlo tree search.
 
-The tree branches over the moves of one round, which hide nothing; a deal ends it, and is a chance
-node: each visit draws again. A leaf is evaluated by a rollout of the best moves by `heuristics`:
-random moves score too little to tell positions apart.
+The tree branches over the moves of one round, which has no hidden information. A deal ends the
+round and is a chance node: each visit draws again. Leaves are evaluated by rollouts of the best
+moves by `heuristics`; random moves score too little to tell positions apart.
 
-Selection is that of Silver et al. 2017 ("Mastering the game of Go without human knowledge"): the
-child with the highest `mean + EXPLORATION * prior * sqrt(visits of the parent) / (1 + visits)`.
-Priors fall with the square of the difference between the values of the best move and of this one.
-A leaf that was visited before gets its children first, unless the tree is full.
+Selection follows Silver et al. 2017 ("Mastering the game of Go without human knowledge"): the child
+with the highest `mean + EXPLORATION * prior * sqrt(visits of the parent) / (1 + visits)`. Priors
+fall with the squared difference between the value of the move and the best value. A leaf is
+expanded on its second visit, unless the tree is full.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from entity_env.games.azul.kernels.playouts import deal_by
 
 EXPLORATION: Final = 0.7
 UNVISITED_LOSS: Final = 0.1
-"""By how much the value of an unvisited child is below the mean of the visited ones."""
+"""Unvisited children are valued this much below the mean of the visited ones."""
 MARGIN_SCALE: Final = 15.0
-"""Points ahead that have half of the highest value."""
+"""Lead in points that has half of the highest value."""
 MAX_DEPTH: Final = 64
-"""Longer than any round: 36 tiles are dealt, and each move takes one or more."""
+"""Above the length of any round: 36 tiles are dealt, and each move takes at least one."""
 
 Array: TypeAlias = Any
 """An array of a `Tree`."""
@@ -64,7 +64,7 @@ def run_search(
     totals: Array,
     priors: Array,
 ) -> tuple[int, int]:
-    """Makes more visits; returns the state of the draws, and the number of moves made."""
+    """Makes more visits; returns the generator state and the number of moves made."""
     words, worths = new_ints(NUM_WORDS), new_ints(30)
     uniforms, values = new_floats(36), new_floats(4)
     path, movers = new_ints(MAX_DEPTH), new_ints(MAX_DEPTH)
@@ -111,7 +111,7 @@ def run_search(
 
 @kernel(inline=True)
 def _play_round(words: PackedState, worths: Worths) -> int:
-    """Best moves until the table is empty, which it must not be before; returns their number."""
+    """Plays best moves until the table, not empty at first, is empty; returns their number."""
     count = 0
     while True:
         source, choice = best_move(words, GREEDY, worths)
@@ -165,7 +165,7 @@ def _choose(first: int, count: int, visits: Array, totals: Array, priors: Array)
 
 @kernel(inline=True)
 def write_outcome(words: PackedState, values: list[float]) -> None:
-    """The value for each player, from -1 to 1, between two rounds or at the end."""
+    """Writes each player's value, from -1 to 1, between two rounds or at the end of the game."""
     num_players = words[at.NUM_PLAYERS]
     points = new_ints(4)
     is_over = words[at.END] != 0

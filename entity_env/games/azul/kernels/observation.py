@@ -1,4 +1,4 @@
-"""Observations of `AzulEnv` and `AzulBatch`; `features` has the table of their 306 numbers."""
+"""Observations of `AzulEnv` and `AzulBatch`; their 306 numbers are documented in `features`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FILLED: Final = tuple(count / (row + 1) for row in range(5) for count in range(
 
 @kernel(inline=True)
 def write_observation(words: PackedState, player: int, row: Row) -> None:
-    """Encodes a position into a row that is 0 everywhere."""
+    """Encodes a position into a row of zeros."""
     for factory in range(num_factories_packed(words)):
         tiles = words[at.SOURCES + factory]
         for colour in range(5):
@@ -65,7 +65,7 @@ def write_observation(words: PackedState, player: int, row: Row) -> None:
 
 @kernel(inline=True)
 def _relative(other: int, player: int, num_players: int) -> int:
-    """The seat of another, seen by a player."""
+    """Seat of another player relative to a player."""
     distance = other - player
     return distance + num_players if distance < 0 else distance
 

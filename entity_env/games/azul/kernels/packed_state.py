@@ -2,19 +2,19 @@
 
 | word | content |
 | --- | --- |
-| 0 to 5 | players, current, starting player, holder of the marker, round, end (0: goes on) |
+| 0 to 5 | num_players, current player, starting player, marker holder, round, end (0: not over) |
 | 6, 7 | bag, lid: tiles |
-| 8 to 17 | sources: tiles; those that are not in the game stay 0 |
+| 8 to 17 | sources: tiles; unused sources stay 0 |
 | 18 + 6 p | score of player p |
 | 19 + 6 p | wall, 25 bits |
-| 20 + 6 p | lines: 6 bits a line, its count and, 3 bits up, its colour |
-| 21 + 6 p | floor: 3 bits a slot, a colour or 5 for the marker |
-| 22 + 6 p | slots of the floor that are taken |
-| 23 + 6 p | fits: bit `6 * colour + destination` is set where the player may put that colour |
+| 20 + 6 p | lines: 6 bits per line, the count in the lower 3, the color above |
+| 21 + 6 p | floor: 3 bits per slot, a color or 5 for the marker |
+| 22 + 6 p | number of taken floor slots |
+| 23 + 6 p | fits: bit `6 * colour + destination` is set if the player may put that color there |
 
-Tiles are packed 6 bits a colour, blue lowest: a source adds to another by one addition, and its
-colours, spread over their 6 bits, choose from `fits` the legal moves of that source, in the order
-of their ids. The last six words are spare, so that positions side by side begin on cache lines.
+Tiles are packed with 6 bits per color, blue lowest, so one addition adds a source to another. A
+source's colors, each spread over its 6 bits, mask `fits` to the legal moves of that source, in the
+order of their ids. The last six words are padding: positions in an array begin on cache lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from entity_env.games.azul.engine.rules import NUM_COLOURS
 
 PackedState: TypeAlias = list[int]
-"""`NUM_WORDS` integers, one position; machine code takes an array of int64."""
+"""One position, `NUM_WORDS` integers; machine code takes an array of int64."""
 
 NUM_PLAYERS: Final = 0
 CURRENT: Final = 1
@@ -52,10 +52,10 @@ FIELD: Final = 0b111111
 
 
 def pack_tiles(counts: Sequence[int]) -> int:
-    """Counts by colour in one number."""
+    """Packs counts by color into one number."""
     return sum(count << 6 * colour for colour, count in enumerate(counts))
 
 
 def unpack_tiles(tiles: int) -> list[int]:
-    """The counts by colour of a number."""
+    """Counts by color of a packed number."""
     return [int(tiles) >> 6 * colour & FIELD for colour in range(NUM_COLOURS)]

@@ -34,19 +34,19 @@ _UNIT: Final = 2.0**-53
 
 @kernel(inline=True)
 def next_word(word: int) -> int:
-    """The state that follows in a SplitMix64 sequence."""
+    """Next state of a SplitMix64 sequence."""
     return word + GAMMA & WORD
 
 
 @kernel(inline=True)
 def uniform(word: int) -> float:
-    """`SplitMix.uniform`, of a sequence that has reached `word`."""
+    """`SplitMix.uniform` for a sequence in state `word`."""
     return float(splitmix64_int(word) >> 11) * _UNIT
 
 
 @kernel(inline=True)
 def deal_by(words: PackedState, word: int, uniforms: list[float]) -> int:
-    """Deals by the next numbers of a sequence; returns its new state."""
+    """Deals with the next numbers of a sequence; returns its new state."""
     for i in range(4 * num_factories_packed(words)):
         word = next_word(word)
         uniforms[i] = uniform(word)
@@ -56,7 +56,7 @@ def deal_by(words: PackedState, word: int, uniforms: list[float]) -> int:
 
 @kernel(inline=True)
 def nth_bit(bits: int, n: int) -> int:
-    """The position of a bit that is set, counted from 0, lowest first."""
+    """Position of the n-th set bit, counted from 0, lowest first."""
     for _ in range(n):
         bits &= bits - 1
     return bits_of((bits & -bits) - 1)
@@ -64,7 +64,7 @@ def nth_bit(bits: int, n: int) -> int:
 
 @kernel(inline=True)
 def nth_move(words: PackedState, n: int) -> tuple[int, int]:
-    """A legal move, counted from 0 in the order of ids: source and choice; -1, -1 = none."""
+    """The n-th legal move by id, counted from 0: source and choice; -1, -1 if none."""
     fits = fits_of(words)
     for source in range(NUM_SOURCES):
         moves = fits & colour_fields(words[at.SOURCES + source])
@@ -77,7 +77,7 @@ def nth_move(words: PackedState, n: int) -> tuple[int, int]:
 
 @kernel(inline=True)
 def random_move(words: PackedState, number: float) -> tuple[int, int]:
-    """A legal move by a number from 0 to 1: source, and `6 * colour + destination`."""
+    """A legal move for a number from 0 to 1: source, and `6 * colour + destination`."""
     fits = fits_of(words)
     total = 0
     for source in range(NUM_SOURCES):
@@ -92,7 +92,7 @@ def play_games(
     scores: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Plays as many random games as there are rows; see `playouts.Playouts`."""
+    """Plays one random game per row; see `playouts.Playouts`."""
     words = new_ints(NUM_WORDS)
     uniforms = new_floats(36)
     for i in range(scores.shape[0]):

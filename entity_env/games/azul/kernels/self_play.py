@@ -1,6 +1,6 @@
-"""Many games of two for training: players that do not learn move at once.
+"""Many two-player games for training; scripted opponents move at once.
 
-`games.azul.self_play` explains, and holds the arrays.
+See `games.azul.self_play`, which also owns the arrays.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ LEARNER, GREEDY, RUSH, RANDOM = 0, 1, 2, 3
 
 
 class SelfPlayGames(NamedTuple):
-    """The games.
+    """State of the games.
 
     Args:
         words: `(num_envs, 48)` int64, the positions.
         streams: `(num_envs,)` uint64, the states of the random generators.
         others: `(num_envs,)` int64, the players of the second seat.
-        starts: `(num_envs,)` int64, which seat begins the next game.
-        leads: `(num_envs, 2)` float64, the lead of each seat when it was last observed, in points.
-        has_lead: `(num_envs, 2)` bool, whether it was observed in this game.
+        starts: `(num_envs,)` int64, the seat that begins the next game.
+        leads: `(num_envs, 2)` float64, lead of each seat at its last observation, in points.
+        has_lead: `(num_envs, 2)` bool, True if the seat was observed in this game.
     """
 
     words: Any
@@ -56,14 +56,15 @@ class SelfPlayGames(NamedTuple):
 
 
 class SelfPlaySteps(NamedTuple):
-    """Results of a step, by row: row `2 i + s` is seat s of game i.
+    """Results of a step. Row `2 i + s` is seat s of game i.
 
     Args:
         reward: `(num_rows,)` float32.
         terminated: `(num_rows,)` bool.
         lengths: `(7, num_rows)` int64, entities of each type.
-        scores: `(num_envs, 2)` int64, of games that have just ended.
-        shares: `(num_envs,)` float64, the first seat's share of the win there; -1 elsewhere.
+        scores: `(num_envs, 2)` int64, scores of games that have just ended.
+        shares: `(num_envs,)` float64, the first seat's share of the win in games that have just
+            ended; -1 elsewhere.
     """
 
     reward: NDArray[np.float32]
@@ -75,7 +76,7 @@ class SelfPlaySteps(NamedTuple):
 
 @kernel()
 def _standing(words: PackedState, player: int) -> int:
-    """The final score in hundredths, or before the end the potential."""
+    """Final score in hundredths of a point; before the end, the potential."""
     if words[at.END]:
         score: int = POINT * words[seat(player) + at.SCORE]
         return score
@@ -86,7 +87,7 @@ def _standing(words: PackedState, player: int) -> int:
 def _make_move(
     games: SelfPlayGames, i: int, source: int, choice: int, uniforms: list[float]
 ) -> bool:
-    """Makes a move, and deals if that ends a round; returns whether the game is over."""
+    """Makes a move, and deals if it ends a round; returns True if the game is over."""
     words = games.words[i]
     if not take_packed(words, source, choice):
         pass_turn(words)
@@ -99,7 +100,7 @@ def _make_move(
 
 @kernel()
 def _answer(games: SelfPlayGames, i: int, uniforms: list[float], worths: list[int]) -> bool:
-    """Moves of the scripted player until a learner's turn; returns whether the game is over."""
+    """Plays the scripted player until a learner's turn; returns True if the game is over."""
     words, other = games.words[i], games.others[i]
     while other != LEARNER and words[at.CURRENT] == 1:
         if other == RANDOM:
@@ -137,7 +138,7 @@ def _reward_lead(
 
 @kernel()
 def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfPlaySteps) -> None:
-    """The last rewards of a game, and its result."""
+    """Writes the last rewards of a game and its result."""
     words = games.words[i]
     mine, theirs = words[seat(0) + at.SCORE], words[seat(1) + at.SCORE]
     steps.scores[i, 0] = mine
@@ -154,7 +155,7 @@ def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfP
 
 @kernel()
 def begin_games(env_ids: NDArray[np.int64], games: SelfPlayGames) -> None:
-    """Begins new games."""
+    """Starts new games."""
     uniforms, worths = new_floats(36), new_ints(30)
     for i in env_ids:
         _begin_one(games, i, uniforms, worths)
@@ -164,9 +165,9 @@ def begin_games(env_ids: NDArray[np.int64], games: SelfPlayGames) -> None:
 def step_games(
     picks: NDArray[np.int64], scale: float, win: float, games: SelfPlayGames, steps: SelfPlaySteps
 ) -> None:
-    """Makes the picked moves, and those of scripted players; new games follow ended ones.
+    """Makes the picked moves and those of scripted players; restarts games that end.
 
-    Adds to `steps`, which must be cleared before; so does `write_games`.
+    Adds to `steps`, which must be cleared before, as does `write_games`.
     """
     uniforms, worths = new_floats(36), new_ints(30)
     for i in range(picks.shape[0]):

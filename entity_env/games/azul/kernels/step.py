@@ -25,22 +25,22 @@ from entity_env.games.azul.kernels.packed_state import PackedState
 from entity_env.games.azul.kernels.playouts import deal_by, next_word, uniform
 
 Observations: TypeAlias = NDArray[np.float32]
-"""`(4, OBS_SIZE)`, 0 everywhere before it is filled; `(0, OBS_SIZE)`: nothing is filled."""
+"""`(4, OBS_SIZE)` zeros to fill; `(0, OBS_SIZE)`: nothing is filled."""
 Rewards: TypeAlias = NDArray[np.float32]
-"""`(4,)`, 0 everywhere before it is filled with the changes of the scores."""
+"""`(4,)` zeros to fill with the changes of the scores."""
 ActionIds: TypeAlias = NDArray[np.int64]
 """`(num_envs,)` int64, each from 0 to 299."""
 
 ILLEGAL: Final = -1
 TO_DEAL: Final = -2
-"""Result of a move when a round has begun and must be dealt."""
+"""Result of a move when the next round must be dealt."""
 OVER: Final = 4
 NO_LIMIT: Final = 2**62
 
 
 @kernel(inline=True)
 def _end_round(words: PackedState, is_dense: bool, rewards: Rewards) -> bool:
-    """`end_round`, with the rewards of all players; returns whether the game is over."""
+    """`end_round` with the rewards of all players; returns True if the game is over."""
     num_players = words[at.NUM_PLAYERS]
     for player in range(num_players):
         rewards[player] = -words[seat(player) + at.SCORE]
@@ -63,7 +63,7 @@ def _end_round(words: PackedState, is_dense: bool, rewards: Rewards) -> bool:
 
 @kernel()
 def show_game(words: PackedState, observations: Observations, mask: Mask) -> int:
-    """Fills the arrays; returns the current player, plus `OVER` at the end, when it is the player
+    """Fills the arrays; returns the current player. When the game is over: `OVER` plus the player
     of the last move."""
     if observations.shape[0]:
         for player in range(words[at.NUM_PLAYERS]):
@@ -77,8 +77,8 @@ def show_game(words: PackedState, observations: Observations, mask: Mask) -> int
 def move_in_game(
     words: PackedState, action_id: int, observations: Observations, mask: Mask, rewards: Rewards
 ) -> int:
-    """Makes a move, an id from 0 to 299, and fills the arrays; returns what `show_game` does, or
-    `ILLEGAL`, or `TO_DEAL`, and then fills no observation and mask."""
+    """Makes a move, an id from 0 to 299, and fills the arrays; returns as `show_game`, or
+    `ILLEGAL`, or `TO_DEAL`, which leaves observation and mask unfilled."""
     source = action_id // 30
     choice = action_id - 30 * source
     if not is_legal_packed(words, source, choice):
@@ -93,7 +93,7 @@ def move_in_game(
 def deal_and_show(
     words: PackedState, uniforms: list[float], observations: Observations, mask: Mask
 ) -> int:
-    """The rest of a move that returned `TO_DEAL`."""
+    """Completes a move that returned `TO_DEAL`."""
     deal_packed(words, uniforms)
     return show_game(words, observations, mask)
 
@@ -102,7 +102,7 @@ def deal_and_show(
 def start_dealt(
     words: PackedState, num_players: int, starting_player: int, uniforms: list[float]
 ) -> None:
-    """The first round of a game."""
+    """Deals the first round of a game."""
     start_game(words, num_players, starting_player)
     deal_packed(words, uniforms)
 
@@ -111,16 +111,16 @@ def start_dealt(
 
 
 class BatchArrays(NamedTuple):
-    """Results of a batch, as arrays that are written in place.
+    """Results of a batch, in arrays that are written in place.
 
     Args:
-        observations: `(num_envs, OBS_SIZE)` float32, of the current player.
-        legal_masks: `(num_envs, 300)` bool, what is legal for that player.
+        observations: `(num_envs, OBS_SIZE)` float32, seen by the current player.
+        legal_masks: `(num_envs, 300)` bool, legal actions of that player.
         current_players: `(num_envs,)` int64.
-        rewards: `(num_envs,)` float32, of the player of the last move.
-        player_rewards: `(num_envs, 4)` float32, of every player.
+        rewards: `(num_envs,)` float32, reward of the player of the last move.
+        player_rewards: `(num_envs, 4)` float32, rewards of all players.
         terminals, truncations: `(num_envs,)` uint8.
-        streams: `(num_envs,)` uint64, the states of the random generators.
+        streams: `(num_envs,)` uint64, generator states.
     """
 
     observations: NDArray[np.float32]
@@ -135,7 +135,7 @@ class BatchArrays(NamedTuple):
 
 @kernel()
 def first_illegal(table: list[PackedState], actions: ActionIds) -> int:
-    """The first game in which the action is not legal; -1: there is none."""
+    """First game in which the action is illegal; -1 if none."""
     for i in range(actions.shape[0]):
         action_id = int(actions[i])
         source = action_id // 30
@@ -161,7 +161,7 @@ def begin_batch(
     table: list[PackedState],
     arrays: BatchArrays,
 ) -> None:
-    """Begins new games, dealt by the next draws."""
+    """Starts new games, dealt by the next draws."""
     uniforms = new_floats(36)
     for i in env_ids:
         word, start = as_word(arrays.streams[i]), starting_player
@@ -175,7 +175,7 @@ def begin_batch(
         _show_current(table[i], False, arrays.observations[i], arrays.legal_masks[i])
 
 
-# Arrays one by one: as a tuple they make a step a quarter slower.
+# Separate arrays: passing them as a tuple makes a step a quarter slower.
 @kernel()
 def step_batch(
     actions: ActionIds,
@@ -191,7 +191,7 @@ def step_batch(
     truncations: NDArray[np.uint8],
     streams: NDArray[np.uint64],
 ) -> None:
-    """Makes a legal move in every game, none of which is over."""
+    """Makes a legal move in every game; none of them is over."""
     uniforms = new_floats(36)
     for i in range(actions.shape[0]):
         words, earned = table[i], player_rewards[i]

@@ -1,4 +1,4 @@
-"""Who plays Azul: scripted, searching, neural and human players, and matches between them.
+"""Azul players: scripted, searching, neural and human players, and matches between them.
 
-What is legal and what it scores is `engine`.
+Legality and scoring are in `engine`.
 """

@@ -1,4 +1,4 @@
-"""Agents that play by action ids: scripted, searching, human, and trained.
+"""Agents that play by action ids: scripted, searching, human and trained.
 
 Example:
     >>> import numpy as np
@@ -41,17 +41,17 @@ from entity_env.games.azul.players.mcts import Search, Tree
 from entity_env.games.azul.viewer import draw_state, read_move
 
 _CHUNK_S: Final = 0.02
-"""Approximate seconds between two readings of the clock."""
+"""Approximate seconds between clock readings."""
 
 
 class AgentInput(NamedTuple):
-    """The input of an agent.
+    """Input of an agent.
 
     Attributes:
-        observation: `(obs_size,)` float32, of the current player.
+        observation: `(obs_size,)` float32, seen by the current player.
         legal_action_mask: `(300,)` bool.
-        current_player: the player to move.
-        state: the position, for agents with `needs_state`; may be None for others.
+        current_player: player to move.
+        state: position, required by agents with `needs_state`; None is fine for others.
     """
 
     observation: NDArray[np.float32]
@@ -61,27 +61,24 @@ class AgentInput(NamedTuple):
 
     @classmethod
     def of(cls, step: EnvStep) -> AgentInput:
-        """The input for the current player of a step."""
+        """Input for the current player of a step."""
         player = step.current_player
         return cls(step.observations[player], step.legal_action_mask, player, step.state)
 
 
 class AzulAgent(Protocol):
-    """Chooses among the legal actions.
-
-    `needs_state` says whether `AgentInput.state` must be given.
-    """
+    """Chooses among the legal actions."""
 
     @property
     def needs_state(self) -> bool:
-        """Whether the agent reads the position, not only observation and mask."""
+        """True if the agent reads `AgentInput.state`, which then must be given."""
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
-        """The id of a legal action.
+        """Id of a legal action.
 
         Args:
             agent_input: may be read-only.
-            rng: for all random draws.
+            rng: source of all random draws.
 
         Raises:
             EpisodeDone: the game is over.
@@ -101,7 +98,7 @@ class RandomAgent:
 
 
 class _HeuristicAgent:
-    """Chooses the legal action of the highest heuristic value."""
+    """Chooses the legal action with the highest heuristic value."""
 
     needs_state: Final = True
     _idea: int
@@ -112,17 +109,17 @@ class _HeuristicAgent:
 
 
 class GreedyAgent(_HeuristicAgent):
-    """Looks one move ahead: most points now, less the cost of the floor.
+    """Looks one move ahead: maximizes points now minus the floor cost.
 
-    Started lines and shares of the final bonuses count, too; `kernels.heuristics` has the formula.
-    Moves of other players do not count. Of equal actions the lowest id.
+    Started lines and shares of the final bonuses also count; see the formula in
+    `kernels.heuristics`. Moves of other players do not. Ties go to the lowest id.
     """
 
     _idea = GREEDY
 
 
 class RushAgent(_HeuristicAgent):
-    """Aims at a full row as soon as possible: fills the upper lines first, whatever they score."""
+    """Aims at a full row as soon as possible: fills the top lines first, whatever they score."""
 
     _idea = RUSH
 
@@ -130,17 +127,17 @@ class RushAgent(_HeuristicAgent):
 class MCTSAgent:
     """Monte Carlo tree search over the rest of the round; see `kernels.mcts`.
 
-    A rollout is played by `GreedyAgent`'s rule to the end of the round, and of `rounds` further
-    ones: with 1 it is about three times as slow as with 0, and still wins more games in the same
-    time.
+    A rollout follows `GreedyAgent`'s rule to the end of the round and for `rounds` more rounds.
+    With 1 it is about three times as slow as with 0, but wins more games given equal time.
 
     Args:
-        seconds: time for a move; None = as many visits as `rollouts` says.
-        rollouts: visits at most; None = as many as the time allows. If both are None: one second.
-        rounds: rounds of a rollout after the deal.
+        seconds: time per move; None = no limit except `rollouts`.
+        rollouts: maximum visits per move; None = as many as the time allows. If both are None, one
+            second.
+        rounds: rounds played by a rollout after the deal.
 
     Attributes:
-        num_moves, num_visits: moves and visits of all searches so far.
+        num_moves, num_visits: totals of all searches so far.
 
     Raises:
         UsageError: an invalid value.
@@ -204,7 +201,7 @@ class MCTSAgent:
 
 
 def required_state(agent_input: AgentInput, agent: object) -> GameState:
-    """The position of an input; raises UsageError without one, EpisodeDone if the game is over."""
+    """Position of an input; raises UsageError if missing, EpisodeDone if the game is over."""
     if agent_input.state is None:
         raise UsageError(
             f"{type(agent).__name__} needs AgentInput.state: make the environment with "
@@ -223,12 +220,12 @@ PROMPT: Final = "source, colour, line: "
 
 
 class HumanAgent:
-    """A person: shows the table, and asks until the answer is a legal move.
+    """Human player: shows the table and asks until the answer is a legal move.
 
     Args:
-        ask: shows a prompt and returns a line, as `input` does; its errors pass through.
-        show: shows text, without the last line end, as `print` does.
-        colours: whether `show` supports ANSI colours; see `has_colours`.
+        ask: shows a prompt and returns a line, like `input`; its errors pass through.
+        show: shows text and adds a line end, like `print`.
+        colours: True if `show` supports ANSI colors; see `has_colours`.
     """
 
     needs_state: Final = True
@@ -252,16 +249,16 @@ class HumanAgent:
 
 
 class EntityAgent:
-    """An agent of the game `azul`, such as a trained network from `load_agent`, as an `AzulAgent`.
+    """Adapts an agent of the game `azul`, such as a trained network from `load_agent`.
 
-    It uses its own random draws, not the `rng` of `select_action`.
+    The agent uses its own random draws, not the `rng` of `select_action`.
 
     Args:
-        agent: no other game may use it meanwhile.
-        game: `azul`, or `azul_by_id`, whose moves are chosen by id.
+        agent: an agent that no other game uses meanwhile.
+        game: `azul`, or `azul_by_id` for moves chosen by id.
 
     Raises:
-        ProtocolError: an agent that another program drives.
+        ProtocolError: the agent is driven by another program.
 
     Example:
         >>> from entity_env import agents
@@ -278,7 +275,7 @@ class EntityAgent:
         agent.join(AgentRun(game.schema))
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
-        """The id of a legal action.
+        """Id of a legal action.
 
         Raises:
             CheckpointError: a network that was trained for another game.

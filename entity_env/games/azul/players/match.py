@@ -1,4 +1,4 @@
-"""Games between agents: one game, or a match of many.
+"""Games between agents: single games and matches.
 
 Example:
     >>> from entity_env.games.azul import GreedyAgent, RandomAgent, play_match
@@ -29,14 +29,14 @@ Watch = Callable[[EnvStep], None]
 
 @dataclass(frozen=True)
 class GameResult(Result):
-    """The result of a game, by seat.
+    """Result of a game, by seat.
 
     Attributes:
-        names: of the agents, by seat.
+        names: agents by seat.
         scores: final points.
-        rows: full rows, the tie-break.
+        rows: full rows; the tie-breaker.
         num_moves, num_rounds: moves and rounds played.
-        end: why it was over; None = it was cut.
+        end: why the game ended; None if truncated.
     """
 
     rows: tuple[int, ...]
@@ -62,15 +62,15 @@ def play_game(
 
     Args:
         agents: 2 to 4, by seat.
-        seed: of the deals, and of the agents' draws.
-        names: of the agents; their class names when left out.
+        seed: seed of the deals and of the agents' draws.
+        names: names of the agents; default: their class names.
         starting_player: the seat that begins.
-        max_rounds: after how many rounds the game is cut; None = never.
-        watch: called with every step, the first included.
+        max_rounds: rounds after which the game is truncated; None = never.
+        watch: called with every step, including the first.
 
     Raises:
-        UsageError: a number of agents, or a value, that cannot be.
-        InvalidActionId, IllegalAction: an agent chose such an action.
+        UsageError: an invalid number of agents or value.
+        InvalidActionId, IllegalAction: an agent chose an invalid or illegal action.
     """
     checked_seed(seed)
     if names is None:
@@ -123,23 +123,23 @@ def play_match(
     max_rounds: int | None = None,
     on_game: Callable[[GameResult], None] | None = None,
 ) -> Match[GameResult]:
-    """Plays games of every group of `num_players` agents.
+    """Plays a match: games of every group of `num_players` agents.
 
-    Games come in sets of `num_players` with the same deals of the first round, in which every agent
-    has every seat once; seat 0 begins. So each agent begins as often as the others.
+    Games come in sets of `num_players` with identical first-round deals. In a set every agent plays
+    every seat once, and seat 0 begins, so all agents begin equally often.
 
     Args:
-        agents: by name; at least as many as players.
-        num_games: games of each group, a multiple of `num_players`.
+        agents: agents by name; at least `num_players`.
+        num_games: games per group, a multiple of `num_players`.
         num_players: 2 to 4.
-        seed: deals and draws follow from it: the first set has the seed itself, as of `play_game`;
-            matches with neighbouring seeds share no deals.
+        seed: determines deals and draws. The first set uses the seed as `play_game` does; matches
+            with neighboring seeds share no deals.
         max_rounds: as for `play_game`.
-        on_game: called with every result.
+        on_game: called with each result.
 
     Raises:
-        UsageError: numbers that cannot be.
-        InvalidActionId, IllegalAction: as `play_game` does.
+        UsageError: invalid numbers.
+        InvalidActionId, IllegalAction: see `play_game`.
     """
     EnvConfig(num_players=num_players, max_rounds=max_rounds)
     if len(agents) < num_players:

@@ -15,14 +15,14 @@ MAX_NODES: Final = 2_000_000
 
 
 class Tree(NamedTuple):
-    """Nodes in the order in which they were made, the root first; children are neighbours.
+    """Nodes of a search in order of creation, the root first. Siblings are adjacent.
 
     Attributes:
         num_nodes: `(1,)` int64.
         first_child, num_children: `(max_nodes,)` int32; a leaf has no children.
-        actions: `(max_nodes,)` int32: the id that led to a node.
+        actions: `(max_nodes,)` int32: id that led to a node.
         visits: `(max_nodes,)` int32.
-        totals: `(max_nodes,)` float64: sums of the values of the visits, for the player who moved.
+        totals: `(max_nodes,)` float64: sums of visit values, for the player that moved.
         priors: `(max_nodes,)` float64: shares among siblings.
     """
 
@@ -42,34 +42,34 @@ class Tree(NamedTuple):
         return cls(np.ones(1, np.int64), first, counts, actions, visits, totals, priors)
 
     def clear(self) -> None:
-        """Removes all nodes but the root."""
+        """Removes all nodes except the root."""
         count = int(self.num_nodes[0])
         for values in (self.num_children, self.visits, self.totals):
             values[:count] = 0
         self.num_nodes[0] = 1
 
     def root_children(self) -> range:
-        """The nodes of the legal moves at the root."""
+        """Nodes of the legal moves at the root."""
         first = int(self.first_child[0])
         return range(first, first + int(self.num_children[0]))
 
     def best_action_id(self) -> int:
-        """The move with most visits, of equals the first."""
+        """Move with the most visits; ties go to the first."""
         children = self.root_children()
         return int(self.actions[children.start + int(self.visits[children].argmax())])
 
 
 class Search:
-    """A search.
+    """A search from a position.
 
     Args:
-        state: the root.
-        tree: empty; grows.
+        state: the root position.
+        tree: an empty tree; grows with the search.
         rounds: rounds of a rollout after the deal that ends the tree.
-        word: start of the sequence of draws; see `SplitMix`.
+        word: initial state of the draws; see `SplitMix`.
 
     Attributes:
-        num_moves: moves made so far, of descents and rollouts.
+        num_moves: moves made so far in descents and rollouts.
     """
 
     def __init__(self, state: GameState, tree: Tree, rounds: int, word: int) -> None:

@@ -1,4 +1,4 @@
-"""Azul's own agents by name, and its human players, in games that ask by entities."""
+"""Azul's own agents by name, and human players, for games that ask by entities."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ _HINT: Final = "Source, colour, line: '2 red 3', 'c black floor'.  ? shows all, 
 _HELP: Final = ("?", "h", "help")
 
 Choose: TypeAlias = Callable[[GameState, Observation], int | None]
-"""The id of a legal move in a position, where the player is in seat 0; None = leave."""
+"""Id of a legal move in a position in which the player has seat 0; None = leave."""
 
 
 class PositionAgent(PolicyAgent):
-    """Plays `azul` and `azul_by_id` by the position, which it reads from what it observes."""
+    """Plays `azul` and `azul_by_id` from the position, which it reconstructs from observations."""
 
     def __init__(self, choose: Choose, agent: AzulAgent | None = None) -> None:
         super().__init__()
         self._choose = choose
         self.agent = agent
-        """The agent that chooses, if it is one of Azul's own."""
+        """The Azul agent that chooses, if any."""
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
         [question] = self.questions(observation)
@@ -84,7 +84,7 @@ def _playing(agent: AzulAgent, seed: int) -> PositionAgent:
 
 
 class AzulPlayers(GameAgents):
-    """Random, greedy, rushing and searching agents; people who type moves such as `2 red 3`."""
+    """Random, greedy, rushing and searching agents; human players type moves such as `2 red 3`."""
 
     names = (*_AGENTS, f"{_MCTS}SECONDS")
 
@@ -130,7 +130,7 @@ class AzulPlayers(GameAgents):
         seed: int,
         step_timeout_s: float | None = None,
     ) -> Result:
-        """As `play_game`, compiled where numba is installed."""
+        """See `play_game`; compiled where numba is installed."""
         own = [getattr(agent, "agent", None) or EntityAgent(agent, azul) for agent in agents]
         max_rounds = game.settings.get("max_rounds", 0) or None
         return play_game(own, seed=seed, names=names, max_rounds=max_rounds)

@@ -1,4 +1,4 @@
-"""Many whole games of random moves at once."""
+"""Many whole games of random moves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from entity_env.games.azul.kernels.playouts import play_games
 
 
 class Playouts(NamedTuple):
-    """Results of many games, a row each; all int64.
+    """Results of many games, one row per game; all int64.
 
     Attributes:
-        scores: `(num_games, num_players)`, final.
+        scores: `(num_games, num_players)`, final scores.
         moves, rounds: `(num_games,)`, numbers of moves and rounds.
-        floor_moves: `(num_games,)`, moves that took tiles straight to the floor.
-        ends: `(num_games,)`, why each was over: an index of `ENDS`.
+        floor_moves: `(num_games,)`, moves that sent all tiles to the floor.
+        ends: `(num_games,)`, why each game ended: an index into `ENDS`.
     """
 
     scores: NDArray[np.int64]
@@ -32,9 +32,9 @@ class Playouts(NamedTuple):
 
 
 def play_many(num_games: int, seed: int, *, num_players: int = 2) -> Playouts:
-    """Plays games of uniformly random legal moves; game i is begun by player `i % num_players`.
+    """Plays games of uniformly random legal moves; player `i % num_players` begins game i.
 
-    Game i depends on seed, i and the number of players alone.
+    Game i depends only on seed, i and the number of players.
 
     Args:
         num_games: 0 or more.

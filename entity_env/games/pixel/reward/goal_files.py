@@ -1,8 +1,8 @@
-"""Captured goals: their capture, and folders of `goal.npy`, `start.npz` and `goal.json`.
+"""Captured goals: capture, and storage in folders of `goal.npy`, `start.npz` and `goal.json`.
 
 `goal.npy` holds the goal's screen, (H, W) uint8 in 0..3; `start.npz` the whole state of a machine
-at the start, by name; `goal.json` the settings, buttons and hashes. The same ROM and keys give the
-same bytes.
+at the start, by name; `goal.json` the settings, buttons and hashes. The same ROM and keys give
+identical bytes.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Captured:
 
     Attributes:
         machine: settings of the machine that ran the ROM.
-        start_keys: buttons held from switching on to the start, a step each.
-        keys: buttons held from there to the goal, at least one.
-        start: the whole state at the start.
-        start_pixels: (H, W) uint8 in 0..3, its screen.
+        start_keys: buttons held from power-on to the start, one step each.
+        keys: buttons held from the start to the goal, at least one.
+        start: whole state at the start.
+        start_pixels: (H, W) uint8 in 0..3, screen at the start.
         goal: the goal, on the CPU.
-        sums: distance of the start from the goal, and of the screen after each of `keys`.
-        kept_by: buttons after whose next step the screen still matches, which matters since an
-            episode ends after several matches in a row.
+        sums: distances from the goal: of the start, then after each of `keys`.
+        kept_by: buttons that keep the screen matching for one more step; relevant because an
+            episode ends after several consecutive matches.
     """
 
     machine: Machine
@@ -82,10 +82,10 @@ def capture(
     tau: Tau = 0.05,
     metric: Metric = "absolute",
 ) -> Captured:
-    """Run a machine from switching on, and record the start and the last screen.
+    """Run a machine from power-on, and record the start and the last screen.
 
-    The keys are run twice, first for the goal and then for the distances on the way to it; then
-    each button for one more step.
+    The keys are run twice: for the goal, then for the distances on the way to it. Then each button
+    is tried for one more step.
     """
     if not keys:
         raise UsageError("keys: expected at least one button from the start to the goal, got none")
@@ -119,7 +119,7 @@ def capture(
 
 
 def screen_of(world: World) -> Tensor:
-    """The screen of a world's first machine, (H, W) uint8 in 0..3 on the CPU; a copy."""
+    """Screen of a world's first machine, (H, W) uint8 in 0..3; a copy on the CPU."""
     shape = (world.num_envs, world.height, world.width)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=world.device)
     world.render(pixels)
@@ -155,9 +155,10 @@ def _sum(pixels: Tensor, goal: Goal) -> int:
 
 SCHEMA_VERSION: Final = 1
 _MAX_META: Final = 16 << 20
-"""Bytes of `goal.json`; a million keys take six million."""
+"""Maximum bytes of `goal.json`; a million keys take six million."""
 _MAX_STATE: Final = 8 << 20
-"""Bytes of `goal.npy`, and of all arrays in `start.npz`; a Game Boy's are below one million."""
+"""Maximum bytes of `goal.npy`, and of all arrays in `start.npz`; a Game Boy needs less than one
+million."""
 _MAX_ARRAYS: Final = 64
 _NPY: Final = re.compile(
     rb"\x93NUMPY\x01\x00(?P<length>..)\{'descr': '(?P<dtype>[|<][biuf][1248])', "
@@ -165,7 +166,7 @@ _NPY: Final = re.compile(
     rb"'shape': \((?P<shape>(?:[1-9][0-9]{0,9},? ?){0,8})\), \} *\n",
     re.DOTALL,
 )
-"""The header that `np.save` writes for numbers; numpy itself evaluates it as a Python literal."""
+"""Header that `np.save` writes for numbers; numpy itself evaluates it as a Python literal."""
 _MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
     XoChipMachine.kind: XoChipMachine,
     GameBoyMachine.kind: GameBoyMachine,
@@ -174,13 +175,13 @@ _MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GoalFile:
-    """The checked contents of a folder.
+    """Validated contents of a folder.
 
     Attributes:
-        folder: its path.
+        folder: path of the folder.
         machine: settings of the machine that runs the ROM.
         rom_sha256: hash of the ROM.
-        start: the whole state at the start.
+        start: whole state at the start.
         goal: the goal, on the CPU.
         start_sum: distance of the start from the goal.
     """
@@ -193,14 +194,14 @@ class GoalFile:
     start_sum: int
 
     def world(self, rom: bytes, num_envs: int, *, device: str = "cpu") -> World:
-        """Machines, and their bank, in the state at the start."""
+        """Machines in the state at the start, with a bank filled with it."""
         found = _sha256(rom)
         if found != self.rom_sha256:
             raise UsageError(
                 f"{self.folder} was captured from another ROM: expected SHA-256 "
                 f"{self.rom_sha256}, got {found}"
             )
-        with blamed_on(self.folder / "start.npz"):  # the ROM is as it was then
+        with blamed_on(self.folder / "start.npz"):  # the ROM is unchanged, so the file is at fault
             world = self.machine.world(rom, num_envs, start=self.start, device=device)
         shown = screen_of(world)
         same = shown.shape == self.goal.pixels.shape
@@ -214,7 +215,7 @@ class GoalFile:
 
 
 def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> None:
-    """Write a folder atomically, and only if `load_goal` will take it."""
+    """Write a folder atomically, and only if `load_goal` will accept it."""
     meta = _meta(captured, rom, rom_name)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -236,7 +237,7 @@ def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> No
 
 
 def load_goal(folder: Path) -> GoalFile:
-    """Read a folder, and check everything that can be checked without the ROM."""
+    """Read a folder, with every check that does not need the ROM."""
     meta = _read_meta(folder / "goal.json")
     try:
         machine = _machine(meta)
@@ -330,7 +331,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "goal_sha256": ("64 hexadecimal digits", _is_hash),
     "start_sha256": ("64 hexadecimal digits", _is_hash),
 }
-"""Every field of `goal.json`: the expected value as text, and a check."""
+"""Every field of `goal.json`: the expected value as text, and its check."""
 
 
 def _read_meta(path: Path) -> dict[str, object]:
@@ -341,7 +342,7 @@ def _read_meta(path: Path) -> dict[str, object]:
             f"{path} cannot be read ({error.strerror}): a goal is a folder that "
             "entity-env capture-goal wrote"
         ) from error
-    except ValueError as error:  # also text that is no UTF-8
+    except ValueError as error:  # also for text that is not UTF-8
         raise UsageError(f"{path} is no JSON: {error}") from error
     if not isinstance(meta, dict):
         raise UsageError(f"{path}: expected an object, got {type(meta).__name__}")
@@ -401,7 +402,7 @@ def _read_state(path: Path) -> State:
 
 
 def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The arrays of an archive by name, if `np.savez` can have written them."""
+    """Arrays of an archive by name; rejects what `np.savez` cannot have written."""
     members = archive.infolist()
     size = sum(member.file_size for member in members)
     if len(members) > _MAX_ARRAYS or size > _MAX_STATE:
@@ -412,13 +413,13 @@ def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
         if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
             raise ValueError(f"{shown(member.filename)} is compressed otherwise than by np.savez")
         with archive.open(member) as file:
-            # With a size: without, the archive decides how much is unpacked.
+            # With a size: otherwise the archive decides how much is unpacked.
             content = file.read(member.file_size)
         yield member.filename.removesuffix(".npy"), _parse_npy(content)
 
 
 def _parse_npy(content: bytes) -> NDArray[Any]:
-    """The array of numbers, at least one, that `np.save` wrote; else a ValueError."""
+    """Non-empty numeric array written by `np.save`; raises ValueError for anything else."""
     header = _NPY.match(content)
     if header is None or int.from_bytes(header["length"], "little") != header.end() - 10:
         raise ValueError("expected plain numbers as np.save writes them")

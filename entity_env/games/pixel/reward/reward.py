@@ -1,7 +1,7 @@
-"""Distance of screens from a goal, reward and end of an episode: pure functions of tensors.
+"""Distance of screens from a goal, rewards and ends of episodes: pure functions of tensors.
 
-The distance of two pictures is a sum of integers below 2**24, so it is the same in any order and on
-any device; one float32 division normalizes it. A match compares the integer, never the float.
+The distance of two pictures is a sum of integers below 2**24, so it does not depend on the order or
+the device. One float32 division normalizes it. Matches compare the integer, never the float.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Metric = Literal["absolute", "squared"]
 Tau = float | str | Decimal | Fraction
 
 NUM_SHADES = 4
-# The largest difference of one pixel.
+# Largest difference of one pixel.
 PIXEL_RANGE: dict[Metric, int] = {"absolute": 3, "squared": 9}
 # Sums below this are exact in float32.
 _MAX_SUM = 2**24
-# Limits of tau as text, since a `Fraction` has as many digits as its exponent says.
+# Limit on the digits of tau as text: a `Fraction` has as many digits as its exponent says.
 _MAX_DIGITS = 100
 _MAX_EXPONENT = 400
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9_]+)\s*\Z")
 # Frames per pass on the CPU: their bytes stay in the cache between operations.
 _CHUNK_FRAMES = 32
-# Distances in words of 64 bits: eight byte counters that add up. 85 words of bytes up to 3 stay
+# Distances are computed in 64-bit words of eight byte counters. 85 words of bytes up to 3 stay
 # below 256.
 _WORD: Final = 8
 _MAX_WORDS: Final = 80
-# The sums of so many groups, of bytes added in pairs, stay below 2**15.
+# Sums of this many groups, with bytes added in pairs, stay below 2**15.
 _MAX_GROUPS: Final = 64
 _EVERY_SECOND: Final = 0x00FF00FF00FF00FF
-# Pixels per pass, which stay in a cache between operations.
+# Pixels per pass; they stay in the cache between operations.
 _CHUNK_PIXELS: Final = 2**21
 
 _Count: TypeAlias = Annotated[int, Range(1, 2**31 - 1)]
@@ -49,7 +49,7 @@ _Count: TypeAlias = Annotated[int, Range(1, 2**31 - 1)]
 
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
-    """Reward of a step, and length of an episode.
+    """Rewards and limits of an episode.
 
     Attributes:
         step_cost: added at every step.
@@ -74,19 +74,19 @@ class RewardConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Goal:
-    """The picture to reach, and the distance below which a screen matches it.
+    """Picture to reach, and the distance below which a screen matches it.
 
     Attributes:
-        pixels: (H, W) uint8 in 0..3, or (N, H, W) for one goal per environment; a copy, on the
-            same device.
-        tau: a screen matches when its distance is strictly below this, above 0. A float stands for
-            the decimal number that it prints as: 0.05 is one twentieth.
+        pixels: (H, W) uint8 in 0..3, or (N, H, W) for one goal per environment; copied, on the same
+            device.
+        tau: a screen matches if its distance is strictly below tau; above 0. A float stands for the
+            decimal number it prints as: 0.05 is one twentieth.
         metric: "absolute" sums |frame - goal|, "squared" sums its square.
         threshold: the smallest sum that does not match: ceil(tau * largest sum), at most 2**31 - 1.
-        divisor: () float32, the largest sum, on the device of the pixels.
+        divisor: () float32, largest sum, on the device of the pixels.
 
     Raises:
-        SchemaError: pixels of another type, shape, dtype or range, or tau not above 0.
+        SchemaError: pixels of the wrong type, shape, dtype or range, or tau not above 0.
     """
 
     pixels: Tensor
@@ -108,14 +108,14 @@ class Goal:
         set_field = object.__setattr__
         set_field(self, "threshold", threshold(self.tau, largest))
         set_field(self, "pixels", self.pixels.detach().clone().contiguous())
-        # A tensor: CUDA divides by a host number as a product with its reciprocal, which rounds
+        # A tensor: CUDA divides by a host number by multiplying with its reciprocal, which rounds
         # twice.
         divisor = torch.full((), largest, dtype=torch.float32, device=self.pixels.device)
         set_field(self, "divisor", divisor)
 
 
 def threshold(tau: Tau, largest: int) -> int:
-    """The smallest integer that is not below tau * largest, in exact arithmetic."""
+    """Smallest integer not below tau * largest, in exact arithmetic."""
     exact = exact_tau(tau)
     if exact <= 0:
         raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}: nothing is below 0")
@@ -154,7 +154,7 @@ def distance_sum(frames: Tensor, goal: Goal) -> Tensor:
 
 
 def normalize_sums(sums: Tensor, goal: Goal) -> Tensor:
-    """Distances in 0..1, (N,) float32, of sums (N,): one division."""
+    """Normalized distances in 0..1, (N,) float32, of sums (N,): one division."""
     return sums.to(torch.float32) / goal.divisor
 
 
@@ -166,7 +166,7 @@ def distance(frames: Tensor, goal: Goal) -> Tensor:
 def update_match(
     sums: Tensor, match_count: Tensor, threshold: int, match_k: int
 ) -> tuple[Tensor, Tensor]:
-    """Consecutive matches, (N,) int32 of at most match_k, and terminated, (N,) bool."""
+    """Consecutive matches, (N,) int32 up to match_k, and terminated, (N,) bool."""
     count = torch.where(sums < threshold, match_count + 1, 0).clamp(max=match_k)
     return count, count >= match_k
 
@@ -175,18 +175,18 @@ def reward(prev_dist: Tensor, dist: Tensor, terminated: Tensor, config: RewardCo
     """step_cost + alpha · (prev_dist - dist), plus goal_bonus where terminated, (N,) float32.
 
     Over an episode the shaping adds up to alpha · (first - last distance), rounding aside. It is
-    not discounted, so it is potential-based (Ng et al. 1999) for gamma = 1 only. Each operation
-    rounds once, in the order of the formula.
+    not discounted, so it is potential-based (Ng et al. 1999) only for gamma = 1. Each operation
+    rounds once, in formula order.
     """
     shaped = (prev_dist - dist) * config.alpha + config.step_cost
     return shaped + terminated.to(torch.float32) * config.goal_bonus
 
 
 def truncate(episode_step: Tensor, max_steps: int) -> tuple[Tensor, Tensor]:
-    """Steps of the episode, (N,) int32 of at most max_steps, and truncated, (N,) bool.
+    """Steps of the episode, (N,) int32 up to max_steps, and truncated, (N,) bool.
 
-    `episode_step`, (N,) int32, is the count before this step. An episode may be both terminated
-    and truncated: bootstrap by terminated alone.
+    `episode_step`, (N,) int32, is the count before this step. If an episode is both terminated and
+    truncated, bootstrap by terminated alone.
     """
     steps = (episode_step + 1).clamp(max=max_steps)
     return steps, steps >= max_steps
@@ -198,7 +198,7 @@ def reset_mask(terminated: Tensor, truncated: Tensor) -> Tensor:
 
 
 def fits_words(frames: Tensor) -> bool:
-    """Whether frames can be read as words: on the CPU, contiguous, aligned."""
+    """True if frames can be read as words: on the CPU, contiguous, aligned."""
     return (
         frames.device.type == "cpu"
         and frames.is_contiguous()
@@ -208,7 +208,7 @@ def fits_words(frames: Tensor) -> bool:
 
 
 def distances_in_words(frames: Tensor, goal: Tensor) -> Tensor:
-    """Sums of |frame - goal|, (N,) int32, as 2 max(frame, goal) - frame - goal."""
+    """Sums of |frame - goal|, (N,) int32, computed as 2 max(frame, goal) - frame - goal."""
     num, height, width = frames.shape
     num_words = height * width // _WORD
     size = _group_size(num_words)
@@ -241,13 +241,13 @@ def _totals(sums: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _group_size(num_words: int) -> int:
-    """The largest number of words that can be added and divides a picture evenly."""
+    """Largest number of words that can be added and divides a picture evenly."""
     return max(size for size in range(1, _MAX_WORDS + 1) if num_words % size == 0)
 
 
 def _apart(frames: Tensor, goal: Tensor, metric: Metric) -> Tensor:
     """Distances of pixels, uint8."""
-    # The larger minus the smaller, since bytes would wrap below 0.
+    # Larger minus smaller: bytes would wrap below 0.
     apart = torch.maximum(frames, goal).sub_(torch.minimum(frames, goal))
     if metric == "squared":
         apart.mul_(apart)
@@ -301,23 +301,23 @@ def grid_shape(height: int, width: int) -> tuple[int, int]:
 
 
 def places(height: int, width: int) -> Tensor:
-    """Row and column of every tile, (T, 2) float32, row after row from the top left."""
+    """Row and column of every tile, (T, 2) float32, row by row from the top left."""
     rows, columns = grid_shape(height, width)
     tiles = torch.arange(rows * columns)
     return torch.stack((tiles // columns, tiles % columns), 1).to(torch.float32)
 
 
 def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
-    """Histogram of shades, and distance from the goal's tile, of every tile."""
+    """Per tile: histogram of shades, and distance from the goal's tile."""
     apart = _apart(frames, goal.pixels, goal.metric)
     counts = [_tile_sums((frames == shade).view(torch.uint8)) for shade in range(NUM_SHADES)]
     return torch.stack((*counts, _tile_sums(apart)), 2)
 
 
 def _tile_sums(pixels: Tensor) -> Tensor:
-    """Sums of the tiles, (N, T) int32, of pixels (N, H, W) uint8 of at most 9."""
+    """Sums of the tiles, (N, T) int32, of pixels (N, H, W) uint8 up to 9."""
     num, height, width = pixels.shape
-    # A column of a tile adds up to at most 8 * 9, so bytes hold it.
+    # A column of a tile adds up to at most 8 * 9, which fits a byte.
     columns = pixels.view(num, height // TILE, TILE, width).sum(2, dtype=torch.uint8)
     sums = columns.view(num, height // TILE, width // TILE, TILE).sum(3, dtype=torch.int32)
     return sums.flatten(1)

@@ -1,4 +1,4 @@
-"""Observation, reward and reset of a `PixelGoalEnv`: the interface, and its reference in torch."""
+"""Observation, reward and reset of a `PixelGoalEnv`: the interface, and its torch reference."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ from entity_env.games.pixel.reward.reward import (
 
 
 class GoalOps(Protocol):
-    """The operations of a step on `Trackers`; every implementation writes the same bits.
+    """Operations of a step on `Trackers`; all implementations give identical bits.
 
     They neither allocate lasting memory nor synchronize with the device.
     """
 
     def observe(self) -> None:
-        """Push `frames` on the stack, and measure them: writes stack, tiles, sums."""
+        """Push `frames` on the stack and measure them; writes stack, tiles, sums."""
         ...
 
     def judge(self) -> None:
-        """Compute reward, flags and counters: writes all but frames, stack, tiles and slot."""
+        """Compute reward, flags and counters; writes everything except frames, stack, tiles and
+        slot."""
         ...
 
     def reset(self, mask: Tensor) -> None:
-        """Begin episodes in a mask, (N,) bool, from each slot, and advance the slots."""
+        """Start episodes in a mask, (N,) bool, from each slot, and advance the slots."""
         ...
 
 
 class TorchGoalOps:
-    """The operations in torch; the reference of `GoalOps`.
+    """`GoalOps` in torch; the reference implementation.
 
     Args:
         trackers: read and written.
-        goal: on the device of the trackers.
-        config: reward and end of an episode.
-        starts: the states of a reset.
+        goal: goal on the device of the trackers.
+        config: rewards and limits of an episode.
+        starts: the reset states.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class TorchGoalOps:
         self._goal = goal
         self._config = config
         self._starts = starts
-        # Tensors: CUDA divides by a host number as a product with its reciprocal.
+        # Tensors: CUDA divides by a host number by multiplying with its reciprocal.
         device = trackers.frames.device
         self._match_k = torch.full((), config.match_k, dtype=torch.float32, device=device)
         self._max_steps = torch.full((), config.max_steps, dtype=torch.float32, device=device)

@@ -1,8 +1,8 @@
-"""Warp kernels of observation, reward and reset, with the same bits as `torch_ops`.
+"""Warp kernels of observation, reward and reset, bit for bit equal to `torch_ops`.
 
-A tile of 8 x 8 pixels is two words of 64 bits, one per plane, so that shades and distances are
-counted a tile at a time: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
-pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)), and the sum of squares follows in the same way.
+A tile of 8 x 8 pixels is two 64-bit words, one per plane, so shades and distances are counted one
+tile at a time: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
+pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)), and the sum of squares is computed similarly.
 """
 
 from entity_env.games.pixel.entities import NUM_TILE
@@ -19,12 +19,12 @@ from entity_env.games.pixel.warp_utils.typing import (
     wp,
 )
 
-# Products and sums round one by one, as in torch, even where a device could fuse them.
+# Products and sums round separately, as in torch, even if a device could fuse them.
 wp.set_module_options({"fuse_fp": False})
 
-# The lower bit of every pair.
+# Lower bit of every pair.
 _PAIRS = 0x5555555555555555
-# Indices among the features of a tile, and of the screen.
+# Feature indices of a tile, and of the screen.
 _SHADES = 2
 _DISTANCE = 6
 _DIST = 0
@@ -34,19 +34,19 @@ _TIME = 2
 
 @func
 def row_at(rows: Longs2, row: int) -> Long:
-    """The address of a row."""
+    """Address of a row."""
     return rows.ptr + Long(row) * Long(rows.shape[1]) * Long(8)
 
 
 @func
 def word_at(address: Long) -> Long:
-    """The word at an address; cheaper than arrays, which have strides and bounds."""
+    """Word at an address; cheaper than arrays, which have strides and bounds."""
     return wp.array(ptr=address, shape=(1,), dtype=Long)[0]
 
 
 @func
 def four_rows(address: Long, row_bytes: Long) -> Long:
-    """Four rows of eight pixels, a byte each, as the four pairs of bits of every byte."""
+    """Four rows of eight one-byte pixels, as the four bit pairs of every byte."""
     pairs = word_at(address)
     pairs |= word_at(address + row_bytes) << Long(2)
     pairs |= word_at(address + Long(2) * row_bytes) << Long(4)
@@ -72,15 +72,15 @@ def push(screen: Long, stack: Long, size: int, num_screens: int, lane: int) -> N
 
 @func
 def count_set_bits(bits: Long) -> int:
-    """The number of bits that are set."""
+    """Number of set bits."""
     return wp.int32(wp.bit_count(bits))
 
 
 @func
 def distance_of(low: Long, high: Long, goal_low: Long, goal_high: Long, squared: int) -> int:
-    """The distance of a tile from the goal's, summed over its pixels."""
+    """Distance of a tile from the goal's tile, summed over pixels."""
     x0, x1 = low ^ goal_low, high ^ goal_high
-    # Where both bits differ, the shades are 1 and 2 or 0 and 3.
+    # If both bits differ, the shades are 1 and 2 or 0 and 3.
     near, far = x0 & x1 & (low ^ high), x0 & x1 & ~(low ^ high)
     if squared != 0:
         return (
@@ -109,7 +109,7 @@ def write_tile(address: Long, low: Long, high: Long, distance: int) -> None:
 def measure_tile(
     tile: int, screen: Long, columns: int, goal: Long, squared: int, features: Long
 ) -> int:
-    """Write the features of a tile of a screen, and return its distance."""
+    """Write the features of a tile of a screen; returns its distance."""
     row_bytes = Long(8) * Long(columns)
     line, column = Word(tile) // Word(columns), Word(tile) % Word(columns)
     corner = screen + Long(8) * (row_bytes * Long(line) + Long(column))
@@ -135,8 +135,8 @@ def observe_screens(
 ) -> None:
     """Push and measure screens; launched over environments and the threads of a block.
 
-    The threads of a block share a screen. Rows are flat, one per environment; the goal's, of which
-    there may be one for all, holds the two planes of each tile.
+    The threads of a block share a screen. Rows are flat, one per environment. The goal, with one
+    row per environment or one for all, holds the two planes of each tile.
     """
     env, lane = wp.tid()
     size, num_screens = screens.shape[1], stack.shape[1] // screens.shape[1]
@@ -203,7 +203,7 @@ def show_start(
     lane: int,
     num_lanes: int,
 ) -> None:
-    """Fill the stack with an initial screen, and copy its tiles."""
+    """Fill the stack with an initial screen and copy its tiles."""
     word = wp.int32(lane)
     while word < stack.shape[1]:
         stack[env, word] = screens[start, word % screens.shape[1]]
@@ -232,14 +232,14 @@ def begin_episodes(
     arrived: Ints1,
     num_lanes: int,
 ) -> None:
-    """Begin episodes in a mask, and advance the slots; launched over environments and lanes."""
+    """Start episodes in a mask and advance the slots; launched over environments and lanes."""
     env, lane = wp.tid()
     if not mask[env]:
         return
     start = wp.int32(slot[env])
     own = start * per_start + offset[env]
     show_start(env, start, own, screens, start_tiles, stack, tiles, lane, num_lanes)
-    # The lane that comes last finds that the others have read the slot.
+    # Only the last lane continues: the others have read the slot by then.
     if wp.atomic_add(arrived, env, 1) < num_lanes - 1:
         return
     arrived[env] = 0

@@ -13,13 +13,13 @@ from entity_env.games.pixel.reward.reward import TILE, Goal, RewardConfig, grid_
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
 from entity_env.games.pixel.warp_utils.runtime import Argument, BoundKernel
 
-# Threads that share an environment: a block that measures, lanes that begin an episode.
+# Threads per environment: a block measures; lanes start an episode.
 _BLOCK: Final = {"cpu": 1, "cuda": 64}
 _LANES: Final = {"cpu": 1, "cuda": 32}
 
 
 class WarpGoalOps:
-    """The operations of `GoalOps` as kernels, with the same bits as `TorchGoalOps`.
+    """`GoalOps` as kernels, bit for bit equal to `TorchGoalOps`.
 
     They run on torch's current stream and can be captured in a CUDA graph. Arguments as for
     `TorchGoalOps`.
@@ -38,7 +38,7 @@ class WarpGoalOps:
         block, lanes = _BLOCK[device.type], _LANES[device.type]
 
         def words(pixels: Tensor) -> tuple[Tensor, object]:
-            """Pixels as words of eight, a row per environment."""
+            """Pixels as words of eight, one row per environment."""
             return pixels.flatten(1).view(torch.int64), word
 
         def bound(
@@ -77,7 +77,7 @@ class WarpGoalOps:
 
 
 def tile_planes(frames: Tensor) -> Tensor:
-    """Each tile of pictures as two words of 64 bits, as `warp_kernels` packs it."""
+    """Each tile of pictures as two 64-bit words, packed as in `warp_kernels`."""
     rows, columns = grid_shape(*frames.shape[1:])
     tiles = frames.reshape(-1, rows, TILE, columns, TILE).transpose(2, 3).flatten(1, 2)
     row = torch.arange(TILE, device=frames.device)[:, None]

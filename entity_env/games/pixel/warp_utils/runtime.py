@@ -1,7 +1,7 @@
 """Import of Warp, and launch of its kernels on torch's stream.
 
-Warp is an optional dependency, imported at first use. Compiled kernels are kept in the user's cache
-folder, or that in the environment variable WARP_CACHE_PATH.
+Warp is an optional dependency, imported at first use. Compiled kernels are cached in the user's
+cache folder, or in the folder named by the environment variable WARP_CACHE_PATH.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 from entity_env.errors import MissingExtraError, UsageError
 
 Argument: TypeAlias = Tensor | tuple[Tensor, object] | int | float
-"""A tensor, with the Warp type of its elements if that is not the one of its dtype, or a number."""
+"""A number, or a tensor, with the Warp type of its elements if the dtype does not imply it."""
 
 
 @cache
 def import_warp() -> ModuleType:
-    """The module Warp, initialized; MissingExtraError if it is not installed."""
+    """The initialized Warp module; raises MissingExtraError if Warp is not installed."""
     try:
         import warp
     except ImportError as error:
@@ -39,7 +39,7 @@ def import_warp() -> ModuleType:
 
 @contextmanager
 def quiet(warp: ModuleType) -> Iterator[None]:
-    """Let Warp log errors alone: no banner, and no line for each module that it compiles."""
+    """Limit Warp's log to errors: no banner, and no line per compiled module."""
     level = warp.config.log_level
     warp.config.log_level = warp.LOG_ERROR
     try:
@@ -50,9 +50,9 @@ def quiet(warp: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _native_lines_without(expected: bytes) -> Iterator[None]:
-    """Drop lines with a text from what native code writes to stderr.
+    """Drop lines that contain a text from the stderr output of native code.
 
-    Warp reports a missing driver on machines without a GPU, and has no setting for it.
+    Warp reports a missing driver on machines without a GPU, and has no setting to turn that off.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -68,7 +68,7 @@ def _native_lines_without(expected: bytes) -> Iterator[None]:
 
 
 def device_of(name: str | torch.device) -> torch.device:
-    """The device, if both torch and Warp can use it."""
+    """The device, checked to be usable by both torch and Warp."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
@@ -94,16 +94,16 @@ def _cuda_device(device: torch.device) -> torch.device:
 
 
 class BoundKernel:
-    """A kernel with its arguments, for repeated launches.
+    """Kernel bound to its arguments, for repeated launches.
 
     Launches neither allocate nor synchronize, so a CUDA graph can capture them.
 
     Args:
-        kernel: from a module of kernels.
-        dim: indices that it is launched over.
-        arguments: of the kernel.
-        device: device of the tensors, as `device_of` returns it.
-        block_dim: threads in a block; on the CPU a block is one thread.
+        kernel: a kernel function.
+        dim: range of indices to launch over.
+        arguments: arguments of the kernel.
+        device: device of the tensors, as returned by `device_of`.
+        block_dim: threads per block; on the CPU a block is one thread.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class BoundKernel:
             )
 
     def set(self, index: int, tensor: Tensor) -> None:
-        """Replace the tensor at an index by another of the same shape and dtype."""
+        """Replace the tensor at an index by one of the same shape and dtype."""
         before, kind = self._arguments[index]
         if not isinstance(before, Tensor):
             raise UsageError(f"argument {index} is {before!r}, not a tensor")

@@ -1,7 +1,7 @@
 """Types of NVIDIA Warp for kernels and type checkers.
 
 Bodies of functions marked `func` and `kernel` are compiled, never run by Python. Importing this
-imports Warp: call `runtime.import_warp` first.
+imports Warp; call `runtime.import_warp` first.
 """
 
 # No `from __future__ import annotations`: Warp reads the annotations.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         def __getitem__(self, place: int | tuple[int, ...]) -> T: ...
         def __setitem__(self, place: int | tuple[int, ...], value: T) -> None: ...
 
-    # Of one, two and three dimensions.
+    # One, two and three dimensions.
     Ints1: TypeAlias = Array[int]
     Words1: TypeAlias = Array[int]
     Words3: TypeAlias = Array[int]
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     Long: TypeAlias = int
 
     def func(function: Function) -> Function:
-        """Decorator of a function that kernels call."""
+        """Decorator for functions that kernels call."""
 
     def kernel(function: Function) -> Function:
-        """Decorator of a kernel, which runs once for every index that it is launched over."""
+        """Decorator for a kernel, which runs once per index of its launch."""
 
     def native(snippet: str) -> Callable[[Function], Function]:
-        """Decorator of a function whose body is C++."""
+        """Decorator for functions with a C++ body."""
 
     class wp:
-        """Functions of Warp that kernels use."""
+        """Warp functions used by kernels."""
 
         @staticmethod
         def int32(value: float) -> int: ...
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         def array(*, ptr: int, shape: tuple[int], dtype: Callable[[Any], T]) -> Array[T]: ...
         @staticmethod
         def atomic_add(array: Array[T], place: int, value: T) -> T: ...
-        # Any, since it is one number or several, by what the kernel is launched over.
+        # Any: one number or several, depending on the launch.
         @staticmethod
         def tid() -> Any: ...  # noqa: ANN401
         @staticmethod

@@ -1,4 +1,4 @@
-"""CheckedWorld, and checks of tensors that do not read values: that would synchronize."""
+"""CheckedWorld, and checks of tensors. They read no values, which would synchronize."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def require_tensor(
 
 
 def require_count(name: str, value: object) -> int:
-    """An integer from 1 to 2**31 - 1: counts are int32 on the device."""
+    """Checked integer from 1 to 2**31 - 1: counts are int32 on the device."""
     return checked_count(name, value, most=2**31 - 1)
 
 
 class CheckedWorld(ABC):
-    """A `World` with checked arguments; subclasses implement the methods with an underscore.
+    """`World` with checked arguments; subclasses implement the underscore methods.
 
-    They also set `height`, `width` and `device`.
+    Subclasses also set `height`, `width` and `device`.
 
     Raises:
         UsageError: a number below 1.

@@ -26,16 +26,16 @@ from entity_env.games.pixel.worlds.checks import CheckedWorld, require_count
 from entity_env.games.pixel.worlds.game_boy_worker import write_message
 from entity_env.games.pixel.worlds.world import Button
 
-_GRACE = 2.0  # seconds that a process has to end by itself
+_GRACE = 2.0  # seconds for a process to exit by itself
 
 
 class GameBoyProcess:
-    """A process of Game Boys with one request at a time: `send` it, then `receive` the reply.
+    """A process of Game Boys. It handles one request at a time: `send`, then `receive` the reply.
 
     Args:
-        worker: its number, for errors.
+        worker: index of the worker, for errors.
         settings, rom, start: as for `game_boy_worker.Machines`.
-        timeout: seconds that a reply may take.
+        timeout: seconds to wait for a reply.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class GameBoyProcess:
         self._worker = worker
         self._timeout = timeout
         self._owner = os.getpid()
-        # -P: the folder of that file has modules with names of other packages.
+        # -P: the folder of that file has modules named like other packages.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(Path(game_boy_worker.__file__))],
             stdin=subprocess.PIPE,
@@ -59,7 +59,7 @@ class GameBoyProcess:
         self.send(b"I", line + b"\n" + rom + start)
 
     def wait_until_ready(self) -> None:
-        """Wait until the machines are ready; UsageError if PyBoy cannot run them."""
+        """Wait until the machines are ready; raises UsageError if PyBoy cannot run them."""
         letter, payload = self._reply()
         if letter == b"!":
             reason = payload.decode().strip().splitlines()[-1]
@@ -76,7 +76,7 @@ class GameBoyProcess:
             raise self._died() from None
 
     def receive(self) -> bytes:
-        """The reply to the request; WorkerError for a failure, a dead process or a timeout."""
+        """Receive a reply; raises WorkerError for a failure, a dead process or a timeout."""
         letter, payload = self._reply()
         if letter == b"!":
             text = payload.decode()
@@ -84,7 +84,7 @@ class GameBoyProcess:
         return payload
 
     def close(self) -> None:
-        """End the process. Does nothing when called twice, or in a fork of the owner."""
+        """End the process. Does nothing when called again, or in a fork of the owner."""
         if os.getpid() != self._owner:
             return
         for stream in (self._process.stdin, self._process.stdout):
@@ -110,7 +110,7 @@ class GameBoyProcess:
         read = bytearray()
         while len(read) < size:
             left = deadline - time.monotonic()
-            # It polls: select takes no descriptor above 1,023, which many workers use up.
+            # Polls: `select` takes no descriptor above 1,023, which many workers use up.
             if left <= 0 or not wait([descriptor], left):
                 raise WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
             part = os.read(descriptor, size - len(read))
@@ -129,35 +129,35 @@ class GameBoyProcess:
 SCREEN: Final = (144, 160)
 """Rows and columns of a Game Boy's screen."""
 MAX_ROM: Final = 8 * 1024 * 1024
-"""Bytes of the largest cartridge."""
+"""Maximum size of a cartridge in bytes."""
 
 
 class PyBoyWorld(CheckedWorld):
-    """A `World` of Game Boys with one cartridge, on the CPU; processes step side by side.
+    """`World` of Game Boys with one cartridge, on the CPU, stepped in parallel processes.
 
-    Cartridges are not part of this package, and their battery-backed memory is not saved. The same
-    buttons from the same state lead to the same screens, except for a cartridge with a clock. Slots
-    out of range are refused, rather than clamped.
+    This package contains no cartridges, and battery-backed memory is not saved. A state and a
+    sequence of buttons determine the screens, unless the cartridge has a clock. Slots out of range
+    raise an error instead of being clamped.
 
     Args:
-        rom: the cartridge, as in a `.gb` file.
+        rom: contents of a `.gb` file.
         num_envs: number of machines.
-        start: a state of this cartridge as PyBoy's `save_state` writes it; None = switched on.
-            PyBoy notices the state of another cartridge only if its size differs.
+        start: a state of this cartridge, written by PyBoy's `save_state`; None = power-on. PyBoy
+            detects another cartridge's state only if its size differs.
         boot_frames: frames to run before the first step, with no button held.
-        frames: frames of a step, 60 per second; only the last one is drawn.
-        hold_frames: how many of them the button is held, from the first one. Games that detect the
-            press of a button need fewer than `frames`.
+        frames: frames per step, 60 per second; only the last is drawn.
+        hold_frames: frames at the start of a step for which the button is held. Games that detect
+            button presses need fewer than `frames`.
         shrink: 1 for the whole screen, 144 x 160; 2 for every other row and column, 72 x 80.
         num_slots: snapshots in the bank, initially all of the start.
         num_workers: processes, at most one per machine; None = one per processor.
-        timeout: seconds that the machines of one process may take for a step.
+        timeout: maximum seconds per step for the machines of one process.
 
     Raises:
         MissingExtraError: PyBoy is not installed.
         UsageError: a number out of range, or PyBoy cannot run this cartridge or load that state.
-        SchemaError: an empty cartridge, or one that is too large; a state that is no bytes.
-        WorkerError: a process died or did not reply, also by all methods; the world is closed then.
+        SchemaError: an empty cartridge, or one that is too large; a state that is not bytes.
+        WorkerError: a process died or did not reply; raised by all methods, and closes the world.
     """
 
     def __init__(
@@ -211,13 +211,13 @@ class PyBoyWorld(CheckedWorld):
             raise
 
     def state(self) -> Mapping[str, Tensor]:
-        """The whole state as PyBoy saves it: `machine`, (N, bytes) uint8, a copy."""
+        """Whole state as saved by PyBoy: `machine`, (N, bytes) uint8, a copy."""
         states = [self._saved(env) for env in range(self.num_envs)]
         flat = np.frombuffer(b"".join(states), np.uint8).reshape(self.num_envs, -1)
         return {"machine": torch.from_numpy(flat.copy())}
 
     def save_state(self, env: int) -> bytes:
-        """The whole state of one machine, for PyBoy's `load_state` and the argument `start`.
+        """Whole state of one machine, for PyBoy's `load_state` and the argument `start`.
 
         Raises:
             UsageError: no such machine.
@@ -274,7 +274,7 @@ class PyBoyWorld(CheckedWorld):
                 process.send(letter, payload)
             return [process.receive() for process in self._processes]
         except BaseException:
-            self.close()  # replies that still come would be taken for those of a later request
+            self.close()  # late replies would be mistaken for replies to the next request
             raise
 
     def _saved(self, env: int) -> bytes:
@@ -290,7 +290,7 @@ class PyBoyWorld(CheckedWorld):
 
 
 def _shares(num_envs: int, workers: int) -> list[int]:
-    """The number of machines of each process; they differ by one at most."""
+    """Machines per process; they differ by at most one."""
     share, more = divmod(num_envs, workers)
     return [share + (worker < more) for worker in range(workers)]
 

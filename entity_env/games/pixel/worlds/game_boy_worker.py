@@ -1,7 +1,7 @@
-"""The worker process of some Game Boys, which handles requests from stdin until that closes.
+"""Worker process of several Game Boys. It handles requests from stdin until stdin closes.
 
-Run as a file, so that it imports PyBoy and nothing else of this package. A request is a letter, the
-length of the payload in four bytes, and the payload; a reply is the same, with "!" and a traceback
+It runs as a file and imports PyBoy but nothing else from this package. A request is a letter, the
+payload length in four bytes, and the payload. A reply has the same form, with "!" and a traceback
 if the request failed.
 
     I  a line of JSON, a ROM    -> empty; the first request
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from pyboy import PyBoy
 
 BUTTONS = ("a", "b", "start", "up", "down", "left", "right")
-# With these the lowest byte of a pixel's colour is its shade.
+# With these, the lowest byte of a pixel's color is its shade.
 _SHADES = (0, 0x010101, 0x020202, 0x030303)
 
 
 class Machines:
-    """Game Boys with the same cartridge, initially in the same state.
+    """Game Boys with one cartridge, initially in the same state.
 
     Args:
         rom: the cartridge.
-        start: a state as PyBoy saves it; empty = switched on.
-        settings: `machines`, their number, and `boot_frames`, `frames`, `hold_frames` and `shrink`
-            of `PyBoyWorld`.
+        start: a state saved by PyBoy; empty = power-on.
+        settings: `machines`, the number of machines, and `boot_frames`, `frames`, `hold_frames` and
+            `shrink` as for `PyBoyWorld`.
     """
 
     def __init__(self, rom: bytes, start: bytes, settings: Mapping[str, int]) -> None:
@@ -67,7 +67,7 @@ class Machines:
             boy.tick(settings["boot_frames"], True)
 
     def step(self, buttons: bytes) -> None:
-        """Hold a button of each machine for some frames of a step."""
+        """Run a step, holding one button per machine for its first frames."""
         for boy, button in zip(self._boys, buttons, strict=True):
             boy.button_press(BUTTONS[button])
             boy.tick(self._hold, self._hold == self._frames)
@@ -80,7 +80,7 @@ class Machines:
         return np.stack([boy.screen.ndarray[every, every, 0] for boy in self._boys])
 
     def state(self, machine: int) -> bytes:
-        """The whole state of a machine."""
+        """Whole state of a machine."""
         file = io.BytesIO()
         self._boys[machine].save_state(file)
         return file.getvalue()
@@ -103,7 +103,7 @@ def _load(boy: "PyBoy", start: bytes) -> None:
 
 
 def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:
-    """Handle one request, and return the payload of the reply."""
+    """Handle one request; returns the payload of the reply."""
     if letter == b"S":
         machines.step(payload)
     elif letter == b"P":
@@ -121,7 +121,7 @@ def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:
 
 
 def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
-    """Handle requests until their end."""
+    """Handle requests until the stream ends."""
     machines: Machines | None = None
     while (message := read_message(requests)) is not None:
         letter, payload = message
@@ -143,7 +143,7 @@ def _machines(payload: bytes) -> Machines:
 
 
 def read_message(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Letter and payload of the next message, or None at the end."""
+    """Letter and payload of the next message; None at the end of the stream."""
     head = stream.read(5)
     if len(head) < 5:
         return None
@@ -160,11 +160,11 @@ def write_message(stream: IO[bytes], letter: bytes, payload: bytes) -> None:
 
 
 def main() -> None:
-    """Handle requests on stdin and stdout; output of PyBoy goes to stderr."""
-    warnings.simplefilter("ignore")  # SDL's Python package says where its library came from
+    """Handle requests from stdin and reply on stdout; PyBoy's output goes to stderr."""
+    warnings.simplefilter("ignore")  # SDL's Python package warns about where its library came from
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # The parent may end before the reply, or be interrupted: then it closes the requests.
+    # The parent may exit before the reply or be interrupted; the request stream then closes.
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         serve(sys.stdin.buffer, replies)
 

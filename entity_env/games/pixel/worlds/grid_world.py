@@ -56,21 +56,21 @@ _NUM_BUTTONS: Final = len(Button)
 
 
 class GridWorld(CheckedWorld):
-    """A `World` in which a button moves a figure by a cell, unless a wall is in its way.
+    """`World` in which a button moves a figure by one cell, unless a wall blocks it.
 
-    The state of a machine is the cell of the figure, and the number of steps that A, B or START
-    were held, which is not visible. The same buttons lead to the same bytes on every device.
+    The state of a machine is the cell of the figure, plus an invisible count of the steps with A, B
+    or START. The same buttons give identical bytes on every device.
 
     Args:
         num_envs: number of machines.
-        grid: rows of cells of equal length: `#` is a wall, `.` floor, one `S` the start of the
-            figure, and at most one `F` its destination, which is drawn as floor.
+        grid: rows of equal length: `#` is a wall, `.` floor, one `S` the start of the figure, and
+            at most one `F` its destination, drawn as floor.
         num_slots: snapshots in the bank, initially all of the start.
         device: device of all tensors.
 
     Raises:
         SchemaError: an invalid grid.
-        UsageError: a number below 1, or no such device.
+        UsageError: a number below 1, or an unknown device.
     """
 
     def __init__(
@@ -99,14 +99,15 @@ class GridWorld(CheckedWorld):
         }
 
     def grid_cell(self, mark: str) -> int:
-        """The index of the cell with a mark, `S` or `F`, row after row; UsageError without one."""
+        """Index of the cell with a mark, `S` or `F`, counted row by row; raises UsageError if
+        missing."""
         cell = "".join(self.grid).find(mark)
         if cell < 0 or len(mark) != 1:
             raise UsageError(f"the grid has no cell {mark!r}: {list(self.grid)}")
         return cell
 
     def goal_frame(self) -> Tensor:
-        """The screen with the figure on `F`, (H, W) uint8, a copy on `device`."""
+        """Screen with the figure on `F`, (H, W) uint8, a copy on `device`."""
         return self._pictures[self.grid_cell(FINISH)].clone()
 
     def state(self) -> Mapping[str, Tensor]:
@@ -135,13 +136,13 @@ class GridWorld(CheckedWorld):
 def _usable(device: torch.device | str) -> torch.device:
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, TypeError, AssertionError) as error:  # the last one: torch without CUDA
+    except (RuntimeError, TypeError, AssertionError) as error:  # AssertionError: torch without CUDA
         reason = str(error).partition("\n")[0]
         raise UsageError(f"device: torch cannot use {str(device)!r}: {reason}") from error
 
 
 def _pictures(grid: Sequence[str]) -> Tensor:
-    """The screen for every cell of the figure, (cells, H, W) uint8."""
+    """Screen for every cell of the figure, (cells, H, W) uint8."""
     bricks, figure = _drawn(_BRICKS), _drawn(_FIGURE)
     empty = torch.zeros_like(bricks)
     rows = [torch.cat([bricks if mark == WALL else empty for mark in row], 1) for row in grid]
@@ -159,7 +160,7 @@ def _drawn(rows: Sequence[str]) -> Tensor:
 
 
 def _targets(grid: Sequence[str]) -> Tensor:
-    """The cell that each button leads to from each cell, (cells * buttons,) int32."""
+    """Cell reached by each button from each cell, (cells * buttons,) int32."""
     targets = []
     for row, marks in enumerate(grid):
         for column in range(len(marks)):

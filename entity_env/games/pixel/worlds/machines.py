@@ -1,4 +1,4 @@
-"""Machines for any ROM: the emulator and every setting that its screens depend on."""
+"""Machines for any ROM: the emulator and all settings that affect the screens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from entity_env.games.pixel.xo_chip.world import XoChipWorld
 
 Dialect = Literal["xochip", "superchip", "chip8"]
 State: TypeAlias = Mapping[str, NDArray[np.generic]]
-"""The whole state of one machine by name, a row of `World.state`."""
+"""Whole state of one machine by name: a row of `World.state`."""
 
 _QUIRKS: Final[Mapping[Dialect, Quirks]] = {
     "xochip": XOCHIP,
@@ -60,7 +60,7 @@ class XoChipMachine:
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Machines and bank in one state, by default just switched on."""
+        """Machines and bank, all in one state; default: power-on."""
         world = XoChipWorld(
             rom,
             num_envs,
@@ -94,7 +94,7 @@ class GameBoyMachine:
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Machines and bank in one state, by default just switched on."""
+        """Machines and bank, all in one state; default: power-on."""
         if device != "cpu":
             raise UsageError(f"device: Game Boys run on the CPU alone, got {device!r}")
         if start is not None and set(start) != {"machine"}:
@@ -120,9 +120,9 @@ def machine_for(
     instructions: int | None = None,
     seed: int | None = None,
 ) -> Machine:
-    """The machine of a ROM file, by its suffix: a Game Boy for `.gb` and `.gbc`, else an XO-CHIP.
+    """Machine for a ROM file, by suffix: a Game Boy for `.gb` and `.gbc`, otherwise an XO-CHIP.
 
-    Settings that are None have their defaults.
+    None means the default of a setting.
     """
     settings = {"quirks": quirks, "frames": frames, "instructions": instructions, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
@@ -152,7 +152,7 @@ def read_rom(path: Path) -> bytes:
 
 @contextmanager
 def blamed_on(path: Path) -> Iterator[None]:
-    """Replace a `SchemaError` by a `UsageError` that names the file."""
+    """Converts a `SchemaError` to a `UsageError` that names the file."""
     try:
         yield
     except SchemaError as error:
@@ -160,7 +160,7 @@ def blamed_on(path: Path) -> Iterator[None]:
 
 
 def state_of(world: World, env: int = 0) -> dict[str, NDArray[np.generic]]:
-    """The whole state of one machine, copied to the host."""
+    """Whole state of one machine, copied to the host."""
     return {name: rows[env].cpu().numpy().copy() for name, rows in world.state().items()}
 
 

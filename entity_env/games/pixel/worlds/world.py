@@ -1,4 +1,4 @@
-"""World: machines with seven buttons and a screen of four shades; buttons as text.
+"""World: machines with seven buttons and a four-shade screen; buttons as text.
 
 Importing this does not import torch.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Button(Enum):
-    """The button that is held for a step. There is no action without a button."""
+    """Button held during a step. Every action holds a button."""
 
     A = 0
     B = 1
@@ -31,11 +31,11 @@ class Button(Enum):
 
 
 class World(Protocol):
-    """N machines that step together, and a bank of snapshots that they are reset from.
+    """N machines that step together, and a bank of snapshots to reset them from.
 
     All tensors are on `device` and allocated once; their addresses never change. A world checks
-    shapes, dtypes and devices, but not values, which would synchronize with the device. Actions
-    and slots out of range are clamped.
+    shapes, dtypes and devices but not values, which would synchronize with the device. Actions and
+    slots out of range are clamped.
 
     Attributes:
         num_envs: N, number of machines.
@@ -44,9 +44,9 @@ class World(Protocol):
         device: device of all tensors.
 
     Raises:
-        ClosedError: by all methods, after `close`.
-        SchemaError: by all methods, for tensors of another shape, dtype or device.
-        UsageError: by `snapshot`, for no such machine or slot.
+        ClosedError: raised by all methods after `close`.
+        SchemaError: raised by all methods for tensors of the wrong shape, dtype or device.
+        UsageError: raised by `snapshot` if there is no such machine or slot.
     """
 
     @property
@@ -73,16 +73,16 @@ class World(Protocol):
         ...
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:
-        """Restore the machines in a mask byte for byte; the others do not change.
+        """Restore the machines in a mask, byte for byte; the others do not change.
 
         Args:
-            mask: (N,) bool, the machines to restore.
-            slots: (N,) int32, the snapshot of each; read only where the mask is set.
+            mask: (N,) bool, True = restore.
+            slots: (N,) int32, snapshot per machine; read only where the mask is set.
         """
         ...
 
     def state(self) -> Mapping[str, Tensor]:
-        """The whole state by name, (N, ...) each: views, valid as long as the world is."""
+        """Whole state by name, (N, ...) each: views, valid while the world exists."""
         ...
 
     def close(self) -> None:
@@ -99,8 +99,8 @@ _NAMES: Final = ", ".join(button.name for button in Button)
 def parse_keys(text: str, where: str = "keys") -> tuple[Button, ...]:
     """Buttons, one per step, from text such as `RIGHT*3 DOWN, A*2`; may be empty.
 
-    Words are separated by spaces, commas or lines, in any case; `#` starts a comment. `where` names
-    the text in errors.
+    Words are separated by spaces, commas or newlines; case is ignored; `#` starts a comment.
+    `where` names the text in errors.
     """
     buttons: list[Button] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -113,7 +113,7 @@ def parse_keys(text: str, where: str = "keys") -> tuple[Button, ...]:
 
 
 def format_keys(buttons: Iterable[Button]) -> str:
-    """Buttons as text that `parse_keys` reads."""
+    """Buttons as text for `parse_keys`."""
     runs = ((button.name, len(list(run))) for button, run in groupby(buttons))
     return " ".join(name if count == 1 else f"{name}*{count}" for name, count in runs)
 

@@ -1,6 +1,6 @@
 """The XO-CHIP machine and two programs for it.
 
-It also runs programs for CHIP-8 and SUPER-CHIP; screens and buttons in general are in `worlds`.
+It also runs CHIP-8 and SUPER-CHIP programs. General screens and buttons are in `worlds`.
 """
 
 from entity_env.games.pixel.xo_chip.machine_layout import Halt as Halt

@@ -2,7 +2,7 @@
 
 A thread runs one machine, whose whole state is a row of 32-bit words (`machine_layout`). Functions
 that run an opcode return the address of the next instruction, with `ENDS_FRAME` or `HALTS` added.
-The memory size is a power of two, so that addresses wrap by a mask.
+The memory size is a power of two, so addresses wrap by a mask.
 """
 
 from entity_env.games.pixel.warp_utils.typing import (
@@ -84,50 +84,51 @@ def halt(registers: Ints1, at: int, why: int) -> int:
 
 @func
 def wrapped(memory: Bytes1, address: int) -> int:
-    """Return an address within memory."""
-    # The second mask proves that none is negative, which arrays would count from the end.
+    """Address wrapped to the memory size."""
+    # The second mask proves that none is negative; arrays would count a negative index from the
+    # end.
     return address & (memory.shape[0] - 1) & 0xFFFF
 
 
 @func
 def following(memory: Bytes1, address: int) -> int:
-    """Return the address after an instruction of two bytes."""
+    """Address after a two-byte instruction."""
     return wrapped(memory, address + 2)
 
 
 @func
 def read_byte(memory: Bytes1, address: int) -> int:
-    """Return a byte of memory."""
+    """Byte of memory."""
     return wp.int32(memory[wrapped(memory, address)])
 
 
 @func
 def read_word(memory: Bytes1, address: int) -> int:
-    """Return two bytes of memory, the first one high."""
+    """Two bytes of memory, high byte first."""
     return (read_byte(memory, address) << 8) | read_byte(memory, address + 1)
 
 
 @func
 def write_byte(memory: Bytes1, address: int, value: int) -> None:
-    """Change a byte of memory."""
+    """Write a byte of memory."""
     memory[wrapped(memory, address)] = wp.uint8(value)
 
 
 @func
 def x_of(opcode: int) -> int:
-    """Return the register X."""
+    """Register number X."""
     return (opcode >> 8) & 15
 
 
 @func
 def y_of(opcode: int) -> int:
-    """Return the register Y."""
+    """Register number Y."""
     return (opcode >> 4) & 15
 
 
 @func
 def skip(memory: Bytes1, after: int, condition: bool) -> int:
-    """Skip the next instruction, of four bytes if it is F000."""
+    """Skip the next instruction, which has four bytes if it is F000."""
     if not condition:
         return after
     size = wp.where(read_word(memory, after) == 0xF000, 4, 2)
@@ -156,7 +157,7 @@ def skip_by_key(
 
 @func
 def call(registers: Ints1, at: int, after: int, target: int) -> int:
-    """Push the return address, and go to the target."""
+    """Push the return address and jump to the target."""
     depth = registers[STACK_POINTER]
     if depth == STACK_DEPTH:
         return halt(registers, at, STACK_OVERFLOW)
@@ -222,7 +223,7 @@ def pair(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int) -> 
 
 @func
 def put(registers: Ints1, x: int, value: int, flag: int) -> None:
-    """Set a register, then the flag, which wins if they are the same."""
+    """Set a register, then the flag; the flag wins if both are the same register."""
     registers[x] = value & 255
     registers[FLAG] = flag
 
@@ -266,7 +267,7 @@ def arithmetic(registers: Ints1, at: int, after: int, opcode: int, quirks: int) 
 
 @func
 def lowest_bit(bits: int) -> int:
-    """Return the index of the lowest bit that is set."""
+    """Index of the lowest set bit."""
     return wp.bit_count((bits & -bits) - 1)
 
 
@@ -287,7 +288,7 @@ def wait_for_key(registers: Ints1, at: int, after: int, x: int, keys: int, quirk
 
 @func
 def draw_random(registers: Ints1) -> int:
-    """Return a random byte: xorshift32 (Marsaglia 2003)."""
+    """Random byte: xorshift32 (Marsaglia 2003)."""
     word = Word(registers[RANDOM])
     word = word ^ (word << Word(13))
     word = word ^ (word >> Word(17))
@@ -298,7 +299,7 @@ def draw_random(registers: Ints1) -> int:
 
 @func
 def read_pattern(registers: Ints1, memory: Bytes1) -> None:
-    """Run F002: load sixteen bytes, four in a word."""
+    """Run F002: load sixteen bytes, four per word."""
     for number in range(4):
         word = wp.int32(0)
         for offset in range(4):
@@ -341,7 +342,7 @@ def save_registers(registers: Ints1, x: int, nn: int) -> None:
 
 @func
 def set_up(registers: Ints1, memory: Bytes1, at: int, after: int, x: int, nn: int) -> int:
-    """Run F000, F002 and FN01, which exist for few registers."""
+    """Run F000, F002 and FN01, each defined for few registers."""
     if nn == 0x00 and x == 0:
         registers[INDEX] = read_word(memory, after)
         return following(memory, after)
@@ -422,8 +423,8 @@ def execute(
     """Run the instruction at an address."""
     opcode = read_word(memory, at)
     group = opcode >> 12
-    # One comparison each, so that the compiler makes a jump table; each takes its operands from the
-    # opcode by itself, as else all of them would be computed for each instruction.
+    # Single comparisons let the compiler make a jump table. Each branch extracts its own
+    # operands; otherwise all of them would be computed for every instruction.
     if group == 0x0:
         return system(registers, planes, at, following(memory, at), opcode, quirks)
     if group == 0x1:
@@ -492,7 +493,7 @@ def run_frame(
 
 @func
 def machine_at(state: Longs2, env: int) -> Long:
-    """Return the address of a machine's row."""
+    """Address of a machine's row."""
     return state.ptr + Long(env) * Long(state.shape[1]) * Long(8)
 
 
@@ -505,7 +506,7 @@ for (int place = 0; place < num_bytes; place += 64)
 """
 )
 def prefetch(address: Long, num_bytes: int) -> None:
-    """Let a processor fetch memory in the background; nothing on a GPU."""
+    """Prefetch memory in the background on a CPU; does nothing on a GPU."""
     ...
 
 
@@ -520,17 +521,17 @@ def step_machines(
     instructions: int,
     quirks: int,
 ) -> None:
-    """Run frames of instructions on a machine with the keys of its button held.
+    """Run the frames of a step on a machine with the keys of its button held.
 
-    `doubles` has the bits of each byte, each written twice.
+    `doubles` maps each byte to its bits, each doubled.
     """
     env = wp.tid()
-    # Arrays of known strides: views of `state` would cost a fifth more.
+    # Arrays with known strides: views of `state` would cost a fifth more.
     row = machine_at(state, env)
     registers = wp.array(ptr=row, shape=(NUM_REGISTERS,), dtype=wp.int32)
     planes = wp.array(ptr=row + Long(FIRST_PLANE_BYTE), shape=(NUM_PLANE_WORDS,), dtype=Word)
     memory = wp.array(ptr=row + Long(FIRST_MEMORY_BYTE), shape=(memory_size,), dtype=wp.uint8)
-    # While this machine runs; without it, a program that draws takes a fifth longer.
+    # Prefetch while this machine runs; without it, a program that draws takes a fifth longer.
     if env + 1 < state.shape[0]:
         prefetch(machine_at(state, env + 1), PREFETCHED_BYTES)
     doubled = wp.array(ptr=doubles.ptr, shape=(256,), dtype=Word)
@@ -547,13 +548,13 @@ def step_machines(
 
 @func
 def spread_nibble(bits: Word) -> Word:
-    """Return the lowest four bits as bytes 0 or 1, the highest bit in the lowest byte."""
+    """Lowest four bits as bytes 0 or 1, highest bit in the lowest byte."""
     return (((bits & Word(15)) * Word(0x08040201)) >> Word(3)) & Word(0x01010101)
 
 
 @kernel
 def render_machines(state: Longs2, pixels: Words3) -> None:
-    """Write the shades of a picture row, four bytes a word; launched over machines and rows."""
+    """Write the shades of a picture row, four bytes per word; launched over machines and rows."""
     env, line = wp.tid()
     first_plane = machine_at(state, env) + Long(FIRST_PLANE_BYTE)
     planes = wp.array(ptr=first_plane, shape=(NUM_PLANE_WORDS,), dtype=Word)

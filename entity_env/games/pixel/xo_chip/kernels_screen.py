@@ -17,13 +17,13 @@ from entity_env.games.pixel.xo_chip.quirks import HEIGHT, WIDTH
 
 @func
 def scale_of(registers: Ints1) -> int:
-    """Return the side of a pixel in pixels of the high resolution."""
+    """Side of a pixel in high-resolution pixels."""
     return 2 - registers[HIGH]
 
 
 @func
 def flip_pair(words: Words1, near: int, far: int, bits: Long) -> Long:
-    """Flip pixels of two words, the near one by the low half; return what they were before."""
+    """Flip pixels of two words, the near word by the low half; returns their previous value."""
     before = Long(words[near]) | (Long(words[far]) << Long(32))
     after = before ^ bits
     words[near] = Word(after)
@@ -46,12 +46,12 @@ def draw_rows(
     shift: int,
     kept: Long,
 ) -> Long:
-    """Draw a column of bytes to two words of rows, and return the pixels that were lit.
+    """Draw a column of bytes to two words of rows; returns the pixels that were lit.
 
-    Without a look whether both words are touched: where sprites are is hard to predict.
+    It does not check whether both words are touched: sprite positions are hard to predict.
     """
     last = (memory.shape[0] - 1) & 0xFFFF
-    # The two shifts are a rotation, which the compiler finds if both are of one number.
+    # The two shifts are a rotation; the compiler recognizes it if both shift the same number.
     forth, back = Long(shift & 63), Long(-shift & 63)
     hit, place = Long(0), wp.int32(top) * ROW_WORDS
     source, end = wp.int32(address), address + rows * stride
@@ -78,7 +78,7 @@ def draw_rows(
 
 @func
 def words_from(planes: Words1, first: int) -> Words1:
-    """Return the words from one on, as many as a plane has."""
+    """A plane's number of words, starting at `first`."""
     return wp.array(ptr=planes.ptr + Long(4 * first), shape=(PLANE_WORDS,), dtype=Word)
 
 
@@ -96,10 +96,10 @@ def draw_column(
     scale: int,
     wrap: int,
 ) -> Long:
-    """Draw a column of bytes to a plane, and return the pixels that were lit.
+    """Draw a column of bytes to a plane; returns the pixels that were lit.
 
-    Within the screen it is in two adjacent words, which the compiler reads and writes as one where
-    their distance is a constant.
+    On the screen the column lies in two adjacent words. If their distance is a constant, the
+    compiler reads and writes them as one.
     """
     # The leftmost pixel of the first word is bit 31.
     first, shift, kept = plane * PLANE_WORDS, 96 - 8 * scale - left, Long(0xFFFFFFFFFFFFFFFF)
@@ -134,9 +134,9 @@ def draw_plane(
     scale: int,
     wrap: int,
 ) -> Long:
-    """Draw a sprite of one or, if wide, two columns of bytes; return pixels that were lit.
+    """Draw a sprite of one or, if wide, two columns of bytes; returns the pixels that were lit.
 
-    Two calls rather than a loop, which would cost each draw as much as two rows.
+    Two calls, because a loop would add the cost of two rows to each draw.
     """
     if wide == 0:
         return draw_column(planes, memory, doubles, plane, address, 1, left, top, rows, scale, wrap)
@@ -197,7 +197,7 @@ def resize(registers: Ints1, planes: Words1, high: int) -> None:
 
 @func
 def scroll_size(registers: Ints1, pixels: int, quirks: int) -> int:
-    """Return the pixels of the high resolution that a scroll moves."""
+    """High-resolution pixels moved by a scroll."""
     if quirks & SCROLL_HALF_PIXELS:
         return pixels
     return pixels * scale_of(registers)
@@ -205,7 +205,7 @@ def scroll_size(registers: Ints1, pixels: int, quirks: int) -> int:
 
 @func
 def scroll_right(planes: Words1, first: int, by: int) -> None:
-    """Move a row; new pixels are dark."""
+    """Move a row right; new pixels are dark."""
     carried = Word(0)
     for word in range(ROW_WORDS):
         bits = planes[first + word]
@@ -215,7 +215,7 @@ def scroll_right(planes: Words1, first: int, by: int) -> None:
 
 @func
 def scroll_left(planes: Words1, first: int, by: int) -> None:
-    """Move a row; new pixels are dark."""
+    """Move a row left; new pixels are dark."""
     carried = Word(0)
     for step in range(ROW_WORDS):
         word = first + ROW_WORDS - 1 - step

@@ -1,4 +1,4 @@
-"""Layout of the row of 32-bit words that is a machine: registers, planes, memory."""
+"""Layout of a machine as a row of 32-bit words: registers, planes, memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from entity_env.games.pixel.xo_chip.quirks import (
 
 
 class Halt(IntEnum):
-    """Why a machine has halted, or RUNNING."""
+    """Why a machine has halted; RUNNING if it has not."""
 
     RUNNING = 0
     EXIT = 1
@@ -30,7 +30,7 @@ class Halt(IntEnum):
     UNKNOWN_OPCODE = 4
 
 
-# The registers, a word each. V0 to VF come first.
+# Registers, one word each. V0 to VF come first.
 FLAG = 15
 INDEX = 16
 PC = 17
@@ -49,25 +49,25 @@ STACK = 32
 SAVED = STACK + STACK_DEPTH
 NUM_REGISTERS = SAVED + 16
 
-# A picture row is four words, the leftmost pixel highest; the second plane follows the first.
+# A picture row is four words, leftmost pixel highest; the second plane follows the first.
 ROW_WORDS = WIDTH // 32
 PLANE_WORDS = HEIGHT * ROW_WORDS
 NUM_PLANE_WORDS = 2 * PLANE_WORDS
 FIRST_PLANE_BYTE = 4 * NUM_REGISTERS
 FIRST_MEMORY_WORD = NUM_REGISTERS + NUM_PLANE_WORDS
 FIRST_MEMORY_BYTE = 4 * FIRST_MEMORY_WORD
-# What most steps use: registers, planes, fonts and the begin of the program.
+# Used by most steps: registers, planes, fonts and the beginning of the program.
 PREFETCHED_BYTES = FIRST_MEMORY_BYTE + PROGRAM_START + 256
-# A picture row of bytes, four a word.
+# A picture row in bytes, four per word.
 SHADE_WORDS = WIDTH // 4
 
-# Kernels can use integers, but no members of an enum.
+# Kernels can use integers but not enum members.
 EXIT = int(Halt.EXIT)
 STACK_OVERFLOW = int(Halt.STACK_OVERFLOW)
 STACK_UNDERFLOW = int(Halt.STACK_UNDERFLOW)
 UNKNOWN_OPCODE = int(Halt.UNKNOWN_OPCODE)
 
-# The quirks as bits of a word, in the order of `Quirks`.
+# Quirks as bits of a word, in the order of `Quirks`.
 LOGIC_CLEARS_FLAG = 1
 SHIFT_IN_PLACE = 2
 MEMORY_MOVES_INDEX = 4
@@ -77,20 +77,20 @@ DRAW_ENDS_FRAME = 32
 SCROLL_HALF_PIXELS = 64
 KEY_ON_RELEASE = 128
 
-# Flags that an instruction adds to the address of the next one.
+# Flags added to the address of the next instruction.
 ENDS_FRAME = 1 << 16
 HALTS = 1 << 17
 ADDRESS = ENDS_FRAME - 1
 
 
 def quirk_bits(quirks: Quirks) -> int:
-    """The quirks as bits of a word, without the memory size."""
+    """Quirks as bits of a word, without the memory size."""
     _, *chosen = astuple(quirks)
     return sum(is_chosen << place for place, is_chosen in enumerate(chosen))
 
 
 def switched_on(rom: bytes, quirks: Quirks, seed: int) -> NDArray[np.int32]:
-    """The row of a machine that is switched on with a program, (W,) int32.
+    """Row of a machine just switched on with a program, (W,) int32.
 
     Raises:
         SchemaError: the program is not bytes, empty or too large, or the seed is out of range.
@@ -111,9 +111,9 @@ def switched_on(rom: bytes, quirks: Quirks, seed: int) -> NDArray[np.int32]:
 
 
 def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:
-    """Check the range of registers, (NUM_REGISTERS,) int32, that a user has loaded.
+    """Check the range of user-supplied registers, (NUM_REGISTERS,) int32.
 
-    Kernels do not: with a stack pointer beyond the stack they would write to foreign memory.
+    Kernels do not check: a stack pointer beyond the stack would make them write out of bounds.
     """
     largest = np.full(NUM_REGISTERS, 255)
     largest[INDEX] = 0xFFFF

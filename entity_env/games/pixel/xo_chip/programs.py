@@ -1,6 +1,6 @@
 """Two small games for the XO-CHIP, with solutions.
 
-`tools/assemble.py` makes the files in `roms` from the sources in `tools/xo_chip`.
+`tools/assemble.py` builds the files in `roms` from the sources in `tools/xo_chip`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Walkthrough(NamedTuple):
     """Buttons to hold, each for one step of `FRAMES` frames of `INSTRUCTIONS` instructions.
 
     Attributes:
-        start: from switching on to the start of an episode.
-        solution: from there to the goal, whose screen then stays.
+        start: from power-on to the start of an episode.
+        solution: from the start to the goal, whose screen then stays.
     """
 
     start: tuple[Button, ...]
@@ -44,12 +44,12 @@ PROGRAMS: Mapping[str, Walkthrough] = MappingProxyType(
         "maze": Walkthrough(_buttons("AA"), _buttons("DRRURRDDLDRRRR")),
     }
 )
-"""Programs of this package by name, with the buttons that lead to their goal."""
+"""Programs of this package by name, with the buttons that reach their goals."""
 
 
 @cache
 def program(name: str) -> bytes:
-    """The bytes of a game in `PROGRAMS`, for a machine with the quirks of `XOCHIP`.
+    """ROM of a game in `PROGRAMS`, for a machine with the quirks of `XOCHIP`.
 
     Raises:
         UsageError: no such game.
@@ -58,12 +58,12 @@ def program(name: str) -> bytes:
 
 
 def goal_frame(name: str) -> NDArray[np.uint8]:
-    """The screen at the goal of a game, (64, 128) uint8 in 0..3; a new array.
+    """Screen at the goal of a game, (64, 128) uint8 in 0..3; a new array.
 
     Raises:
         UsageError: no such game.
     """
-    packed = np.frombuffer(_read(name, "goal"), np.uint8)  # both planes, a bit per pixel
+    packed = np.frombuffer(_read(name, "goal"), np.uint8)  # both planes, one bit per pixel
     first, second = np.unpackbits(packed).reshape(2, HEIGHT, WIDTH)
     return first + 2 * second
 

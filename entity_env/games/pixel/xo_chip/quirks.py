@@ -1,19 +1,19 @@
-"""Constants of the CHIP-8 family, and the quirks in which its dialects differ.
+"""Constants of the CHIP-8 family, and the quirks that distinguish its dialects.
 
 Sources: Octo's XO-CHIP specification (John Earnest), SUPER-CHIP 1.1's documentation (Erik Bryntse),
-and the notes of Timendus' test suite on the quirks of interpreters.
+and the notes on interpreter quirks in Timendus' test suite.
 
-Behaviour that the documents of the dialects leave open, the same for all of them:
+Behavior that the documents leave open; identical in all dialects here:
 
-- a frame is a number of instructions, after which the timers count down, unless the machine halted;
-- 0NNN, which called machine code, and every undocumented opcode halts, as does a call below sixteen
+- a frame is a number of instructions; then the timers count down, unless the machine halted;
+- 0NNN, which called machine code, and undocumented opcodes halt, as do a call nested below sixteen
   others and a return without a call;
-- the opcode that waits for a key reads the lowest one that is held, also one held before it;
-- DXY0 is 16 by 16 in both resolutions, and VF is 0 or 1, however many rows collided;
-- choosing a resolution clears both planes; with no plane selected drawing sets VF to 0;
+- the opcode that waits for a key reads the lowest key held, even if held before;
+- DXY0 is 16 by 16 in both resolutions; VF is 0 or 1, however many rows collided;
+- choosing a resolution clears both planes; drawing with no plane selected sets VF to 0;
 - FX29 and FX30 use the low four bits of VX, as EX9E and EXA1 do;
-- FX1E leaves VF alone; sixteen registers survive in FX75 and FX85;
-- there is no sound: its timer, pattern and pitch are state alone.
+- FX1E leaves VF unchanged; FX75 and FX85 cover sixteen registers;
+- there is no sound: its timer, pattern and pitch are only state.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ PROGRAM_START = 0x200
 SMALL_MEMORY = 4096
 LARGE_MEMORY = 65536
 
-# The hexadecimal digits, 4 by 5: a nibble per row, the leftmost pixel highest.
+# Hexadecimal digits, 4 by 5: one nibble per row, leftmost pixel highest.
 _DIGITS = (
     *("F999F", "26227", "F1F8F", "F1F1F", "99F11", "F8F1F", "F8F9F", "F1244"),
     *("F9F9F", "F9F1F", "F9F99", "E9E9E", "F888F", "E999E", "F8F8F", "F8F88"),
@@ -41,7 +41,7 @@ SMALL_FONT_BYTES = 5
 LARGE_FONT = SMALL_FONT + SMALL_FONT_BYTES * len(_DIGITS)
 LARGE_FONT_BYTES = 10
 
-# The keys that games use for a gamepad's buttons: 5, 7, 8, 9 are arranged like arrows.
+# Keys that games use for a gamepad's buttons: 5, 7, 8, 9 are arranged like arrows.
 KEYS: Mapping[Button, int] = MappingProxyType(
     {
         Button.A: 0x6,
@@ -53,12 +53,12 @@ KEYS: Mapping[Button, int] = MappingProxyType(
         Button.RIGHT: 0x9,
     }
 )
-"""Keys of the machine's keypad by button."""
+"""Keys of the machine's keypad, by button."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """Differences of dialects in the same opcode. Every opcode exists in every dialect.
+    """Differences between dialects in opcode behavior. Every opcode exists in every dialect.
 
     Attributes:
         memory_size: bytes of memory, 4096 or 65536; addresses wrap.
@@ -95,7 +95,7 @@ class Quirks:
 CHIP8 = Quirks(
     memory_size=SMALL_MEMORY, logic_clears_flag=True, sprites_wrap=False, draw_ends_frame=True
 )
-"""As the COSMAC VIP behaves."""
+"""COSMAC VIP behavior."""
 SUPERCHIP = Quirks(
     memory_size=SMALL_MEMORY,
     shift_in_place=True,
@@ -103,17 +103,18 @@ SUPERCHIP = Quirks(
     jump_adds_x=True,
     sprites_wrap=False,
 )
-"""As today's interpreters of SUPER-CHIP behave; the HP-48 also scrolled half pixels."""
+"""Behavior of current SUPER-CHIP interpreters; the HP-48 also scrolled half pixels."""
 XOCHIP = Quirks()
-"""As Octo behaves."""
+"""Octo behavior."""
 
 
 def font() -> bytes:
-    """Both fonts as in memory from address 0: sixteen digits of 5, sixteen of 10 bytes."""
+    """Both fonts as stored in memory from address 0: sixteen digits of 5 bytes, sixteen of 10
+    bytes."""
     small = bytes(int(row, 16) << 4 for digit in _DIGITS for row in digit)
     return small + bytes(double(row >> 4, 4) for row in small for _ in range(2))
 
 
 def double(bits: int, size: int) -> int:
-    """The `size` bits of a row, each written twice."""
+    """The `size` bits of a row, each doubled."""
     return sum(0b11 << 2 * place for place in range(size) if bits >> place & 1)

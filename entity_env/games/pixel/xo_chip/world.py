@@ -23,38 +23,38 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
 )
 from entity_env.games.pixel.xo_chip.quirks import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks, double
 
-# Threads that restore one machine, so that they access adjacent words.
+# Threads that restore one machine together, for coalesced access to its words.
 _LANES: Final = {"cpu": 1, "cuda": 32}
-# Small blocks, so that few machines spread over many processors.
+# Small blocks spread a small number of machines over many processors.
 _BLOCK: Final = 32
 _GOLDEN: Final = 0x9E3779B9
 
 
 class XoChipWorld(CheckedWorld):
-    """A `World` of machines that run the same program.
+    """`World` of CHIP-8 family machines that run one program.
 
-    A step holds a button for some frames of a sixtieth of a second, each of some instructions. The
-    state of a machine that halts stays the same until its reset; `halts` has the reason. The same
-    buttons lead to the same bytes on every device. `render` needs contiguous pixels that begin at a
-    multiple of 4 bytes.
+    A step holds a button for `frames` frames of a sixtieth of a second, each of `instructions`
+    instructions. The state of a halted machine does not change until its reset; `halts` has the
+    reason. The same buttons give identical bytes on every device. `render` needs contiguous pixels
+    that begin at a multiple of 4 bytes.
 
-    The random numbers of machine i begin at `seed` XOR i · 0x9E3779B9 (modulo 2**32). They are part
-    of its state: machines reset from one snapshot draw the same.
+    The random numbers of machine i start at `seed` XOR i · 0x9E3779B9 (modulo 2**32). They are part
+    of the state: machines reset from one snapshot draw identical numbers.
 
     Args:
         rom: the program, loaded at address 0x200.
         num_envs: number of machines.
         quirks: the dialect.
-        frames: frames in a step.
-        instructions: instructions in a frame.
+        frames: frames per step.
+        instructions: instructions per frame.
         num_slots: snapshots in the bank, initially all of the first machine switched on.
-        seed: of the random numbers, from 1 to 2**32 - 1.
+        seed: seed of the random numbers, from 1 to 2**32 - 1.
         device: "cpu" or "cuda".
 
     Raises:
         MissingExtraError: Warp is not installed.
         SchemaError: a program that is empty or too large, a seed out of range.
-        UsageError: a number below 1, no such device.
+        UsageError: a number below 1, or an unknown device.
     """
 
     height = HEIGHT
@@ -85,11 +85,11 @@ class XoChipWorld(CheckedWorld):
 
     @property
     def halts(self) -> Tensor:
-        """(N,) int32, a view: the `Halt` of each machine; 0 = it runs."""
+        """`Halt` of each machine, (N,) int32, a view; 0 = running."""
         return self._state[:, HALT]
 
     def state(self) -> Mapping[str, Tensor]:
-        """The whole state; see `World.state`.
+        """Whole state; see `World.state`.
 
         Returns:
             registers (N, 64) int32, planes (N, 512) int32 and memory (N, 4096 or 65536) uint8, with
@@ -124,7 +124,7 @@ class XoChipWorld(CheckedWorld):
 
     def _bind(self) -> None:
         warp = warp_runtime.import_warp()
-        from entity_env.games.pixel.xo_chip import kernels  # Only now: it imports Warp.
+        from entity_env.games.pixel.xo_chip import kernels  # Imports Warp, so only now.
 
         def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
             return torch.zeros((self.num_envs, *shape), dtype=dtype, device=self.device)
@@ -137,7 +137,7 @@ class XoChipWorld(CheckedWorld):
         state = self._state.view(torch.int64), warp.uint64
         bank = self._bank.view(torch.int64), warp.uint64
         lanes = _LANES[self.device.type]
-        # Actions, pixels, mask and slots are replaced at each call by those of the caller.
+        # Actions, pixels, mask and slots are placeholders, replaced in each call.
         self._step_kernel = warp_runtime.BoundKernel(
             kernels.step_machines,
             self.num_envs,
@@ -171,7 +171,7 @@ class XoChipWorld(CheckedWorld):
 
 
 def _seeds(seed: int, num_envs: int) -> Tensor:
-    """Initial states of the random numbers, (N,) int32, never 0."""
+    """Initial random states, (N,) int32, never 0."""
     mixed = np.arange(num_envs, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(2**32)
     seeds = mixed.astype(np.uint32) ^ np.uint32(seed)
     seeds[seeds == 0] = seed
