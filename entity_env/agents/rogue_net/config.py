@@ -236,14 +236,14 @@ class RogueNetConfig:
         d_qk: width of the queries and keys of select actions.
         relpos_encoding: relative positions in attention; None = none.
         translation: moves positions so that one entity is at the origin; None = no move.
-        separate_value: the value has a network apart, of the same size, instead of a head on the
+        separate_value: the value has its own network, of the same size, instead of a head on the
             network of the policy.
         value_scale: the value head predicts normalized returns, see `ValueScale`.
-        pooling: "mean", "max" or "meanmax" of all visible entities in place of attention, at a cost
+        pooling: "mean", "max" or "meanmax" of all visible entities instead of attention, at a cost
             that grows linearly with their number; None = attention. Excludes `relpos_encoding`, and
-            `n_head` is without effect.
-        dropout: share of activations that are zeroed in training, of embeddings, attention weights
-            and what each layer adds; 0 = none. Never while acting.
+            `n_head` has no effect.
+        dropout: share of activations (of embeddings, attention weights and the output of each
+            layer) that are zeroed in training; 0 = none. Never used while acting.
 
     The options may be given as the mappings that `to_json` makes of them.
 
@@ -313,9 +313,9 @@ class MLPConfig:
     """Sizes and options of an `MLPPolicy`.
 
     Args:
-        hidden: widths of the hidden layers, one at least, of the policy and of the value alike.
+        hidden: widths of the hidden layers, at least one, of both the policy and the value.
         norm_inputs: features are normalized by their running mean and deviation, see `InputNorm`.
-            In a file it is false unless stated: networks of earlier releases have none.
+            In a file it is false unless stated: networks of earlier releases do not have it.
 
     Raises:
         UsageError: no width, or one that is not an integer from 1 to `MAX_WIDTH`; `norm_inputs`
@@ -351,10 +351,10 @@ class CNNConfig:
     """Sizes of a `CNNPolicy`.
 
     Args:
-        layers: channels, kernel size and stride of every convolution; None = by the size of the
-            picture, see `CNN_LAYERS`.
-        hidden: widths of the hidden layers after them, which also read all other features; None =
-            by the size of the picture. May be empty.
+        layers: channels, kernel size and stride of every convolution; None = chosen by the size of
+            the picture, see `CNN_LAYERS`.
+        hidden: widths of the hidden layers after the convolutions, which also read all other
+            features; None = chosen by the size of the picture. May be empty.
 
     Raises:
         UsageError: a layer that is not three integers above 0, or an invalid width.

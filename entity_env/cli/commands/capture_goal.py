@@ -28,10 +28,11 @@ _Count: TypeAlias = Annotated[int, Range(1, 10**30)]
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureGoal:
-    """Record a start and a goal screen of ROM, for `play`, `train` and `eval`, --set goal=DIR.
+    """Record a start and a goal screen of a ROM.
 
-    ROM is an XO-CHIP program, or a .gb or .gbc file for a Game Boy. KEYS is a text such as
-    "RIGHT*3 DOWN A*2", or a file with such text: each button is held for that many steps.
+    `play`, `train` and `eval` read them with --set goal=DIR. ROM is an XO-CHIP program, or a .gb or
+    .gbc file for the Game Boy. KEYS is text such as "RIGHT*3 DOWN A*2", or a file with such text;
+    RIGHT*3 holds the button for 3 steps.
     """
 
     rom: Annotated[Path, Argument("ROM")]
@@ -50,9 +51,9 @@ class CaptureGoal:
     seed: Annotated[int | None, Range(-(10**30), 10**30), CliOption(default="1")] = None
     """Seed of the machine's random numbers."""
     tau: Annotated[str, CliOption(metavar="NUMBER")] = "0.05"
-    """A screen matches the goal if their distance, from 0 to 1, is below this."""
+    """A screen matches the goal if their distance, from 0 to 1, is below this number."""
     metric: Literal["absolute", "squared"] = "absolute"
-    """Difference of two pixels: absolute or squared."""
+    """How two pixels are compared: by their absolute or squared difference."""
 
     def run(self) -> None:
         """Plays the keys, and writes the folder."""

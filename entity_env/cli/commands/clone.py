@@ -55,22 +55,22 @@ class DecisionSource:
     paths: Annotated[tuple[Path, ...], Argument("[DATA]...")] = ()
     names: Annotated[
         tuple[str, ...],
-        CliOption(name="--agent", metavar="N|NAME", default="all, or those of --play"),
+        CliOption(name="--agent", metavar="N|NAME", default="all, or those given by --play"),
     ] = ()
-    """Only this agent: its number, or its name in the replays. May be repeated."""
+    """Use only this agent, by its number or its name in the replays. May be repeated."""
     winners: bool = False
-    """Only the best agents of every episode."""
+    """Use only the best agents of each episode."""
     min_reward: float | None = None
-    """Only agents that earned that in their episode."""
+    """Only agents with at least this reward in the episode."""
     play: Annotated[tuple[str, ...], CliOption(metavar="AGENT")] = ()
-    """Play now with this agent, and use its decisions: as --agent of entity-env play. In a game
-    for several agents, repeat the option; others are random."""
+    """Play now with this agent and use its decisions; AGENT is as for entity-env play --agent. In
+    a game for several agents, repeat the option; the others are random."""
     episodes: Count = 100
     """With --play: number of episodes."""
     greedy: bool = False
     """With --play: trained agents take the most probable action."""
     seed: SeedNumber = 1
-    """Seed of the episodes, and of learning."""
+    """Seed of the episodes and of training."""
     limits: ReadingLimits
 
     @property
@@ -208,24 +208,25 @@ def _described(dataset: Dataset) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteDataset:
-    """Write the decisions of replays, or of agents that --play, to one file; or show such files.
+    """Write recorded decisions to one file, or show a file.
 
-    DATA are replays, folders of replays, and other such files. A decision has the observation, the
-    actions, the reward until the next one, how the episode ended, and its number. numpy reads an
-    .npz; pandas, polars and DuckDB read a .parquet, one row a decision.
+    DATA are replays, folders of replays, and files written by this command; with --play, agents
+    play now. A decision has the observation, the actions, the reward until the next decision, how
+    the episode ended, and its number. numpy reads a .npz file; pandas, polars and DuckDB read a
+    .parquet file, with one row per decision.
 
-    The file says which game it is of, its source and settings, the agents and the seeds: without
-    --out, the command shows that.
+    The file also names the game, its source and settings, the agents and the seeds. Without --out,
+    the command shows them.
     """
 
     source: DecisionSource
-    out: Annotated[File | None, CliOption(default="show what the datasets DATA are")] = None
-    """File to write: NAME.npz, or NAME.parquet, which needs pyarrow."""
+    out: Annotated[File | None, CliOption(default="none; describe the files in DATA")] = None
+    """File to write: NAME.npz or NAME.parquet (needs pyarrow)."""
     game: Annotated[
         str | None,
-        CliOption(metavar="GAME", default="the one that the replays name, if it is needed"),
+        CliOption(metavar="GAME", default="the one named in the replays, if needed"),
     ] = None
-    """The game of the decisions."""
+    """Game of the decisions."""
     settings: GameSettings
 
     def run(self) -> None:
@@ -262,19 +263,20 @@ class CloneOptions:
     weight_decay: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.weight_decay
     vf_coef: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.vf_coef
     gamma: Annotated[
-        float | None, CliOption(of=CloneConfig, default="that of train for the game")
+        float | None, CliOption(of=CloneConfig, default="as train has for the game")
     ] = None
     device: Annotated[str, CliOption(of=CloneConfig)] = CloneConfig.device
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clone:
-    """Train an agent for GAME that imitates recorded decisions: behavioural cloning.
+    """Train an agent to imitate recorded decisions.
 
-    DATA are replays, folders of replays, or files of entity-env dataset; or agents --play now. Some
-    episodes are held out; the network that finds their decisions most probable is kept. Its value
-    is learnt, too, so that PPO can go on: entity-env train --init-from. Ctrl-C keeps the best,
-    with exit code 130.
+    This is behavioral cloning. DATA are replays, folders of replays, or files written by entity-env
+    dataset; with --play, agents play now. Some episodes are held out, and the network that gives
+    their decisions the highest probability is kept. The value is trained too, so PPO can continue
+    from the result: entity-env train --init-from. Ctrl-C keeps the best network and exits with
+    code 130.
     """
 
     game: GameName

@@ -118,13 +118,13 @@ class Evaluate:
     """Measure the rewards of an agent over many episodes.
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
-    the mean length. --json also has the reward and the seed of every episode; in a game for several
+    the mean length. --json adds the reward and the seed of every episode. In a game for several
     agents, it reports the first agent, and all of them under `agents`.
 
-    With --agents, the agents play matches against each other: prints win rates with 95 %
-    confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
-    named twice, A,A, plays against its copy. Agents that a game has of its own can take part:
-    `entity-env games` lists them.
+    With --agents, agents play matches against each other, and the command prints win rates with
+    95 % confidence intervals, and Elo ratings. If there are fewer agents than seats, each agent
+    takes several seats. An agent named twice (A,A) plays against its own copy. Agents that come
+    with a game can take part: `entity-env games` lists them.
     """
 
     game: GameName
@@ -132,13 +132,13 @@ class Evaluate:
     episodes: Count = 100
     """Number of episodes to play."""
     entrants: Annotated[str | None, CliOption(name="--agents", metavar="A,B,...")] = None
-    """Let these agents play matches against each other, each in every seat equally often."""
+    """Let these agents play matches against each other; each plays every seat equally often."""
     num_games: Annotated[Count | None, CliOption(name="--games", default="about 100")] = None
-    """With --agents: number of games of each group of opponents."""
+    """With --agents: number of games per group of opponents."""
     seed: SeedNumber = 0
-    """Seed of the run; with the same seed all agents play the same episodes."""
+    """Seed of the run. With the same seed, all agents play the same episodes."""
     num_workers: Annotated[Workers | None, CliOption(default="one per core")] = None
-    """Number of worker processes; 0 = none. Games for several agents are played one by one,
+    """Number of worker processes; 0 = none. Games for several agents are played one at a time,
     without workers."""
     step_timeout_s: StepTimeout = 30
     on_error: OnErrorChoice = "raise"

@@ -149,9 +149,10 @@ _LONGEST: Final = 40
 
 @dataclass(frozen=True)
 class NewGame:
-    """Make a folder NAME with a package: a game that learns, its look, a test and a README.
+    """Create a package with a game, its look and a test.
 
-    `pip install -e NAME` makes the game known by its name, as a game of this package is.
+    The folder NAME also gets a README, and agents can be trained on the game right away. After
+    `pip install -e NAME`, commands know the game by its name, like the games of this package.
     """
 
     name: Annotated[str, Argument("NAME")]

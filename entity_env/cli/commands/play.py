@@ -38,9 +38,9 @@ from entity_env.views.describe import describe_number
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """Play a game: watch agents, or play yourself with --agent human.
+    """Play a game yourself, or watch agents play it.
 
-    A game may have agents of its own, which `entity-env games` lists.
+    --agent human lets you play. `entity-env games` lists the agents that come with a game.
     """
 
     game: GameName
@@ -49,14 +49,14 @@ class Play:
     """Draw the game."""
     look: LookName = None
     think: bool = False
-    """Show the probabilities and the value of the agents."""
+    """Show the probabilities and the value that agents compute."""
     fps: FrameRate = 10
     """Frames per second."""
     episodes: Count = 1
     """Number of episodes to play."""
     start: PlayOptions
     browser: bool = False
-    """Play and watch in a page, not in the terminal."""
+    """Play and watch in a browser page instead of the terminal."""
     is_opened: IsOpened = True
     settings: GameSettings
 

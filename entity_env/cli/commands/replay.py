@@ -63,10 +63,10 @@ _SPEEDS: Final = {"up": 2.0, "down": 0.5}
 GivenGame: TypeAlias = Annotated[
     str | None,
     CliOption(
-        "The game of the replay.",
+        "Game of the replay.",
         metavar="GAME",
-        default="the one it names, if it is one of the package, or one that you have named here "
-        "before and not changed since",
+        default="the one that the replay names, if it is part of the package, or if you have named "
+        "it here before and it has not changed since",
     ),
 ]
 _File: TypeAlias = Annotated[Path, Argument("FILE")]
@@ -148,9 +148,9 @@ def _game_named(replay: Replay) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordEpisode:
-    """Play one episode of GAME and write it to a file that plays it again.
+    """Play one episode and save it as a replay.
 
-    Only --agent human draws the game.
+    The replay plays the episode again. The game is drawn only with --agent human.
     """
 
     game: GameName
@@ -158,9 +158,9 @@ class RecordEpisode:
     out: Annotated[File | None, CliOption(default="GAME.replay")] = None
     """File to write, NAME.replay."""
     see: bool = True
-    """Keep what was seen, to draw without the game."""
+    """Keep the observations, so the replay can be drawn without the game."""
     think: bool = True
-    """Keep the value that agents predict."""
+    """Keep the values that agents predict."""
     start: PlayOptions
     look: LookName = None
     settings: GameSettings
@@ -210,22 +210,22 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowReplay:
-    """Show the replay FILE in the terminal, step by step in both directions.
+    """Show a replay in the terminal, step by step.
 
-    Space pauses, left and right step, up and down change the speed, q leaves. With --take-over the
-    game goes on with other agents, or with you: --agent human.
+    Space pauses, left and right step, up and down change the speed, q quits. With --take-over, the
+    game continues with other agents, or with you (--agent human).
     """
 
     file: _File
     first: Annotated[Number, CliOption(name="--from")] = 0
-    """Begin here."""
+    """First frame to show."""
     fps: FrameRate = 10
     """Frames per second."""
     take_over: Annotated[Number | None, CliOption(metavar="N")] = None
-    """Play the first N decisions again, and let the agents of --agent go on."""
+    """Play the first N decisions again, then continue with the agents of --agent."""
     agents: AgentOptions
     out: Annotated[File | None, CliOption(default="FILE-from-N.replay")] = None
-    """With --take-over: file of the new replay."""
+    """With --take-over: file for the new replay."""
     seed: SeedNumber = field(default_factory=any_seed)
     """With --take-over: seed of the agents."""
     debug: Annotated[int | None, Range(-(10**15), 10**15), CliOption(metavar="N")] = None
@@ -392,10 +392,11 @@ def _debug(found: Replay, game: Game, at: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Play replays again, and say where their games differ.
+    """Play replays again and report any differences.
 
-    Each in a new process with another hash seed, so that the order of sets shows, too. Exit code 0:
-    all are the same; 1: one diverged; 2: one cannot be played.
+    Each replay is played in a new process with a different hash seed, so a game that depends on the
+    order of sets is found too. Exit code 0: no differences; 1: a replay diverged; 2: a replay
+    cannot be played.
     """
 
     files: Annotated[tuple[Path, ...], Argument("FILES...")]
@@ -428,19 +429,19 @@ class Verify:
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw the replay FILE: as a page to play and step through, as pictures, or as a video.
+    """Draw a replay as a page, pictures or a video.
 
-    .html is one file that needs no network; .svg moves, too, unless --at is given; .gif, .webp and
-    .png need Pillow, .mp4 needs ffmpeg.
+    .html is a page to play and step through, in one file that needs no network. .svg is animated
+    unless --at is given. .gif, .webp and .png need Pillow; .mp4 needs ffmpeg.
     """
 
     file: _File
     out: File
-    """File to write; its ending is the format: .html .svg .png .gif .webp .mp4"""
+    """File to write. Its suffix sets the format: .html .svg .png .gif .webp .mp4"""
     at: Annotated[Number | None, CliOption(default=".png draws the middle one")] = None
-    """Draw this picture alone, as .png or .svg."""
+    """Draw only this picture, as .png or .svg."""
     agent: Annotated[str | None, CliOption(metavar="AGENT")] = None
-    """Show what this trained agent thinks of every decision, and where it attends."""
+    """Show the probabilities, values and attention of this trained agent for every decision."""
     look: LookName = None
     game: GivenGame = None
     settings: GameSettings
