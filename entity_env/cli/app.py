@@ -113,7 +113,7 @@ class _Program(click.Group):
             place = f": {error.filename}" if error.filename else ""
             return _refuse(f"{error.strerror or error}{place}{_notes(error)}", _FAILED)
         except MemoryError as error:
-            return _refuse(f"there is not enough memory: {error}", _FAILED)
+            return _refuse(f"not enough memory: {error}", _FAILED)
 
 
 @cache

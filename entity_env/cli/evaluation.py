@@ -189,7 +189,7 @@ def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
     greedy, drawn = (last, other) if facts.get("policy") == GREEDY else (other, last)
     words = f"greedy play earns {greedy}, sampled play {drawn}"
     if _share_cut(facts, LAST if greedy is last else OTHER_POLICY) >= _MANY_CUT:
-        words = f"the greedy policy does not get to an end, as if in a loop: {words}"
+        words = f"the greedy policy does not reach an end, as if in a loop: {words}"
     replay = facts.get("replay")
     if isinstance(replay, str):
         words += f"; watch it: entity-env replay {shlex.quote(str(out / replay))}"

@@ -174,7 +174,8 @@ def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
     known = sorted({name for run in runs for name in run.curves})
     for name in names:
         if name not in known:
-            hint = nearest(name, known) or f"; there are {', '.join(map(plain, known)) or 'none'}"
+            listed = ", ".join(map(plain, known)) or "none"
+            hint = nearest(name, known) or f"; the curves are {listed}"
             raise UsageError(f"no run has the curve {name!r}{hint}")
 
 

@@ -168,7 +168,7 @@ def _kept_names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
     for name in names:
         if name not in KEPT:
-            raise ValueError(f"{name!r} is none of {', '.join(KEPT)}")
+            raise ValueError(f"{name!r} is not one of {', '.join(KEPT)}")
     return names
 
 
@@ -213,7 +213,7 @@ class RayOptions:
     def __post_init__(self) -> None:
         if self.address is None and (self.num_learners or self.max_failures):
             raise UsageError(
-                "--num-learners and --max-failures are of --ray: name a cluster, or auto"
+                "--num-learners and --max-failures go with --ray: add --ray ADDRESS, or --ray auto"
             )
 
 
@@ -265,10 +265,10 @@ class Origin:
     def require(self, resume: bool) -> None:
         """Raises a `UsageError` for options that do not go together."""
         if self.init_from is None and self.adapt:
-            raise UsageError("--adapt is of --init-from: name the run to start from")
+            raise UsageError("--adapt goes with --init-from: name the run to start from")
         if self.init_from is not None and resume:
             raise UsageError(
-                "--init-from begins a new run, --resume goes on with the one in --out: leave out "
+                "--init-from begins a new run, --resume continues the run in --out: leave out "
                 "one of them"
             )
 
@@ -319,7 +319,7 @@ class Origin:
             UsageError: a new run is to stay close to none.
         """
         if self.init_from is None and not resume and any(values_of(config.stay_close)):
-            raise UsageError("--stay-close is of --init-from: name the run to stay close to")
+            raise UsageError("--stay-close goes with --init-from: name the run to stay close to")
         if self.init_from is not None:
             require_same_net(self._weights.config, config.net, str(self.init_from))
         return config

@@ -157,7 +157,7 @@ def test_members_of_fields_with_one_value() -> None:
     assert "entity Armed: CANNON of kind has the value of BOW, 2, so they are one member" in kind
     assert f"{__file__}:" in kind
     assert "CANNON of spare" in spare
-    assert "if it is meant, write CANNON = Kind.BOW below the class" in spare
+    assert "if it is intended, write CANNON = Kind.BOW below the class" in spare
 
 
 @dataclass
@@ -207,7 +207,7 @@ def test_scores_of_single_steps(episodes: Sequence[Sequence[float]]) -> None:
 @pytest.mark.parametrize("reward", [1.0, -1.0])
 def test_the_same_reward_for_every_step(reward: float) -> None:
     [hint] = hints(*[[0, *[reward] * 10]] * 3)
-    assert hint.startswith(f"the score changes at the first step alone, by {reward:g} in every")
+    assert hint.startswith(f"the score changes only at the first step, by {reward:g} in every")
     assert "(game.py:7 in play): Obs(score) needs the score so far, score += reward" in hint
 
 

@@ -463,7 +463,7 @@ def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers:
     words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")
     result = run(*words, f"--num-workers={num_workers}", "--on-error=restart")
     assert result.exit_code == 0
-    failed = re.search(r"^(\d+) of 40 episodes failed, and count with the reward", result.stderr)
+    failed = re.search(r"^(\d+) of 40 episodes failed, and count with their reward", result.stderr)
     assert failed
     assert json.loads(result.stdout)["mean_reward"] == pytest.approx(1 - int(failed[1]) / 40)
     stopped = run(*words, f"--num-workers={num_workers}")
@@ -646,7 +646,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.platform", fail)
     result = run("doctor")
     assert result.exit_code == 1
-    assert result.stderr == ("entity-env: there is not enough memory: Unable to allocate 1. TiB\n")
+    assert result.stderr == ("entity-env: not enough memory: Unable to allocate 1. TiB\n")
 
 
 def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:

@@ -232,8 +232,8 @@ class TrainAgentEnv(Environment):
         unasked = [name for name in actions if name not in asked]
         if unasked:
             raise SchemaError(
-                f"{self._host.name}: action {unasked[0]!r} was not asked for; "
-                f"asked for are {', '.join(asked)}"
+                f"{self._host.name}: action {unasked[0]!r} was not requested; "
+                f"requested: {', '.join(asked)}"
             )
         answers = tuple(
             answer_to(kind, obs, iter(asked[kind.name].chosen(actions.get(kind.name))))

@@ -263,7 +263,7 @@ class PPOConfig:
         values = dict(data)
         net = values.pop("net", {})
         if not isinstance(net, dict):
-            raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
+            raise UsageError(f"the setting 'net' must be a table of settings, got {net!r}")
         try:
             kind, sizes = stored_net(net)
             size = NETS[kind](**sizes)  # type: ignore[arg-type]  # checked by the class
@@ -344,7 +344,7 @@ Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 def _changed_net(net: Net, settings: object) -> Net:
     """A network with other settings, or one of another kind."""
     if not isinstance(settings, Mapping):
-        raise UsageError(f"net holds settings of its own, got {shown(settings)}")
+        raise UsageError(f"net must be a table of settings, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}
     name = values.pop(NET_KIND, None)
     if name is not None and name not in tuple(NETS):

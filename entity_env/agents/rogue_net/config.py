@@ -212,7 +212,9 @@ def _require_kind(config: RelposEncodingConfig) -> None:
 
 def _require_positions(names: Names) -> None:
     if len(names) > MAX_POSITIONS:
-        raise UsageError(f"position_features names {len(names)}, at most {MAX_POSITIONS} go")
+        raise UsageError(
+            f"position_features names {len(names)}, at most {MAX_POSITIONS} are allowed"
+        )
 
 
 def _require_rotation(vector: Names | None, angle: str | None) -> None:
@@ -266,7 +268,7 @@ class RogueNetConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.pooling is not None and self.relpos_encoding is not None:
-            raise UsageError("pooling has no relative positions: set relpos_encoding to None")
+            raise UsageError("pooling cannot be combined with relpos_encoding (--relpos)")
         if self.d_model % self.n_head:
             raise UsageError(
                 f"d_model must be a multiple of n_head: got d_model {self.d_model} "
@@ -375,7 +377,9 @@ class CNNConfig:
                 f"kernels and strides of at most {_MAX_KERNEL}: got {shown(layers)}"
             )
         if self.hidden is not None and len(self.hidden) > MAX_LAYERS:
-            raise UsageError(f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} go")
+            raise UsageError(
+                f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} are allowed"
+            )
 
     def of_shape(self, shape: tuple[int, int, int]) -> CNNConfig:
         """The same with all sizes, for pictures of that height, width and number of channels."""

@@ -134,9 +134,14 @@ def _verdict(captured: Captured) -> list[str]:
     ]
     lost = [button.name for button in Button if button not in captured.kept_by]
     if not captured.kept_by:
-        lines.append("it is lost at the next step, and an episode ends at some matches in a row")
+        lines.append(
+            "any button loses the match at the next step, but an episode ends after several "
+            "matches in a row"
+        )
     elif lost:
-        lines.append(f"it is lost at the next step by {', '.join(lost)}, and kept by the others")
+        lines.append(
+            f"the match is lost at the next step with {', '.join(lost)}, and kept with the others"
+        )
     else:
-        lines.append("it is kept at the next step, whatever the button")
+        lines.append("the match is kept at the next step with any button")
     return lines

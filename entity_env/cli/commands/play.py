@@ -64,7 +64,7 @@ class Play:
         """Plays, in the terminal or in a page."""
         if self.start.episode_seed is not None and self.episodes > 1:
             raise UsageError(
-                f"--episode-seed is of one episode, --episodes {self.episodes} is more"
+                f"--episode-seed plays one episode: leave out --episodes {self.episodes}"
             )
         chosen, given = load_game(self.game, self.settings.texts), self.agents.agents
         chosen = game_agents(chosen).seated(chosen, len(given))
@@ -143,7 +143,7 @@ def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:
 
 def _describe(episode: Episode, game: Game) -> str:
     agent = f", agent {episode.agent_id}" if game.num_agents > 1 else ""
-    end = "cut short" if episode.truncated else "over"
+    end = "truncated" if episode.truncated else "over"
     score = describe_number(episode.reward)
     result = f"reward {score}, {episode.length} steps, {end}{_again(episode)}"
     return f"episode {episode.number + 1}{agent}: {result}"

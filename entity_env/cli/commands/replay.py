@@ -132,16 +132,17 @@ def _game_named(replay: Replay) -> str:
     ):
         where = f" in {source}" if source else ""
         raise ReplayError(
-            f"{replay.name} is of the game {name!r}{where}, which is not here: give it, --game "
+            f"{replay.name} is a replay of the game {name!r}{where}, which is not here: add --game "
             "FILE.py"
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
     if game_code(word) != code or not may_name(Path(replay.name), code):
         what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
         raise ReplayError(
-            f"{replay.name} is of the game {word}, which you have not named here before, or which "
-            f"has changed since: --game {shlex.quote(word)} would run {what}. Give it if you trust "
-            "that code"
+            f"{replay.name} is a replay of the game {word}, which you have not named here before "
+            "or "
+            f"which has changed since: --game {shlex.quote(word)} would run {what}. Add it if you "
+            "trust that code"
         )
     return word
 
@@ -238,9 +239,9 @@ class ShowReplay:
     def run(self) -> None:
         """Shows the replay, or goes on from it."""
         if self.debug is not None and self.take_over is not None:
-            raise UsageError("--debug and --take-over exclude each other: give one of them")
+            raise UsageError("--debug and --take-over cannot be combined: leave out one of them")
         if self.take_over is None and (self.agents.agents or self.out):
-            raise UsageError("--agent and --out are of --take-over: say from which decision on")
+            raise UsageError("--agent and --out go with --take-over N: add it")
         found = Replay.load(self.file)
         if self.debug is not None:
             _debug(found, game_of(found, self.game, self.settings.texts), self.debug)
@@ -252,7 +253,7 @@ class ShowReplay:
             turns = _turns(found, game, limits)
             if num_agents * len(turns) > self.limits.max_shown:
                 raise ReplayError(
-                    f"{self.file} shows {num_agents} agents in {len(turns)} decisions, which makes "
+                    f"{self.file} shows {num_agents} agents in {len(turns)} decisions, which is "
                     f"more than {self.limits.max_shown:,}: if you trust it, raise the limit, "
                     "--max-shown"
                 )
@@ -276,7 +277,7 @@ class ShowReplay:
             with game_errors(game):
                 diverged, _ = play_again(found, game, until=at, then=players, watch=writer)
         if diverged is not None:
-            raise ReplayError(f"{found.name} cannot be gone on with: {diverged}")
+            raise ReplayError(f"{found.name} cannot be continued: {diverged}")
         _describe_written(writer, out)
 
 
@@ -358,9 +359,9 @@ class _Player:
 
     def _draw(self) -> None:
         height = self._console.height - 2 if self._console.is_terminal else None
-        state = "paused" if self._is_paused else f"{self._fps:g} a second"
+        state = "paused" if self._is_paused else f"{self._fps:g} per second"
         note = f"{self._index}/{len(self._moments) - 1}, {state}"
-        keys = ["", f"{note}   space pauses, arrows step and change the speed, q leaves"]
+        keys = ["", f"{note}   space pauses, arrows step and change the speed, q quits"]
         frame = self._frames.frame(
             self._moments[self._index],
             self._console.width,
@@ -380,7 +381,7 @@ def _debug(found: Replay, game: Game, at: int) -> None:
     count = found.num_decisions
     if not -count <= at < count:
         raise UsageError(f"{found.name} has {count} decisions: there is none {at}")
-    echo(f"decision {at % count} of {count}; then the game goes on, in pdb")
+    echo(f"decision {at % count} of {count}; then the game continues, in pdb")
     diverged, _ = play_again(found, game, until=at % count + 1, debug=True)
     if diverged is not None:
         echo(f"diverged: {diverged}")
@@ -452,7 +453,7 @@ class Draw:
         replay = Replay.load(self.file)
         thinker = None if self.agent is None else load_agent(self.agent)
         if thinker is not None and not isinstance(thinker, PolicyAgent):
-            raise UsageError(f"{self.agent} computes no probabilities to be shown")
+            raise UsageError(f"{self.agent} does not compute probabilities to show")
         game, look = game_and_look(replay, self.look, self.game, self.settings.texts)
         turns = _turns(replay, game, self.limits.limits)
         animation = replay.animation(game, look, thinker=thinker, turns=turns)

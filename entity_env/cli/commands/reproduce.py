@@ -122,9 +122,9 @@ def _lines(found: Comparison, old: str, new: str) -> Iterator[str]:
         first, second = (each[:_NUM_DIGITS] or "none" for each in found.digests)
         yield f"network: {first} in {old}, {second} in {new}"
     for cause in found.causes:
-        yield f"not the same: {cause}"
+        yield f"differs: {cause}"
     if not found.causes:
         yield (
-            "run.json names nothing that is not the same: entity-env check finds games that do not "
-            "follow from their seed, and GPUs and limits by the clock do not repeat"
+            "run.json shows no other difference: entity-env check finds games that a seed does not "
+            "repeat, and runs on GPUs or with time limits do not repeat either"
         )

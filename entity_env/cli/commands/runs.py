@@ -121,7 +121,7 @@ class Report:
         out = plain(str(self.out))
         write = _WRITERS.get(self.out.suffix.lower())
         if write is None:
-            raise UsageError(f"--out must be called *.html, *.svg or *.csv, got {out}")
+            raise UsageError(f"--out must be named *.html, *.svg or *.csv, got {out}")
         runs, code = _read(self.folders)
         require_curves(runs, self.names)
         if write is report_html:
@@ -225,7 +225,7 @@ class Export:
         """Writes the file."""
         agent = self.agent
         if agent.suffix != SUFFIX:
-            raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
+            raise UsageError(f"the file must be named *{SUFFIX}, got {agent}")
         weights = read_network(self.checkpoint)
         try:
             write_agent(agent, weights)

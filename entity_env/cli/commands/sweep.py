@@ -210,9 +210,9 @@ def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
 
     count = num_scored(trials)
     if count < LEAST:
-        settings = "1 setting has" if count == 1 else f"{count} settings have"
-        return Text(f"what mattered: told of {LEAST} settings or more, {settings} a result")
-    table = plain_table(f"what mattered, of {count} settings", "", gap=_GAP)
+        trials = "1 trial has" if count == 1 else f"{count} trials have"
+        return Text(f"which settings mattered: needs {LEAST} trials or more, {trials} a result")
+    table = plain_table(f"which settings mattered, in {count} trials", "", gap=_GAP)
     table.add_column()
     for found, weight in by_importance(planned.ranges, trials):
         if not weight.is_known:

@@ -221,17 +221,17 @@ class Train:
             preset = self._preset(game)
             Console.for_tables().print(settings_table(PPOConfig(**preset.settings)))
             if preset.is_fitted:
-                echo("rollouts, gamma and the network also follow what random play of a game shows")
+                echo("rollouts, gamma and the network also depend on random play of the game")
             return
         out = require_text(basics.out or Path("runs", game.name))
         if basics.seeds is None:
             if basics.num_jobs is not None:
-                raise UsageError("--jobs is of --seeds: name some, as --seeds 1..5")
+                raise UsageError("--jobs goes with --seeds: add seeds, such as --seeds 1..5")
             self._train(game, out, given_settings(context))
             return
         for option, value in (("--seed", basics.seed), ("--ray", self.ray.address)):
             if value is not None:
-                raise UsageError(f"--seeds is without {option}: leave out one of them")
+                raise UsageError(f"--seeds cannot be combined with {option}: leave out one of them")
         train_seeds(
             context,
             basics.seeds,
@@ -320,7 +320,7 @@ def _require_more_steps(out: Path, steps: int | None) -> None:
     planned = config.get("total_steps") if isinstance(config, dict) else None
     if isinstance(made, int) and steps < made and steps != planned:
         raise UsageError(
-            f"--steps counts all steps of a run: {out} has made {made:,}, so that nothing would be "
+            f"--steps counts all steps of a run: {out} has already made {made:,}, so nothing is "
             f"left of {steps:,}"
         )
 
@@ -354,5 +354,5 @@ def require_unused(out: Path) -> None:
     except CheckpointError:
         return
     raise UsageError(
-        f"{found} holds a trained agent: go on training it with --resume, or choose another --out"
+        f"{found} holds a trained agent: continue training with --resume, or choose another --out"
     )

@@ -213,7 +213,7 @@ BAD: dict[str, tuple[str, Action | None, str]] = {
         ContinuousAction([4, 5], np.array([[0, 1], [0, 2.5]], np.float32)),
         "'steer': actor 1 chose 2.5 for 'gas', expected 0.0 to 2.0",
     ),
-    "unasked": ("Jump", GlobalCategoricalAction(0, ""), "'Jump' was not asked for"),
+    "unasked": ("Jump", GlobalCategoricalAction(0, ""), "'Jump' was not requested; requested: "),
 }
 
 

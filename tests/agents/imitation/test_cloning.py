@@ -235,7 +235,7 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path: Path) -> None:
     dataset = dots_dataset(2)
     with pytest.raises(UsageError, match="no decisions"):
         clone(dataset.select([]), out=out)
-    with pytest.raises(UsageError, match="one episode alone"):
+    with pytest.raises(UsageError, match="only one episode"):
         clone(dots_dataset(1), out=out)
     recorder = DatasetRecorder()
     treasure_hunt.run(RandomAgent(1), episodes=2, watch=recorder)

@@ -49,7 +49,7 @@ class Color(IntEnum):
     def from_index(cls, index: int) -> Color:
         """The colour of a number from 0 to 4; SchemaError for another one."""
         if not is_index(index, NUM_COLOURS):
-            raise SchemaError(f"Azul: a colour is an integer from 0 to 4, got {index!r}")
+            raise SchemaError(f"Azul: a color must be an integer from 0 to 4, got {index!r}")
         return cls(index)
 
 
@@ -63,7 +63,7 @@ class DraftSource(IntEnum):
     def Factory(cls, index: int) -> DraftSource:
         """A factory, 0 to 8; SchemaError for another number."""
         if not is_index(index, CENTRE):
-            raise SchemaError(f"Azul: a factory is an integer from 0 to 8, got {index!r}")
+            raise SchemaError(f"Azul: a factory must be an integer from 0 to 8, got {index!r}")
         return cls(index)
 
 
@@ -76,7 +76,7 @@ class DraftDestination(IntEnum):
     def PatternLine(cls, row: int) -> DraftDestination:
         """A pattern line, 0 to 4; SchemaError for another number."""
         if not is_index(row, FLOOR):
-            raise SchemaError(f"Azul: a pattern line is an integer from 0 to 4, got {row!r}")
+            raise SchemaError(f"Azul: a pattern line must be an integer from 0 to 4, got {row!r}")
         return cls(row)
 
 

@@ -44,7 +44,7 @@ _AGENTS: Final[Mapping[str, Callable[[], AzulAgent]]] = {
     "mcts": MCTSAgent,
 }
 _MCTS: Final = "mcts:"
-_HINT: Final = "Source, colour, line: '2 red 3', 'c black floor'.  ? shows all, q leaves."
+_HINT: Final = "Source, color, line: '2 red 3', 'c black floor'.  ? shows all, q leaves."
 _HELP: Final = ("?", "h", "help")
 
 Choose: TypeAlias = Callable[[GameState, Observation], int | None]
