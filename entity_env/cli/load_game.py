@@ -208,7 +208,7 @@ def _split_name(name: str) -> tuple[Path | str, str]:
 
 def _no_game(name: str, reason: str = "") -> UsageError:
     names = [*GAMES, *sorted({each.name for each in installed_games()} - {*GAMES})]
-    there = f"; there are {', '.join(names)}, or a game of yours: path/to/file.py, package.module"
+    there = f"; there are {', '.join(names)}, or your own: path/to/file.py, package.module"
     shown = reason if "." in name else reason + there
     return UsageError(f"no game {name!r}{nearest(name, names) or shown}")
 

@@ -127,7 +127,7 @@ def reset_runs(
     """The new runs of environments that are reset; none where they go on with the present one."""
     if seed is None:
         if starts is not None:
-            raise UsageError("starts are those of a seed: give it as well")
+            raise UsageError("starts are the starts of a seed: give the seed, too")
         return {}
     seeds = EpisodeSeeds(seed)  # refuses a bad one, also when no environment is reset
     if starts is None:

@@ -129,7 +129,7 @@ class Derived(Unrelated):
 @pytest.mark.parametrize("cls", [Cat, Kitten])
 def test_numbers_without_annotation(cls: type) -> None:
     fuel, at, target, home = unseen_attributes(Schema((cls,), (Move,)))
-    assert f"entity {cls.__name__}: fuel = 3 has no annotation, so it is no field" in fuel
+    assert f"entity {cls.__name__}: fuel = 3 has no annotation, so it is not a field" in fuel
     assert "write fuel: int = 3, or fuel: ClassVar[int]" in fuel
     assert f"{__file__}:" in fuel
     assert "at = (1.5, 2) has no annotation" in at

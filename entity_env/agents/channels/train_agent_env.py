@@ -169,7 +169,10 @@ class TrainAgentEnv(Environment):
             raise ProtocolError(f"{self._host.name}: {when}: call reset before act")
         agents = self._host.agents
         if len(actions) != len(agents):
-            raise ProtocolError(f"{self._host.name}: {len(agents)} agents, {len(actions)} answers")
+            raise ProtocolError(
+                f"{self._host.name}: expected {len(agents)} answers, one per agent, "
+                f"got {len(actions)}"
+            )
         answered = [
             agent for agent, given in zip(agents, actions, strict=True) if given is not None
         ]
@@ -179,8 +182,8 @@ class TrainAgentEnv(Environment):
                 for some in (self._host.waiting, answered)
             )
             raise ProtocolError(
-                f"{self._host.name}: agents {waiting} wait for an action, "
-                f"answers came for {given_for}: answer exactly those that wait"
+                f"{self._host.name}: agents {waiting} are waiting for an action, "
+                f"but answers came for {given_for}: answer exactly the waiting agents"
             )
         answers = [self._decode(agent, actions[agent.agent_id] or {}) for agent in answered]
         self._observations = []  # after an error, only reset works

@@ -192,7 +192,7 @@ class _Cloning:
     def about(self) -> dict[str, object]:
         """What `run.json` says."""
         return {
-            "algorithm": "behavioural cloning",
+            "algorithm": "behavioral cloning",
             "entities": list(self.net.obs_space.entities),
             "actions": list(self.net.action_space),
             "num_decisions": len(self.train),

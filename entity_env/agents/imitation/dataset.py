@@ -399,7 +399,7 @@ def _batch(
     if wrong := np.flatnonzero((counts > 0) & ~is_shown).tolist():
         raise SchemaError(
             f"columns {prefix}... have {counts[wrong[0]]} entities in decision {wrong[0]}, after "
-            "which the episode goes on"
+            "which the episode continues"
         )
     if GLOBAL_ENTITY in features:
         found = features[GLOBAL_ENTITY]

@@ -386,5 +386,5 @@ def _require_known(settings: Mapping[str, object]) -> None:
 def _unknown(name: str, known: Iterable[str]) -> UsageError:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {names}"
+    hint = f"did you mean {close[0]}?" if close else f"the settings are {names}"
     return UsageError(f"there is no setting {name!r}; {hint}")

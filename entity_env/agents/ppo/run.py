@@ -254,7 +254,7 @@ class Run(TrainState):
         found, wanted = checkpoint.net.net_config, net.net_config
         mend = f". The checkpoint is from another game: {fine_tuning(path)}" if differing else ""
         if found != wanted:
-            differing.append(f"its network is {found}, requested was {wanted}")
+            differing.append(f"its network is {found}, but {wanted} was requested")
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}{mend}")
         load_learner(checkpoint, self.learner)

@@ -263,11 +263,11 @@ def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
         wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
     if old == wanted:
         return
-    found = f"it is a {_kind(old)}, requested was a {_kind(wanted)}"
+    found = f"it is of kind {_kind(old)}, but {_kind(wanted)} was requested"
     if type(old) is type(wanted):
         found = "; ".join(
             f"its {each.name} is {getattr(old, each.name)}, "
-            f"requested was {getattr(wanted, each.name)}"
+            f"but {getattr(wanted, each.name)} was requested"
             for each in fields(old)
             if getattr(old, each.name) != getattr(wanted, each.name)
         )

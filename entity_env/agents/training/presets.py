@@ -367,5 +367,5 @@ def named_preset(name: str) -> Preset:
         UsageError: there is none.
     """
     if name not in tuple(PRESETS):  # a name of any type
-        raise UsageError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+        raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}")
     return PRESETS[name]

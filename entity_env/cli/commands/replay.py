@@ -380,7 +380,7 @@ def _debug(found: Replay, game: Game, at: int) -> None:
     """Stops in the game after a decision."""
     count = found.num_decisions
     if not -count <= at < count:
-        raise UsageError(f"{found.name} has {count} decisions: there is none {at}")
+        raise UsageError(f"{found.name} has {count} decisions: there is no decision {at}")
     echo(f"decision {at % count} of {count}; then the game continues, in pdb")
     diverged, _ = play_again(found, game, until=at % count + 1, debug=True)
     if diverged is not None:

@@ -252,7 +252,7 @@ class TestSeveralAgents:
             ([STAY, STAY, STAY], "agents 0, 2 wait for an action, answers came for 0, 1, 2"),
             ([STAY, None, None], "agents 0, 2 wait .* came for 0:"),
             ([None, None, None], "agents 0, 2 wait .* came for none:"),
-            ([STAY, None], "3 agents, 2 answers"),
+            ([STAY, None], "expected 3 answers, one per agent, got 2"),
         ],
     )
     def test_answers_for_others_than_those_that_wait(

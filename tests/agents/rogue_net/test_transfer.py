@@ -393,9 +393,8 @@ def test_an_mlp_with_normalization_does_not_start_one_without(
 ) -> None:
     for kind, has_norm in (("mlp", True), ("raw mlp", False)):
         _, path = networks[kind]
-        told = (
-            f"its norm_inputs is {has_norm}, requested was {not has_norm}.* Leave out those options"
-        )
+        told = f"its norm_inputs is {has_norm}, but {not has_norm} was requested.*"
+        told += "Leave out those options"
         with pytest.raises(CheckpointError, match=told):
             initialized_from(path, net=MLPConfig([8, 8], norm_inputs=not has_norm))
         assert initialized_from(path)(*FLAT).net_config == CONFIGS[kind]
@@ -527,10 +526,10 @@ def test_what_cannot_be_a_start_is_one_error(
     with pytest.raises(CheckpointError, match="no entity and no action in common"):
         initialized_from(path, adapt=True)(*nothing)
     with pytest.raises(
-        CheckpointError, match=r"its d_model is 8, requested was 16; its n_layer is 2"
+        CheckpointError, match=r"its d_model is 8, but 16 was requested; its n_layer is 2"
     ):
         initialized_from(path, net=replace(SIZE, d_model=16, n_layer=1, dropout=0.5))
-    with pytest.raises(CheckpointError, match="it is a RogueNet, requested was a MLP"):
+    with pytest.raises(CheckpointError, match="it is of kind RogueNet, but MLP was requested"):
         initialized_from(path, net=MLPConfig())
     _, relpos = networks["relpos"]
     message = r"cannot be adapted: relative positions \(--relpos\) cannot be used.* has no 'x'"

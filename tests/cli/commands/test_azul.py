@@ -247,7 +247,7 @@ def test_agents_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["mcts:", "mcts:0", "mcts:-1", "mcts:x", "mcts:inf", "mcts:nan"])
 def test_seconds_that_cannot_be(name: str) -> None:
-    with pytest.raises(UsageError, match=f"mcts takes seconds above 0 a move.*got '{name}'"):
+    with pytest.raises(UsageError, match=f"mcts needs seconds per move, above 0.*got '{name}'"):
         load_player(azul, name, 0, AgentLoader())
 
 

@@ -157,7 +157,7 @@ def _searching(name: str) -> MCTSAgent:
         return MCTSAgent(seconds=float(name.removeprefix(_MCTS)))
     except (ValueError, UsageError) as error:
         raise UsageError(
-            f"mcts takes seconds above 0 a move, as in {_MCTS}0.5: got {name!r}"
+            f"mcts needs seconds per move, above 0, as in {_MCTS}0.5: got {name!r}"
         ) from error
 
 
