@@ -90,8 +90,8 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
                     kind = "... | None" if value is None else type(value).__name__
                     yield (
                         f"entity {cls.__name__}: {name} = {value!r} has no annotation, so it is "
-                        f"not a field and agents do not see it: write {name}: {kind} = {value!r}, or "
-                        f"{name}: ClassVar[{kind}] if that is intended{_place_of(base)}"
+                        f"not a field and agents do not see it: write {name}: {kind} = {value!r}, "
+                        f"or {name}: ClassVar[{kind}] if that is intended{_place_of(base)}"
                     )
 
 

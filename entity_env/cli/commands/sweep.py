@@ -210,8 +210,8 @@ def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
 
     count = num_scored(trials)
     if count < LEAST:
-        trials = "1 trial has" if count == 1 else f"{count} trials have"
-        return Text(f"which settings mattered: needs {LEAST} trials or more, {trials} a result")
+        have = "1 trial has" if count == 1 else f"{count} trials have"
+        return Text(f"which settings mattered: needs {LEAST} trials or more, {have} a result")
     table = plain_table(f"which settings mattered, in {count} trials", "", gap=_GAP)
     table.add_column()
     for found, weight in by_importance(planned.ranges, trials):
