@@ -37,9 +37,9 @@ class Area(NamedTuple):
 
 AREAS: Final = {
     "docs": Area("pages in Markdown", 274, 373),
-    "help": Area("docstrings of entity_env/cli, from which --help is made", 103, 103),
-    "package": Area("other docstrings, and comments, of entity_env", 740, 740),
-    "messages": Area("other strings of entity_env with several words", 96, 96),
+    "help": Area("docstrings of entity_env/cli, from which --help is made", 83, 103),
+    "package": Area("other docstrings, and comments, of entity_env", 733, 740),
+    "messages": Area("other strings of entity_env with several words", 5, 96),
     "scripts": Area("docstrings and comments of examples, benchmarks and tools", 151, 151),
 }
 

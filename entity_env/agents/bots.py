@@ -85,7 +85,9 @@ def has_bots(game: Game) -> bool:
 def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
     """Name of a bot, and its constructor, which takes a seed."""
     if source == "human":
-        raise UsageError("against has no human players: use entity-env play --agent human")
+        raise UsageError(
+            "against does not support human players: use entity-env play --agent human"
+        )
     if isinstance(source, str) and not is_bot_file(source):
         make = partial(_load, game, source)
         make(0)  # an unknown name fails here
@@ -184,7 +186,7 @@ class _Match:
                 if self.is_left or self._num_ignored > 2 * _MAX_IGNORED:
                     raise GameExit
                 raise ProtocolError(
-                    f"{self.game.name}: play continues after act returned None: it must return then"
+                    f"{self.game.name}: play continues after act returned None: it must return"
                 )
         return not self.is_over
 

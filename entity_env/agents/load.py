@@ -204,7 +204,7 @@ def _find(name: str) -> Path:
         inside = _checkpoints_in(path)
         if not inside:
             raise
-        raise CheckpointError(f"{path} is no checkpoint itself; choose {_list(inside)}") from error
+        raise CheckpointError(f"{path} is not a checkpoint; choose {_list(inside)}") from error
 
 
 def _numpy_agent() -> type[TrainedAgent]:

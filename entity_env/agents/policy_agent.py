@@ -73,7 +73,7 @@ class PolicyAgent(Agent):
         """
         if self._schema is None:
             raise ProtocolError(
-                f"{type(self).__name__} has no game yet: hand it to Game.run, or "
+                f"{type(self).__name__} has no game yet: pass it to Game.run, or "
                 "agent.join(AgentRun(game.schema))"
             )
         return self._schema
@@ -161,7 +161,7 @@ class PolicyAgent(Agent):
                 for kind in kinds
             )
         except SchemaError as error:
-            raise SchemaError(f"{type(self).__name__} answered illegally: {error}") from error
+            raise SchemaError(f"{type(self).__name__} gave an illegal answer: {error}") from error
 
 
 def _shared_parts(agent: PolicyAgent) -> list[object]:

@@ -103,11 +103,11 @@ class Match(Generic[R]):
         If they have several seats in a game, their mean counts.
 
         Raises:
-            UsageError: they have not met.
+            UsageError: they have not played each other.
         """
         met = self._results(name, other)
         if not met:
-            raise UsageError(f"{name!r} and {other!r} have not met")
+            raise UsageError(f"{name!r} and {other!r} have not played each other")
         return (sum(met) / len(met), *wilson(sum(met), len(met)))
 
     def has_met(self, name: str, other: str) -> bool:

@@ -165,7 +165,10 @@ def _index(
     if given is not cls:
         if given.__name__ == cls.__name__:
             two = f"{given.__module__}.{given.__name__}, the game's is {cls.__module__}"
-            raise SchemaError(f"{actor}it is of another class of that name, {two}.{cls.__name__}")
+            raise SchemaError(
+                f"{actor}it is an instance of a different class with that name, "
+                f"{two}.{cls.__name__}"
+            )
         raise SchemaError(f"{actor}expected a {cls.__name__}, one of {_list(allowed)}")
     if answer not in allowed:
         raise SchemaError(f"{actor}its mask forbids {_text(answer)}, allowed are {_list(allowed)}")
@@ -271,7 +274,7 @@ class Bot:
     def __post_init__(self) -> None:
         if not is_bot(self.source):
             raise UsageError(
-                f"{self.label or label_of(self.source)} is no bot: expected a subclass of "
+                f"{self.label or label_of(self.source)} is not a bot: expected a subclass of "
                 "entity_env.agents.ScriptedAgent with choose(self, obs, *actions), another class "
                 "with this method, or a function (obs, *actions)"
             )

@@ -153,7 +153,7 @@ class Agent(ABC):
             ProtocolError: this agent belongs to an environment.
         """
         raise ProtocolError(
-            f"{type(self).__name__} is driven by its environment and cannot be handed to Game.run"
+            f"{type(self).__name__} is driven by its environment and cannot be passed to Game.run"
         )
 
     def take_seat(self, run: AgentRun) -> Agent:

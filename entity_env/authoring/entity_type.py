@@ -231,7 +231,7 @@ class EntityType:
     def _raise_wrong_class(self, entity: object) -> NoReturn:
         raise SchemaError(
             f"a sequence of {self.name} holds a {type(entity).__name__}: {entity!r}; "
-            "pass entities of different classes in calls of their own"
+            "pass entities of different classes in separate calls"
         )
 
     def _raise_unreadable(self, entity: object, error: Exception) -> NoReturn:
@@ -369,7 +369,7 @@ def _read_at_once(
 
 def _numbers_of_array(shape: tuple[int, ...], array: NDArray[Any]) -> list[float]:
     if array.shape != shape:
-        raise TypeError(f"an array has the shape {array.shape}, declared is {shape}")
+        raise TypeError(f"an array has the shape {array.shape}, but declared is {shape}")
     numbers: list[float] = array.ravel().tolist()
     return numbers
 

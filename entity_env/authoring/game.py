@@ -341,7 +341,7 @@ class Game:
             if any(run.is_left for run in runs):
                 return
             raise ProtocolError(
-                f"{self.name}: play continues after act returned None: it must return then"
+                f"{self.name}: play continues after act returned None: it must return"
             ) from None
         except BaseException as error:
             if is_a(error, GameHangs) or not any(run.is_deciding for run in runs):
@@ -439,7 +439,7 @@ def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError)
     is_list = re.search(rf"\b{type(first).__name__}\b", text) and re.search(
         r"itera|subscript|len\(\)|item|revers", text
     )
-    return "play gets one agent, no list of them: Game(num_agents=2) has two" if is_list else ""
+    return "play gets one agent, not a list: Game(num_agents=2) has two" if is_list else ""
 
 
 def _require_version(version: object) -> None:

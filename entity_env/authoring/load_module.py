@@ -207,7 +207,8 @@ def where_tried(error: ImportError, path: Path) -> str:
     name, root = _place_of(file)
     if "no known parent package" in str(error):
         return (
-            f"; {file.parent} is no package: give it an {_INIT}, or import what lies beside the "
+            f"; {file.parent} is not a package: give it an {_INIT}, or import the modules next to "
+            "the "
             "file without the dot"
         )
     if "beyond top-level package" in str(error):
@@ -236,7 +237,7 @@ def _file_of(path: Path) -> Path:
         files = sorted(path.glob("*.py"))
         choose = f", such as {files[0]}" if files else ""
         raise UsageError(
-            f"{path} is a folder without {_INIT}, no package: name a file in it{choose}"
+            f"{path} is a folder without {_INIT}, so it is not a package: name a file in it{choose}"
         )
     if not path.is_file():
         others = (file.name for file in path.parent.glob("*.py") if file.name != path.name)

@@ -300,8 +300,8 @@ def end_episode(agent: Player, match: Sequence[Player]) -> None:
 def still_played(call: str) -> str:
     """Error for calling an agent after its episode, before the match is over."""
     return (
-        f"{call} after its game_over, while other agents still play: an episode of its own begins "
-        "once those of all have ended, or at once in a Game(respawns=True)"
+        f"{call} after its game_over, while other agents still play: its next episode begins "
+        "when those of all agents have ended, or at once in a Game(respawns=True)"
     )
 
 

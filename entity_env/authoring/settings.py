@@ -6,10 +6,16 @@ import inspect
 import types
 import typing
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from entity_env.errors import UsageError
 
+_NOUNS: Final[dict[object, str]] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+}
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -24,7 +30,7 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
             return _parse(text, kind)
         except (ValueError, KeyError):
             continue
-    raise UsageError(f"{where} needs {_show(annotation)}, got {text!r}")
+    raise UsageError(f"{where} must be {_show(annotation)}, got {text!r}")
 
 
 def check_setting(value: object, annotation: object, where: str) -> object:
@@ -44,7 +50,7 @@ def check_setting(value: object, annotation: object, where: str) -> object:
             fits = kind is Any or isinstance(value, typing.get_origin(kind) or kind)
         if fits:
             return value
-    raise UsageError(f"{where} needs {_show(annotation)}, got {value!r}")
+    raise UsageError(f"{where} must be {_show(annotation)}, got {value!r}")
 
 
 def is_plain_setting(value: object, annotation: object) -> bool:
@@ -92,7 +98,7 @@ def _parse(text: str, kind: object) -> object:
 
 
 def _show(annotation: object) -> str:
-    """The allowed values in words: `int or none`, `one of slow, fast`."""
+    """The allowed values in words: `an integer or none`, `one of slow, fast`."""
     kinds = [kind for kind in _kinds(annotation) if kind is not types.NoneType]
     shown = " or ".join(map(_show_kind, kinds))
     return shown if len(kinds) == len(_kinds(annotation)) else f"{shown} or none"
@@ -103,5 +109,7 @@ def _show_kind(kind: object) -> str:
         return "one of " + ", ".join(member.name for member in kind)
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    if kind in _NOUNS:
+        return _NOUNS[kind]
     is_plain = isinstance(kind, type) and typing.get_origin(kind) is None
     return getattr(kind, "__name__", str(kind)) if is_plain else str(kind)

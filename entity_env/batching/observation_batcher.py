@@ -231,7 +231,7 @@ class ObservationBatcher(Batcher):
         elif isinstance(buffer, ContinuousBuffer) and isinstance(mask, ContinuousActionMask):
             actors = find(name, mask.actor_ids, mask.actor_types, observation, buffer.add_group)
         else:
-            raise SchemaError(f"action {name!r} does not go with a {type(mask).__name__}")
+            raise SchemaError(f"action {name!r} does not take a {type(mask).__name__}")
         self.asked[name].append((row, actors, actees))
 
     def _add_entities(

@@ -268,7 +268,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
 
     def _again(self, env: BatchEnv) -> None:
         other = self._make(self._num_envs)
-        self._require_same("not the same twice for one seed", self._replay(other, self._seed))
+        self._require_same("one seed gives different episodes", self._replay(other, self._seed))
         theirs = _arrays(other)
         for name, array in _arrays(env).items() if other is not env else ():
             if np.shares_memory(array, theirs[name]):
@@ -282,7 +282,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         env.reset(env.env_seeds(self._seed))
         everyone, some = np.arange(self._num_envs), np.arange(0, self._num_envs, 2)
         self._require_same(
-            "reset(env_seeds(seed)) begins other episodes than reset(seed)",
+            "reset(env_seeds(seed)) begins different episodes than reset(seed)",
             first_difference(self._first, self._begun(env), everyone),
         )
         env.reset(self._seed + 1)
@@ -293,7 +293,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         env.reset_envs(ResetMask.from_bool(chosen), self._seed + 1)
         shown = self._begun(env)
         self._require_same(
-            "reset_envs(mask, seed) begins other episodes than reset(seed)",
+            "reset_envs(mask, seed) begins different episodes than reset(seed)",
             first_difference(starts, shown, some),
         )
         self._require_same(
@@ -352,7 +352,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             return actions.astype(dtype)
 
         found = self._replay(env, self._seed, change=cast, num_steps=_SHORT)
-        self._require_same(f"actions of dtype {dtype} give other episodes: convert them", found)
+        self._require_same(f"actions of dtype {dtype} give different episodes: convert them", found)
 
         def scribble(env: BatchEnv, actions: BatchActions) -> BatchActions:
             for array in (env.view().observations, env.view().rewards):
@@ -458,9 +458,11 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         """Snapshot of all environments right after `reset`."""
         shown = self._snapshot(env, env.view())
         if flags_of(shown).any():
-            self._violations.add(f"{self.call} leaves flags set, expected 0: nothing was done yet")
+            self._violations.add(
+                f"{self.call} leaves flags set, expected 0: no action was taken yet"
+            )
         if shown["rewards"][0].any():
-            self._violations.add(f"{self.call} leaves rewards, expected 0: nothing was done yet")
+            self._violations.add(f"{self.call} leaves rewards, expected 0: no action was taken yet")
         return shown
 
     def _snapshot(self, env: BatchEnv, result: object) -> Snapshot:

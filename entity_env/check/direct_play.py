@@ -459,7 +459,7 @@ class DirectPlay:
         allowed = _MAX_IGNORED * len(self._agents)
         if self._num_ignored <= allowed:
             return
-        self._add("play continues after act returned None: return from it then")
+        self._add("play continues after act returned None: return from play")
         if self._num_ignored <= 2 * allowed:
             raise GameExit
         self._add("play swallows GameExit: catch Exception, not BaseException, around agent.act")

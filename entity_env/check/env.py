@@ -116,9 +116,9 @@ class _EnvCheck(SourceCheck[Environment]):
         self.call = "reading the spaces"
         self._violations.place = ""
         if env.obs_space() != self._obs_space:
-            self._violations.add("obs_space changes between calls: return the same every time")
+            self._violations.add("obs_space changes between calls: always return the same space")
         if dict(env.action_space()) != self._action_space:
-            self._violations.add("action_space changes between calls: return the same every time")
+            self._violations.add("action_space changes between calls: always return the same space")
 
     def _episodes(self, env: Environment, episodes: int) -> list[tuple[str, Snapshot]]:
         trace: list[tuple[str, Snapshot]] = []

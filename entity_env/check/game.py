@@ -118,7 +118,7 @@ def _compare(first: DirectPlay, outer: OuterState) -> None:
     again.play()
     if len(violations):
         violations.place = violations.line = ""
-        violations.add(f"not the same twice for one seed: the first time was fine{outer.cause()}")
+        violations.add(f"one seed gives different episodes: the first time was fine{outer.cause()}")
         return
     require_same(first.trace, again.trace, violations, outer.cause)
     if not len(violations):

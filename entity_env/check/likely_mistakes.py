@@ -58,8 +58,8 @@ def missing_choices(schema: Schema) -> Iterator[str]:
                     continue
                 yield (
                     f"{where} has the value of {member.name}, {member.value!r}, so Python makes it "
-                    f"another name of {member.name} and agents cannot choose it: give each its own "
-                    f"value; if it is meant, write {name} = {enum.__name__}.{member.name} below "
+                    f"an alias of {member.name} and agents cannot choose it: give each its own "
+                    f"value; if it is intended, write {name} = {enum.__name__}.{member.name} below "
                     f"the class{_place_of(enum)}"
                 )
 
@@ -89,9 +89,9 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
                 if _could_be_feature(value):
                     kind = "... | None" if value is None else type(value).__name__
                     yield (
-                        f"entity {cls.__name__}: {name} = {value!r} has no annotation, so it is no "
-                        f"field and agents do not see it: write {name}: {kind} = {value!r}, or "
-                        f"{name}: ClassVar[{kind}] if that is meant{_place_of(base)}"
+                        f"entity {cls.__name__}: {name} = {value!r} has no annotation, so it is "
+                        f"not a field and agents do not see it: write {name}: {kind} = {value!r}, "
+                        f"or {name}: ClassVar[{kind}] if that is intended{_place_of(base)}"
                     )
 
 
@@ -103,7 +103,7 @@ def aliased_members(schema: Schema) -> Iterator[str]:
             yield from (
                 f"entity {cls.__name__}: {name} of {field} has the value of {member.name}, "
                 f"{member.value!r}, so they are one member of {enum.__name__} and agents cannot "
-                f"tell them apart: give each its own value; if it is meant, write {name} = "
+                f"tell them apart: give each its own value; if it is intended, write {name} = "
                 f"{enum.__name__}.{member.name} below the class{_place_of(enum)}"
                 for name, member in enum.__members__.items()
                 if name != member.name
@@ -163,7 +163,7 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
     if _changes_at_first_alone(episodes):
         first, second, *_ = episodes[0]
         yield (
-            f"the score changes at the first step alone, by {second.value - first.value:g} in "
+            f"the score changes only at the first step, by {second.value - first.value:g} in "
             f"every episode, which teaches nothing ({at.line}): Obs(score) needs the score so far, "
             "score += reward; or check more episodes, if it is rarely earned"
         )

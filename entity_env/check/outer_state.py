@@ -56,7 +56,7 @@ class OuterState:
             how: description of a variable that causes it.
         """
         return self.known_cause(how) or (
-            "; besides the seed, what decides may be a generator made without it, the clock, id() "
+            "; the episode may also depend on a generator made without the seed, the clock, id() "
             f"or hash(), or state that is {how}"
         )
 
@@ -68,7 +68,7 @@ class OuterState:
         changed = [name for name, digest in now.items() if self._before.get(name) != digest]
         if not changed:
             return ""
-        return f"; {how}: {', '.join(changed)}, which play has changed: make it new in play"
+        return f"; {how}: {', '.join(changed)}, which play has changed: create it in play"
 
 
 def _generators() -> Mapping[str, tuple[object, str]]:

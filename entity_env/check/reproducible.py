@@ -64,8 +64,9 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
         found = replay.verify(game, step_timeout_s=step_timeout_s)
         if found is not None:
             violations.add(
-                f"an episode alone differs from the same after others: {_place(number, replay)}, "
-                f"{found}{cause()}; make all state new for every episode, from its own seed"
+                f"an episode alone differs from the same episode after others: "
+                f"{_place(number, replay)}, {found}{cause()}; create new state for every "
+                "episode, from its own seed"
             )
             return
     if not new_process:
@@ -83,8 +84,8 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
         if found is not None:
             violations.add(
                 "not reproducible in another process with another PYTHONHASHSEED: "
-                f"{_place(number, replay)}, {found}; sort what comes out of a set, and let nothing "
-                "but the seed decide"
+                f"{_place(number, replay)}, {found}; sort the items of sets, and let only the "
+                "seed decide"
             )
             return
 

@@ -104,7 +104,7 @@ class _Copy:
         notes = notes_of(error)
         if notes:
             return "".join(f"; {note}" for note in notes)
-        return f", and one alone does not{self._outer.known_cause(_SHARED)}"
+        return f", and one copy alone does not{self._outer.known_cause(_SHARED)}"
 
     @property
     def _place(self) -> str:
@@ -151,5 +151,5 @@ class _Copy:
             if differs := difference(alone, snapshot(observation, game.obs_space())):
                 self._plan.violations.place = f"two copies in turn, as in training: {place}"
                 cause = self._outer.cause(_SHARED)
-                self._plan.violations.add(f"they differ from one alone: {differs}{cause}")
+                self._plan.violations.add(f"they differ from one copy alone: {differs}{cause}")
         return observation

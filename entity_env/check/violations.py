@@ -233,12 +233,12 @@ def require_same(
     for (place, one), (other_place, two) in zip(first, second, strict=False):
         differs = f"then comes {other_place}" if place != other_place else difference(one, two)
         if differs:
-            violations.add(f"not the same twice for one seed: {place}: {differs}{cause()}")
+            violations.add(f"one seed gives different episodes: {place}: {differs}{cause()}")
             return
 
 
 def _repeats(count: int) -> str:
-    return {1: "", 2: " (and once more)"}.get(count, f" (and {count - 1} times more)")
+    return {1: "", 2: " (seen twice)"}.get(count, f" (seen {count} times)")
 
 
 def _brief(array: NDArray[np.generic]) -> str:
@@ -262,7 +262,7 @@ def observation_violations(
     try:
         found = list(_violations(observation, obs_space, action_space))
         if is_first and observation.done:
-            found.append("the first observation is done already: nothing was done yet")
+            found.append("the first observation is already done: no action was taken yet")
         if is_first and not found and observation.reward != 0:
             found.append(
                 f"the first observation has the reward {observation.reward}, expected 0: "

@@ -75,10 +75,11 @@ class _Program(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; None if there is none, nor one that was meant."""
+        """The command of a name; None if there is none and `ctx` only completes words."""
         if cmd_name in COMMANDS:
             return command_of(cmd_name)
-        if not ctx.resilient_parsing and (hint := nearest(cmd_name, COMMANDS)):
+        if not ctx.resilient_parsing:
+            hint = nearest(cmd_name, COMMANDS) or "; entity-env --help lists the commands"
             raise UsageError(f"no command {cmd_name!r}{hint}")
         return None
 
@@ -97,7 +98,7 @@ class _Program(click.Group):
             code = super().main(*args, **options)
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
-            return _refuse(error.format_message())
+            return _refuse(error.format_message(), then=_next_step(error))
         except TrainingDivergedError as error:
             return _refuse(f"{error}{_notes(error)}", _FAILED)
         except EntityEnvError as error:
@@ -112,7 +113,7 @@ class _Program(click.Group):
             place = f": {error.filename}" if error.filename else ""
             return _refuse(f"{error.strerror or error}{place}{_notes(error)}", _FAILED)
         except MemoryError as error:
-            return _refuse(f"there is not enough memory: {error}", _FAILED)
+            return _refuse(f"not enough memory: {error}", _FAILED)
 
 
 @cache
@@ -140,9 +141,23 @@ def main(context: click.Context) -> None:
         echo(context.get_help())
 
 
-def _refuse(message: str, code: int = _MISUSED) -> int:
-    echo(f"entity-env: {' '.join(message.split())}", err=True)
+def _refuse(message: str, code: int = _MISUSED, then: str = "") -> int:
+    """Prints an error, and below it what to type next."""
+    for line in filter(None, (f"entity-env: {message}", then)):
+        echo(" ".join(line.split()), err=True)
     return code
+
+
+def _next_step(error: click.ClickException) -> str:
+    """The usage after a missing or superfluous argument; "" if the error says what to type."""
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return ""
+    if isinstance(error, click.NoSuchOption):
+        return "" if error.possibilities else f"{error.ctx.command_path} --help lists the options"
+    is_wrong_value = isinstance(error, click.BadParameter | click.BadOptionUsage)
+    if is_wrong_value and not isinstance(error, click.MissingParameter):
+        return ""
+    return error.ctx.get_usage().replace("Usage:", "usage:", 1)
 
 
 def _notes(error: BaseException) -> str:

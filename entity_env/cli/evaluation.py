@@ -39,23 +39,23 @@ class EvaluationPlan:
     """Evaluations and checkpoints along a run, as options; None = as the help says."""
 
     eval_episodes: Annotated[Count | None, CliOption(default=str(_EPISODES))] = None
-    """Episodes of an evaluation, always from the same starts, played greedily."""
+    """Episodes per evaluation, played greedily and always from the same starts."""
     eval_interval: Annotated[
         Number | None,
         CliOption(
             metavar="STEPS",
-            default="20 times in a run; 10 times, with fewer episodes, if that took over 5 % of it",
+            default="20 per run; 10, with fewer episodes, if they would take over 5 % of it",
         ),
     ] = None
-    """Decisions between evaluations, whose best agent is kept in OUT/best; 0 = none."""
+    """Decisions between evaluations; the best agent is kept in OUT/best. 0 = no evaluations."""
     eval_opponent: Annotated[str | None, CliOption(metavar="AGENT", default="random")] = None
-    """In games for several agents: who has the other seats in evaluations, as for --agent of
-    eval."""
+    """In games for several agents: the agent in the other seats during evaluations, as for eval
+    --agent."""
     stop_at: Annotated[float | None, CliOption(metavar="REWARD")] = None
-    """End the run when an evaluation has reached this mean reward; it goes on by --resume with
-    another one."""
+    """End the run when an evaluation reaches this mean reward. --resume with a different one
+    continues it."""
     keep_checkpoints: Annotated[int | None, Range(1, 10**6), CliOption(metavar="N")] = None
-    """Keep N checkpoints along the run in OUT/checkpoints, to be played as agents of different
+    """Keep N checkpoints along the run in OUT/checkpoints, to play as agents of different
     strength."""
 
     def require(self, game: Game) -> None:
@@ -189,7 +189,7 @@ def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
     greedy, drawn = (last, other) if facts.get("policy") == GREEDY else (other, last)
     words = f"greedy play earns {greedy}, sampled play {drawn}"
     if _share_cut(facts, LAST if greedy is last else OTHER_POLICY) >= _MANY_CUT:
-        words = f"the greedy policy does not get to an end, as if in a loop: {words}"
+        words = f"the greedy policy does not reach an end, as if in a loop: {words}"
     replay = facts.get("replay")
     if isinstance(replay, str):
         words += f"; watch it: entity-env replay {shlex.quote(str(out / replay))}"

@@ -96,7 +96,7 @@ def episode_named(context: click.Context) -> Iterator[None]:
     the seed of the episode, and what was given of the options that `play` has, too."""
     try:
         yield
-    except (UsageError, MissingExtraError):  # it is not the episode that is wrong
+    except (UsageError, MissingExtraError, CheckpointError):  # the episode is not what is wrong
         raise
     except (EntityEnvError, GameFailed) as error:
         text = "\n".join([str(error), *notes_of(error)])

@@ -208,7 +208,7 @@ def _split_name(name: str) -> tuple[Path | str, str]:
 
 def _no_game(name: str, reason: str = "") -> UsageError:
     names = [*GAMES, *sorted({each.name for each in installed_games()} - {*GAMES})]
-    there = f"; there are {', '.join(names)}, or a game of yours: path/to/file.py, package.module"
+    there = f"; there are {', '.join(names)}, or your own: path/to/file.py, package.module"
     shown = reason if "." in name else reason + there
     return UsageError(f"no game {name!r}{nearest(name, names) or shown}")
 
@@ -254,7 +254,7 @@ def _load_file(path: Path) -> ModuleType:
         with suppress(CheckpointError):
             read_header(find_checkpoint(path))
             raise UsageError(
-                f"{path} holds a trained agent, no game: name the game, then --agent {path}"
+                f"{path} holds a trained agent, not a game: name the game, then --agent {path}"
             )
     try:
         return load_module(path, first=True)
@@ -336,7 +336,7 @@ def _of_pettingzoo(env_id: str) -> Game:
     if wanted not in found:
         hint = nearest(wanted, found)
         if not hint and not family and find_spec(_FAMILIES["mpe2"]) is None:
-            hint = "; those of mpe2 are a package of their own: pip install mpe2"
+            hint = "; mpe2 is a separate package: pip install mpe2"
         raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint}")
     module = import_module(found[wanted])
     # Where agents act at the same time, they are asked at the same time.
@@ -446,7 +446,7 @@ def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None)
     if typing is None:
         return HumanAgent(board=view, clock_s=clock_s)
     if clock_s is not None:
-        raise UsageError(f"moves of {game.name} are typed, without a clock: play it in --browser")
+        raise UsageError(f"moves of {game.name} are typed, without a clock: play it with --browser")
     return typing
 
 

@@ -38,7 +38,7 @@ def opponent_shares(
     """
     is_for_several = game.num_agents > 1 and self_play_of(game) is None
     if options and not is_for_several:
-        why = "has opponents of its own" if game.num_agents > 1 else "is for one agent"
+        why = "has its own opponents" if game.num_agents > 1 else "is for one agent"
         raise UsageError(f"{game.name} {why}: leave out --opponent")
     if not options:
         if resumed is not None:
@@ -49,7 +49,9 @@ def opponent_shares(
     if names == [NO_OPPONENT]:
         return {}
     if NO_OPPONENT in names or len(set(names)) < len(names):
-        raise UsageError(f"--opponent: each name once, and none alone, got {', '.join(options)}")
+        raise UsageError(
+            f"--opponent: give each name once, and none only by itself, got {', '.join(options)}"
+        )
     bots = [name for name, _ in pairs if is_bot_file(name)]
     if shared := [name for name, share in pairs if name in bots and share is not None]:
         raise UsageError(

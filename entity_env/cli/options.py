@@ -52,7 +52,7 @@ StepTimeout: TypeAlias = Annotated[
     Range(0, 10**6),
     CliOption(
         "Time a game may take between two actions before it counts as hanging; 0 = no limit. "
-        "Without workers only games that hang in Python code can be stopped.",
+        "Without workers, only games that hang in Python code can be stopped.",
         name="--step-timeout",
         metavar="SECONDS",
         make=lambda seconds: seconds or None,
@@ -61,17 +61,17 @@ StepTimeout: TypeAlias = Annotated[
 OnErrorChoice: TypeAlias = Annotated[
     OnError,
     CliOption(
-        "When a copy of the game raises, hangs or dies: stop, or restart it with its next episode "
-        "and count the failed one as truncated.",
+        "What to do when a copy of the game raises, hangs or dies: raise stops, restart begins the "
+        "next episode and counts the failed one as truncated.",
         name="--on-error",
     ),
 ]
 TransportChoice: TypeAlias = Annotated[
     Transport | None,
     CliOption(
-        "How copies of the game wait for their actions: greenlet, all in one thread, or thread, "
-        "each in one of its own, for games that run an event loop (asyncio).",
-        default="that of the game",
+        "How copies of the game wait for their actions: greenlet runs all of them in one thread; "
+        "thread gives each its own thread, for games that run an event loop (asyncio).",
+        default="the game's own",
     ),
 ]
 Failures: TypeAlias = Annotated[
@@ -81,7 +81,7 @@ Failures: TypeAlias = Annotated[
 RayAddress: TypeAlias = Annotated[
     str | None,
     CliOption(
-        "Run on a Ray cluster: auto (the one of this machine, or a new one), local, HOST:PORT or "
+        "Run on a Ray cluster: auto (the one on this machine, or a new one), local, HOST:PORT or "
         "ray://HOST:PORT.",
         name="--ray",
         metavar="ADDRESS",
@@ -91,7 +91,7 @@ Jobs: TypeAlias = Annotated[
     int | None,
     Range(1, 1024),
     CliOption(
-        "Training runs at once, each in a process.",
+        "Training runs at the same time, each in its own process.",
         name="--jobs",
         metavar="N",
         default="one per core",
@@ -100,10 +100,10 @@ Jobs: TypeAlias = Annotated[
 Clock: TypeAlias = Annotated[
     Seconds | None,
     CliOption(
-        "Time of a person for each decision after the first of an episode; then it is the choice "
-        "that does nothing (STAY, WAIT, NOOP, NONE, PASS), or else the last one again, or else the "
-        "first. Up to 1 second the game runs in real time: it goes on when the time is over, not "
-        "before.",
+        "Time limit for each decision of a human player, except the first of an episode. When time "
+        "runs out, the choice is the one that does nothing (STAY, WAIT, NOOP, NONE or PASS), or "
+        "else the previous choice, or else the first. With at most 1 second, the game runs in real "
+        "time: it always waits until the time is up.",
         name="--clock",
         metavar="SECONDS",
     ),
@@ -111,15 +111,15 @@ Clock: TypeAlias = Annotated[
 PresetName: TypeAlias = Annotated[
     str | None,
     OneOf(PRESETS),
-    CliOption("Defaults for a kind of environment.", default="the one that suits the game"),
+    CliOption("Default settings for a kind of environment.", default="chosen for the game"),
 ]
 LookName: TypeAlias = Annotated[
-    str | None, CliOption("Draw it by this look.", metavar="FILE.py|MODULE:NAME")
+    str | None, CliOption("Look that draws the game.", metavar="FILE.py|MODULE:NAME")
 ]
 IsOpened: TypeAlias = Annotated[
     bool,
     CliOption(
-        "Open the browser, if there is a screen; the address is printed in any case.",
+        "Open the browser if there is a screen. The address is always printed.",
         name="--open/--no-open",
     ),
 ]
@@ -155,18 +155,18 @@ class AgentOptions:
 
     agents: Annotated[tuple[str, ...], CliOption(name="--agent", metavar="AGENT")] = ()
     """random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or an
-    exported *.agent. In a game for several agents, repeat the option, once per agent; agents that
-    are not given are random."""
+    exported *.agent file. In a game for several agents, repeat the option once per agent; agents
+    that are not given are random."""
     greedy: bool = False
     """Trained agents take the most probable action instead of sampling."""
     temperature: Annotated[float, Range(0, is_above=True)] = 1.0
-    """How randomly trained agents choose: above 1 more evenly, below 1 closer to --greedy."""
+    """Randomness of trained agents: above 1 closer to uniform, below 1 closer to --greedy."""
     adapt: bool = False
-    """Trained agents also play a game that has more entities and features than the one they were
-    trained on; they ignore the additions."""
+    """Let trained agents play a game with more entities and features than they were trained on;
+    they ignore the additions."""
     rename: Annotated[tuple[str, ...], CliOption(metavar="THEIRS=OURS")] = ()
-    """What the game calls an entity, feature, action or choice that trained agents know by
-    another name. May be repeated."""
+    """Use OURS, a name in the game, for what trained agents know as THEIRS: an entity, feature,
+    action or choice. May be repeated."""
 
     def __post_init__(self) -> None:
         for pair in self.rename:
@@ -186,16 +186,16 @@ class PlayOptions:
     """Seeds of episodes that are played or watched, and how long they may take."""
 
     seed: SeedNumber = field(default_factory=any_seed)
-    """Seed of the run, and of the agents."""
+    """Seed of the run and of the agents."""
     episode_seed: SeedNumber | None = None
-    """Play the episode of this seed, as play and errors name it."""
+    """Play the episode with this seed, as shown by play and in errors."""
     clock_s: Clock = None
     step_timeout_s: StepTimeout = 30
 
     def require(self, names: Sequence[str]) -> None:
         """Raises `UsageError` for a clock without people."""
         if self.clock_s is not None and HUMAN not in names:
-            raise UsageError("--clock is for people: add --agent human")
+            raise UsageError("--clock is for human players: add --agent human")
 
     def play(
         self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
@@ -225,7 +225,7 @@ class PlayOptions:
 class CopyOptions:
     """The environments of a run."""
 
-    num_envs: Annotated[Envs | None, CliOption(default="what suits the game and the steps")] = None
+    num_envs: Annotated[Envs | None, CliOption(default="chosen for the game and --steps")] = None
     """Number of environments."""
     num_workers: Annotated[
         Workers | None, CliOption(default="one per core; 0 for batch environments")
@@ -243,11 +243,11 @@ class LimitOptions:
     timeout_s: Annotated[Seconds, CliOption(name="--timeout", metavar="SECONDS")] = (
         PLAY_LIMITS.timeout_s or 0
     )
-    """Time that playing a file again may take; of a report, all its replays together."""
+    """Time limit for playing a replay again; for a report, all of its replays together."""
     max_gib: Annotated[Seconds, CliOption(name="--max-memory", metavar="GIB")] = (
         PLAY_LIMITS.max_memory or 0
     ) / _GIB
-    """Memory that playing a file again may take, on Linux."""
+    """Memory limit for playing a replay again, on Linux."""
     step_timeout_s: StepTimeout = 30
 
     @property
@@ -258,7 +258,7 @@ class LimitOptions:
 
 
 _MAX_SHOWN: Final = CliOption(
-    "Entities and their features that one replay may show, in all its decisions together.",
+    "Most entities and features that one replay may show, over all of its decisions.",
     metavar="N",
 )
 

@@ -58,11 +58,11 @@ _RUN_NOTE: Final = (
 _MAX_POINTS: Final = 400
 _SMALL: Final = (360, 220)
 _BAND: Final = (
-    "Runs that differ in their seed alone are one line: the mean of them, in a band from the "
-    "lowest to the highest, as far as all of them have come."
+    "Runs that differ only in their seed are one line: their mean, in a band from the "
+    "lowest to the highest, up to the step that all of them have reached."
 )
 _SELF_PLAY: Final = (
-    "Its agents play against each other, so that the mean reward says little about how well they "
+    "Its agents play against each other, so the mean reward says little about how well they "
     "do: what one of them wins, another one may lose. entity-env eval plays against other agents."
 )
 
@@ -174,7 +174,8 @@ def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
     known = sorted({name for run in runs for name in run.curves})
     for name in names:
         if name not in known:
-            hint = nearest(name, known) or f"; there are {', '.join(map(plain, known)) or 'none'}"
+            listed = ", ".join(map(plain, known)) or "none"
+            hint = nearest(name, known) or f"; the curves are {listed}"
             raise UsageError(f"no run has the curve {name!r}{hint}")
 
 

@@ -243,7 +243,10 @@ def _collect(typed: Mapping[str, Any], params: Mapping[str, click.Parameter]) ->
             run = {name: value for name, value in run.items() if name not in _BEGINS}
             found.append((str(out / RUN_FILE), run))
         elif "game" not in typed and "game" not in file.run:
-            raise UsageError(f"{out} has no {RUN_FILE} that names the game: name it")
+            raise UsageError(
+                f"{out} has no {RUN_FILE}, so the game is unknown: entity-env train GAME --resume "
+                f"--out {shlex.quote(str(out))}"
+            )
     if path is not None:
         if path.suffix != ".json":
             _require_places(path, file, params)
@@ -305,7 +308,7 @@ def _require_places(path: Path, file: SettingsFile, params: Mapping[str, click.P
     options = _own(params)
     for name, value in file.trainer.items():
         if isinstance(value, Mapping) and name not in _TRAINER:
-            hint = nearest(name, _TABLES) or "; there are net, game and run"
+            hint = nearest(name, _TABLES) or "; the tables are net, game and run"
             raise UsageError(f"{path}: there is no table [{name}]{hint}")
         if name.replace("-", "_") in options:
             raise UsageError(f"{path}: {name} belongs in the table [run]")

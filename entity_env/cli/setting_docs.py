@@ -28,7 +28,7 @@ def settings_table(config: PPOConfig) -> Table:
     """Every setting of the trainer and its network: what it may be, its value here, its meaning."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("setting", no_wrap=True)
-    for title in ("may be", "default", "meaning"):
+    for title in ("values", "default", "meaning"):
         table.add_column(title, overflow="fold")
     for settings, prefix in ((config, ""), (config.net, "net.")):
         kind: type = type(settings)
@@ -39,7 +39,7 @@ def settings_table(config: PPOConfig) -> Table:
             if name != "net":
                 table.add_row(f"{prefix}{name}", words, shown, Text(meaning_of(kind, name)))
     [used] = [name for name, kind in NETS.items() if kind is type(config.net)]
-    words = f"one of {', '.join(NETS)}, each with settings of its own"
+    words = f"one of {', '.join(NETS)}, each with its own settings"
     table.add_row(f"net.{NET_KIND}", words, used, meaning_of(PPOConfig, "net"))
     return table
 

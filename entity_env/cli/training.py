@@ -168,7 +168,7 @@ def _kept_names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
     for name in names:
         if name not in KEPT:
-            raise ValueError(f"{name!r} is none of {', '.join(KEPT)}")
+            raise ValueError(f"{name!r} is not one of {', '.join(KEPT)}")
     return names
 
 
@@ -182,12 +182,12 @@ class ReplayOptions:
             metavar="best,worst,failed", default="all that the game allows", read=_kept_names
         ),
     ] = None
-    """Replays to keep: the best and the worst episode in OUT/replays, failed ones in --failures,
-    OUT/failures if it is not given; none = none of them."""
+    """Replays to keep: the best and the worst episode in OUT/replays, failed episodes in --failures
+    (by default OUT/failures). none keeps no replays."""
     failures: Failures = None
     moments: Annotated[int, Range(0, 10**6), CliOption(name="--replays")] = 0
-    """Number of moments of the run at which an evaluation episode is played, always from the same
-    start, and kept in OUT/replays."""
+    """Number of times in the run that an evaluation episode, always from the same start, is played
+    and kept in OUT/replays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,9 +195,9 @@ class RunEnd:
     """Where a run ends, if that is before the last step of its schedules."""
 
     until: Annotated[Steps | None, CliOption(metavar="STEP")] = None
-    """End after the update that reaches this step; what changes over the run follows --steps."""
+    """End after the update that reaches this step. Schedules still follow --steps."""
     time_of: Annotated[Path | None, CliOption(metavar="RUN")] = None
-    """Follow the time that a run with --max-time took, update by update, as reproduce does."""
+    """Follow the times of RUN, a run with --max-time, update by update, as reproduce does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,14 +206,14 @@ class RayOptions:
 
     address: RayAddress = None
     num_learners: Annotated[int | None, Range(1, 10**5)] = None
-    """With --ray: processes that learn together, each with a share of the environments."""
+    """With --ray: processes that train together, each with a share of the environments."""
     max_failures: Annotated[int | None, Range(0, 10**6)] = None
-    """With --ray: how often they start again from the last checkpoint when one died."""
+    """With --ray: how often training restarts from the last checkpoint after a process dies."""
 
     def __post_init__(self) -> None:
         if self.address is None and (self.num_learners or self.max_failures):
             raise UsageError(
-                "--num-learners and --max-failures are of --ray: name a cluster, or auto"
+                "--num-learners and --max-failures go with --ray: add --ray ADDRESS, or --ray auto"
             )
 
 
@@ -252,23 +252,23 @@ class Origin:
     """What a new run starts from: a trained network, or nothing."""
 
     init_from: Path | None = None
-    """Begin with the network of a run, a checkpoint or an .agent file, whose size it keeps, with
-    smaller --learning-rate and --ent-coef. It is evaluated first, and OUT/best is never worse."""
+    """Start from the network of a run, a checkpoint or a *.agent file. Its size is kept, and the
+    defaults of --learning-rate and --ent-coef are smaller. OUT/best is never worse than it."""
     adapt: bool = False
-    """With --init-from: the game has changed. What is new begins untrained, what is gone is left
-    out."""
+    """With --init-from, if the game has changed: new parts start untrained, removed parts are
+    dropped."""
     stay_close: Annotated[
-        float | None, CliOption(default="0.2, falling to 0 over the first half", of=PPOConfig)
+        float | None, CliOption(default="0.2, falling to 0 by half of the run", of=PPOConfig)
     ] = None
     """With --init-from: weight of the divergence from that network."""
 
     def require(self, resume: bool) -> None:
         """Raises a `UsageError` for options that do not go together."""
         if self.init_from is None and self.adapt:
-            raise UsageError("--adapt is of --init-from: name the run to start from")
+            raise UsageError("--adapt goes with --init-from: name the run to start from")
         if self.init_from is not None and resume:
             raise UsageError(
-                "--init-from begins a new run, --resume goes on with the one in --out: leave out "
+                "--init-from begins a new run, --resume continues the run in --out: leave out "
                 "one of them"
             )
 
@@ -319,7 +319,7 @@ class Origin:
             UsageError: a new run is to stay close to none.
         """
         if self.init_from is None and not resume and any(values_of(config.stay_close)):
-            raise UsageError("--stay-close is of --init-from: name the run to stay close to")
+            raise UsageError("--stay-close goes with --init-from: name the run to stay close to")
         if self.init_from is not None:
             require_same_net(self._weights.config, config.net, str(self.init_from))
         return config

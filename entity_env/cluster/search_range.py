@@ -86,10 +86,10 @@ class SearchRange:
         if low >= high:
             raise UsageError(f"{name} needs a range from low to high, got {shown(values)}")
         if len(parts) == 3 and low <= 0:
-            raise UsageError(f"{name} on a logarithmic scale is above 0, got {shown(values)}")
+            raise UsageError(f"{name} on a logarithmic scale must be above 0, got {shown(values)}")
         is_integer = int in kind.kinds
         if is_integer and not (type(low) is type(high) is int):
-            raise UsageError(f"{name} is an integer, got {shown(values)}")
+            raise UsageError(f"{name} must be an integer, got {shown(values)}")
         return cls(name, low, high, len(parts) == 3, is_integer)
 
     def at(self, share: float | np.float64) -> Any:  # noqa: ANN401
@@ -156,7 +156,7 @@ def _kind_of(name: str, config: PPOConfig) -> Setting:
     kinds |= {f"{_NET}{each}": kind for each, kind in settings_of(net).items()}
     if name not in kinds:
         close = difflib.get_close_matches(name, kinds, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(kinds)}"
+        hint = f"did you mean {close[0]}?" if close else "train GAME --set-train help lists them"
         raise UsageError(f"no setting {name!r} of a trial; {hint}")
     return kinds[name]
 

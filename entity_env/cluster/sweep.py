@@ -74,9 +74,11 @@ def run_sweep(
             without a cluster, or with `stop_early`.
     """
     if sweep.is_population and address is None:
-        raise UsageError("a population runs on Ray: name a cluster, as --ray local")
+        raise UsageError("a population runs on Ray: name a cluster, such as --ray local")
     if sweep.is_population and stop_early:
-        raise UsageError("a population stops no run early: bad runs go on from good networks")
+        raise UsageError(
+            "a population does not stop runs early: bad runs continue from good networks"
+        )
     trials = _resumed(sweep) if resume else _new_trials(sweep)
     on_change = on_change or (lambda _: None)
     if all(trial.is_over for trial in trials):
@@ -213,7 +215,7 @@ class _Reports:
 def _new_trials(sweep: Sweep) -> list[SweepTrial]:
     if (sweep.out / STATE_FILE).exists():
         raise UsageError(
-            f"{sweep.out} holds a sweep: go on with it with --resume, or choose another --out"
+            f"{sweep.out} holds a sweep: continue it with --resume, or choose another --out"
         )
     if found := sorted(sweep.out.glob("trial-*")):
         raise UsageError(f"{found[0]} is in the way of a new sweep: choose another --out")

@@ -101,10 +101,12 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if not self.ranges:
-            raise UsageError("a sweep varies one setting at least: learning_rate=3e-4:1e-2:log")
+            raise UsageError(
+                "a sweep varies at least one setting, such as learning_rate=3e-4:1e-2:log"
+            )
         if self.num_trials < 1 + self.is_population:
-            least = "a population has 2 trials" if self.is_population else "a sweep has 1 trial"
-            raise UsageError(f"{least} at least, got {self.num_trials}")
+            least = "a population needs 2 trials" if self.is_population else "a sweep needs 1 trial"
+            raise UsageError(f"{least} or more, got {self.num_trials}")
         names = [each.name for each in self.ranges]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"{twice[0]} is varied twice")
@@ -116,7 +118,7 @@ class Sweep:
             )
         if self.repeats > 1 and (self.is_population or "seed" in names):
             other = "a population" if self.is_population else "a seed that is varied"
-            raise UsageError(f"several runs with other seeds do not go with {other}")
+            raise UsageError(f"several runs with different seeds cannot be combined with {other}")
         self.samples()
 
     def trials(self) -> list[SweepTrial]:

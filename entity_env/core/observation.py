@@ -353,7 +353,7 @@ class Observation:
             return [(name, i) for i in range(count)]
         if len(ids) != count:
             raise SchemaError(
-                f"entity {name!r}: {count} rows of features but {len(ids)} ids; give one id a row"
+                f"entity {name!r}: {count} rows of features but {len(ids)} ids; give one id per row"
             )
         return ids
 

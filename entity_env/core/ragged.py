@@ -90,7 +90,9 @@ class RaggedArray(Generic[Scalar]):
         """Joins one or more arrays of rows, one per sequence, into a new `RaggedArray`."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         if not arrays:
-            raise SchemaError("cannot tell the width of no rows: pass at least one sequence")
+            raise SchemaError(
+                "expected at least one sequence, got none: the width of a row is unknown"
+            )
         if any(array.ndim == 0 for array in arrays):
             raise SchemaError("each sequence of a RaggedArray is an array of rows, got a scalar")
         widths = {array.shape[1:] for array in arrays if len(array)}

@@ -178,7 +178,7 @@ def require_names(names: Iterable[object], kind: str) -> None:
     for name in names:
         if isinstance(name, str) and _NO_NAME.search(name):
             raise SchemaError(
-                f"{kind} need names without NUL and halves of surrogate pairs: rename {shown(name)}"
+                f"{kind} need names without NUL and lone surrogates: rename {shown(name)}"
             )
 
 
@@ -188,7 +188,7 @@ def _require_unique(names: Sequence[str], kind: str) -> None:
     require_names(names, kind)
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
-        raise SchemaError(f"{kind} must differ: {', '.join(repeated)} came more than once")
+        raise SchemaError(f"{kind} must differ: got {', '.join(repeated)} more than once")
 
 
 # ------------------------------------------------------------------ as JSON
@@ -296,8 +296,8 @@ def _list_differences(
     there, known = set(got), set(expected)
     missing = [item for item in expected if item not in there]
     added = [item for item in got if item not in known]
-    yield from (f"{where}{expected_name} has {kind} {x!r}, {got_name} has not" for x in missing)
-    yield from (f"{where}{got_name} has {kind} {x!r}, {expected_name} has not" for x in added)
+    yield from (f"{where}{expected_name} has {kind} {x!r}, {got_name} does not" for x in missing)
+    yield from (f"{where}{got_name} has {kind} {x!r}, {expected_name} does not" for x in added)
     if not missing and not added and list(expected) != list(got):
         yield (
             f"{where}{kind.removeprefix('the ')} order differs: {expected_name} has "

@@ -262,8 +262,9 @@ class Range(NamedTuple):
             return noun if noun.endswith("s") else f"{noun.split()[0]} finite {noun.split()[1]}"
         if math.isinf(self.most):
             return f"{noun} above {least}" if self.is_above else f"{noun}, {least} or more"
-        between = "above" if self.is_above else "from"
-        return f"{noun} {between} {least} to {'below ' * self.is_below}{most}"
+        if self.is_above:
+            return f"{noun} above {least}, {'below' if self.is_below else 'at most'} {most}"
+        return f"{noun} from {least} to {'below ' * self.is_below}{most}"
 
 
 class OneOf(tuple[str, ...]):

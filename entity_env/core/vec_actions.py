@@ -140,7 +140,7 @@ def _require_choices(name: ActionName, values: NDArray[Any], num_actors: int) ->
         raise SchemaError(f"action {name!r} needs integers, got {values.dtype}")
     if values.shape != (num_actors,) and values.size:
         raise SchemaError(
-            f"action {name!r} needs the shape ({num_actors},), one value an actor: "
+            f"action {name!r} needs the shape ({num_actors},), one value per actor: "
             f"got {values.shape}"
         )
 

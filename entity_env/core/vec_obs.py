@@ -197,7 +197,7 @@ def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
         SchemaError: there are no batches, or their entities or actions differ.
     """
     if not batches:
-        raise SchemaError("cannot tell the entities of no batches: pass at least one")
+        raise SchemaError("expected at least one batch, got none")
     first = batches[0]
     for number, other in enumerate(batches):
         require_same_spaces(first, other, f"batch {number}")

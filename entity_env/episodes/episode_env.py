@@ -240,7 +240,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
             if num_envs is None:
                 return EpisodeVec(source, seed)
             name = type(source).__name__
-            raise UsageError(f"{name} has its number of environments: leave num_envs out")
+            raise UsageError(f"{name} already has its number of environments: leave num_envs out")
         if isinstance(source, Environment):
             if num_envs is None:
                 return EpisodeOfEnvironment(source, seed)

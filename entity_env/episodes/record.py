@@ -117,7 +117,7 @@ class Record:
 
     def _refuse(self, name: str, wanted: str) -> NoReturn:
         value = self._values[name]
-        raise UsageError(f"{name!r} of the record must be {wanted}, it is {_show(value)}")
+        raise UsageError(f"{name!r} of the record must be {wanted}, got {_show(value)}")
 
 
 def _checked_name(name: object) -> str:

@@ -154,7 +154,9 @@ def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> 
         return replay.spaces
     spaces = game.obs_space(), game.action_space()
     if found := schema_divergence(replay.spaces, spaces):
-        raise UsageError(f"{replay.name} is of another game than {game.name}: {found}")
+        raise UsageError(
+            f"{replay.name} was recorded with a different game than {game.name}: {found}"
+        )
     return spaces
 
 
@@ -197,7 +199,7 @@ class _Choice:
             wanted = ", ".join(map(str, self._agents))
             there = ", ".join(sorted(self._names - {""})) or "without names"
             raise UsageError(
-                f"no decision is of agent {wanted}: the replays have the agents "
+                f"no decision is from agent {wanted}: the replays have the agents "
                 f"{np.unique(dataset.agent_id).tolist()[:20]}, called {there}"
             )
         return rows

@@ -194,7 +194,7 @@ def require_replaceable(path: Path) -> None:
         if begin.startswith(_MAGIC):
             begin = zlib.decompressobj(wbits=31).decompress(begin, _SAMPLE_BYTES)
     if begin and FORMAT.encode() not in begin:
-        raise ReplayError(f"{path} exists and is no replay: choose another name")
+        raise ReplayError(f"{path} exists and is not a replay: choose another name")
 
 
 def write_replay(path: Path, content: bytes) -> None:
@@ -221,7 +221,7 @@ def _dumps(data: Json) -> str:
     try:
         return json.dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
-        raise ReplayError(f"a replay keeps finite numbers alone: {error}") from error
+        raise ReplayError(f"a replay can hold only finite numbers: {error}") from error
 
 
 # ------------------------------------------------------------------ reading
@@ -251,12 +251,14 @@ def split_lines(content: bytes, name: str) -> tuple[list[str], bool]:
     if content.startswith(_MAGIC):
         content, is_cut = _unzipped(content, name)
     if content.count(b"[") + content.count(b"{") > _MAX_LISTS:
-        raise ReplayError(f"{name} is no replay: it holds more than {_MAX_LISTS} lists")
+        raise ReplayError(f"{name} is not a replay: it holds more than {_MAX_LISTS} lists")
     whole, newline, rest = content.rpartition(b"\n")
     try:
         return (whole + newline).decode().splitlines(), is_cut or bool(rest)
     except UnicodeDecodeError as error:
-        raise ReplayError(f"{name} is no replay: it holds no text, but {error.reason}") from error
+        raise ReplayError(
+            f"{name} is not a replay: it does not hold text: {error.reason}"
+        ) from error
 
 
 def _unzipped(content: bytes, name: str) -> tuple[bytes, bool]:
@@ -266,10 +268,10 @@ def _unzipped(content: bytes, name: str) -> tuple[bytes, bool]:
     except zlib.error as error:
         lines, reason = _up_to_error(content), error
         if not lines:
-            raise ReplayError(f"{name} is no replay: {reason}") from error
+            raise ReplayError(f"{name} is not a replay: {reason}") from error
         return lines, True
     if reader.unconsumed_tail:
-        raise ReplayError(f"{name} is no replay: it unzips to more than {_MAX_BYTES >> 20} MiB")
+        raise ReplayError(f"{name} is not a replay: it unzips to more than {_MAX_BYTES >> 20} MiB")
     return lines, not reader.eof
 
 
@@ -289,16 +291,16 @@ def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
     Raises:
         ReplayError: it is not a header of a supported version.
     """
-    data = _object(line, f"{name}, line 1")
+    data = _object(line, f"{name} is not a replay: line 1")
     if data.get("format") != FORMAT:
-        raise ReplayError(f"{name} is no replay: its first line has no format {FORMAT!r}")
+        raise ReplayError(f"{name} is not a replay: its first line has no format {FORMAT!r}")
     version = data.get("version")
     if type(version) is not int or version < 1:
         raise ReplayError(f"{name}, line 1: version must be an integer, got {shown(version)}")
     if version > VERSION:
         raise ReplayError(
-            f"{name} is of version {version}, this package reads up to {VERSION}: "
-            "install a later one"
+            f"{name} has version {version}, but this package reads up to {VERSION}: "
+            "install a later release"
         )
     checks: dict[str, Callable[[Any], bool]] = {
         "game": _is_text,
@@ -442,15 +444,16 @@ def _object(line: str, where: str) -> dict[str, Any]:
     try:
         data = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        reason = "too deeply nested" if isinstance(error, RecursionError) else error
-        raise ReplayError(f"{where} is no JSON: {reason}") from error
+        reason = getattr(error, "msg", error)  # without the line, which is always 1
+        reason = "too deeply nested" if isinstance(error, RecursionError) else reason
+        raise ReplayError(f"{where} is not JSON: {reason}") from error
     if not isinstance(data, dict):
         raise ReplayError(f"{where} must be an object, got {shown(data)}")
     return data
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 def _is_text(value: Json) -> bool:

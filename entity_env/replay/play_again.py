@@ -182,7 +182,7 @@ class Script:
 
     def _compare_decision(self, line: Decision, observation: Observation) -> Divergence | None:
         if line.end is not None:
-            return at_line(line, "end", "the episode ended here, the game goes on now")
+            return at_line(line, "end", "the episode ended here, the game continues now")
         expected = self._order[self.num_played]
         if line.checksum is not None and expected != line.agent_id:
             text = f"agent {expected} decided next, agent {line.agent_id} does now"
@@ -375,7 +375,7 @@ def _timeout_of(replay: RecordedEpisode) -> float | None:
 
 
 def _no_failure(replay: RecordedEpisode) -> Divergence:
-    text = f"the game failed here with {replay.failure}, it does not now"
+    text = f"the game failed here with {replay.failure}, but now it does not"
     return Divergence("raises", text, was=replay.failure)
 
 

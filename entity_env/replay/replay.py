@@ -94,7 +94,7 @@ class Replay:
     @classmethod
     def _parsed(cls, lines: Sequence[str], is_cut: bool, name: str) -> Replay:
         if not lines:
-            raise ReplayError(f"{name} is no replay: it has no whole line")
+            raise ReplayError(f"{name} is not a replay: it has no complete line")
         header, spaces = parse_header(lines[0], name)
         found: list[Decision] = []
         failure = ""
@@ -172,7 +172,7 @@ class Replay:
             if isinstance(found, Game) and found.name == self.header.game:
                 return found
         raise ReplayError(
-            f"{self.name} is of the game {self.header.game!r}"
+            f"{self.name} is a replay of the game {self.header.game!r}"
             + (f" in {self.header.source}" if self.header.source else "")
             + ", which is not imported: pass the game"
         )
@@ -325,7 +325,7 @@ class Replay:
                 game = self.find_game()
         turns = self.turns(game) if turns is None else turns
         if not turns:
-            raise ReplayError(f"{self.name} has no decisions, so there is nothing to be drawn")
+            raise ReplayError(f"{self.name} has no decisions, so there is nothing to draw")
         if game is not None:
             game = self.with_settings_of(game)
             look = find_look(game) if look is None else look
@@ -401,5 +401,5 @@ def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None)
             continue
         thoughts = agent.think(turn.observation)
         if thoughts is None:
-            raise UsageError(f"a {type(agent).__name__} computes no probabilities to be shown")
+            raise UsageError(f"a {type(agent).__name__} does not compute probabilities to show")
         yield replace(turn, thoughts=thoughts)

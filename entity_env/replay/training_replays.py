@@ -177,7 +177,7 @@ class TrainingReplays(Callback):
             if found is not None:
                 self._tell(
                     f"{self._game.name} does not repeat its episodes from their seeds and "
-                    f"actions; their replays have actions alone: {found}"
+                    f"actions; their replays have only actions: {found}"
                 )
             self._save(replay, extreme.name, extreme.step)
         except Exception as error:

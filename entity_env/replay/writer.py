@@ -133,7 +133,7 @@ class ReplayWriter:
         """See `RunWatcher`."""
         if self._path is not None and episodes > 1 and _EPISODE not in self._path:
             raise UsageError(
-                f"a replay is of one episode, {self._path} would be of {episodes}: write "
+                f"a replay holds one episode, but {self._path} would be of {episodes}: write "
                 f"{_EPISODE} in its name"
             )
         self._game, self._agents, self._seeds = game, agents, seeds
@@ -272,7 +272,7 @@ def branch(
     writer = ReplayWriter(see=see, think=True, source=replay.header.source, parent=parent)
     found, _ = play_again(replay, game, until=at, then=agents, watch=writer)
     if found is not None:
-        raise ReplayError(f"{replay.name} cannot be gone on with: {found}")
+        raise ReplayError(f"{replay.name} cannot be continued: {found}")
     if not writer.replays:
         raise ReplayError(f"{replay.name}: the agents left before the first decision")
     return writer.replays[0]

@@ -174,7 +174,7 @@ class VecEnv(VecEnvBase):
         if self._pending and (self._busy or len(self._pending) > 1):
             raise ProtocolError(
                 "act needs all environments in one batch, but some were sent or received apart: "
-                "go on with send and recv, or reset"
+                "continue with send and recv, or reset"
             )
         self.send(actions)
         return self.recv()

@@ -229,7 +229,7 @@ class Animation:
             UsageError: there is no such picture.
         """
         if not -len(self) <= index < len(self):
-            raise UsageError(f"{self.title} has {len(self)} pictures: there is none {index}")
+            raise UsageError(f"{self.title} has {len(self)} pictures: there is no picture {index}")
         return [self.shapes[i] for i in self.stills[index].shapes]
 
     def with_thoughts(self) -> Animation:
@@ -475,7 +475,7 @@ def _end_of(turn: Turn) -> str:
     if episode is None:
         return ""
     metrics = [f"{name} {describe_number(value)}" for name, value in episode.metrics.items()]
-    ending = "cut short" if episode.truncated else "over"
+    ending = "truncated" if episode.truncated else "over"
     return one_line(", ".join([f"{ending}: reward {describe_number(episode.reward)}", *metrics]))
 
 

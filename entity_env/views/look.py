@@ -182,7 +182,7 @@ class Look:
                 raise SchemaError(f"{self.name}: a style for {name!r}; the types are {types}")
             for wanted in style.features():
                 if wanted not in known[name]:
-                    color = "; a colour is #rrggbb" if wanted == style.color else ""
+                    color = "; a color is #rrggbb" if wanted == style.color else ""
                     raise SchemaError(
                         f"{self.name}: the style of {name} reads the feature {wanted!r}; "
                         f"its features are {', '.join(features[name]) or 'none'}{color}"

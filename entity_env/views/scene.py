@@ -210,7 +210,7 @@ class Scene:
     ) -> None:
         for name, color in (("fill", fill), ("stroke", stroke)):
             if color and not is_color(color):
-                raise self._error(kind, f"{name} must be a colour, #rrggbb or #rrggbbaa", color)
+                raise self._error(kind, f"{name} must be a color, #rrggbb or #rrggbbaa", color)
         width = self._size(kind, "the width of the stroke", width) if stroke else 0.0
         angle = self._number(kind, "rotate", rotate) % 360
         index = -1 if of is None else of if isinstance(of, int) else of.index

@@ -236,14 +236,14 @@ class _End:
         (lambda: against(snake, right), "snake is for 1 agent: it has no seats for bots"),
         (lambda: against(race, []), "race: against needs at least one bot, got none"),
         (lambda: against(race, "radnom"), "no agent 'radnom'; did you mean random?"),
-        (lambda: against(race, "human"), "against has no human players"),
+        (lambda: against(race, "human"), "against does not support human players"),
         (
             lambda: against(race, int),
-            "int is no bot: expected a subclass of entity_env.agents.ScriptedAgent",
+            "int is not a bot: expected a subclass of entity_env.agents.ScriptedAgent",
         ),
         (
             lambda: against(race, 3),  # type: ignore[arg-type]
-            "int is no bot",
+            "int is not a bot",
         ),
     ],
 )

@@ -192,7 +192,7 @@ def test_loads_what_enn_trainer_trained(backend: Backend, name: str) -> None:
         np.exp(case["logprobs/move"].astype(float)),
         atol=1e-5,
     )
-    with pytest.raises(CheckpointError, match="trained for another game"):
+    with pytest.raises(CheckpointError, match="trained for a different game"):
         snake.run(agent)
 
 
@@ -215,7 +215,7 @@ def test_loads_what_an_interrupted_write_left(trained: Path, tmp_path: Path) -> 
 
 
 def test_a_checkpoint_of_another_game_is_refused_in_words(trained: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"trained for another game.*'Head'"):
+    with pytest.raises(CheckpointError, match=r"trained for a different game.*'Head'"):
         cherry_pick.run(load_agent(trained))
 
 
@@ -239,7 +239,7 @@ def test_says_what_was_looked_for(trained: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_folder_around_checkpoints_names_them(trained: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"is no checkpoint itself; choose .*snake"):
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint; choose .*snake"):
         load_agent(trained.parent)
 
 
@@ -274,7 +274,7 @@ def test_an_agent_of_entity_gym_plays_our_multi_snake_by_a_mapping_of_names() ->
     for path in (DATA / "trained_multisnake", DATA / "trained_multisnake.roguenet"):
         agent = load_agent(path, names=MULTI_SNAKE_NAMES, seed=1)
         assert np.mean([each.reward for each in game.run(agent, episodes=20)]) > 0.7
-    with pytest.raises(CheckpointError, match="trained for another game"):
+    with pytest.raises(CheckpointError, match="trained for a different game"):
         game.run(load_agent(path))
 
 

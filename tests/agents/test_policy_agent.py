@@ -130,7 +130,7 @@ def test_a_game_binds_it_to_its_schema() -> None:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ({}, "Scripted answered illegally: action 'move' needs a CategoricalAction, got none"),
+        ({}, "Scripted gave an illegal answer: action 'move' needs a CategoricalAction, got none"),
         ({"move": GlobalCategoricalAction(0, "UP")}, "got GlobalCategoricalAction"),
         ({"move": CategoricalAction([0, 1], np.array([0, 4]), [])}, "actor 1 chose 4"),
         ({"move": CategoricalAction([1, 0], np.array([0, 0]), [])}, "in this order"),

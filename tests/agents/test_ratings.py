@@ -123,7 +123,7 @@ def test_numbers_of_a_known_match() -> None:
     assert (best.name, best.wins, best.num_games, best.mean_score) == ("a", 2.5, 3, 6)
     assert worst.win_rate == pytest.approx(1 / 6)
     assert str(Match(("a", "b"), games)).splitlines()[1].startswith("a ")
-    with pytest.raises(UsageError, match="'a' and 'z' have not met"):
+    with pytest.raises(UsageError, match="'a' and 'z' have not played each other"):
         Match(("a", "b"), games).win_rate("a", "z")
 
 
@@ -180,5 +180,5 @@ def test_games_without_an_opponent_are_not_rated() -> None:
     assert (rows["c"].low, rows["c"].high) == (0, 1)
     assert match.has_met("b", "a")
     assert not match.has_met("a", "c")
-    with pytest.raises(UsageError, match="have not met"):
+    with pytest.raises(UsageError, match="have not played each other"):
         match.win_rate("a", "c")

@@ -349,8 +349,8 @@ def test_a_file_is_executed_once(folder: Path) -> None:
         ("some_bots.py:Lst", "some_bots.py has no bot 'Lst'; did you mean Last?"),
         ("some_bots.py:Qqqq", "some_bots.py has no bot 'Qqqq'; it has Last, Seeded, Plain, "),
         ("some_bot.py:Last", "no file some_bot.py; did you mean some_bots.py?"),
-        ("some_bots.py:answer", "some_bots.py:answer is no bot: expected a subclass of"),
-        ("some_bots.py:Unfinished", "some_bots.py:Unfinished is no bot"),
+        ("some_bots.py:answer", "some_bots.py:answer is not a bot: expected a subclass of"),
+        ("some_bots.py:Unfinished", "some_bots.py:Unfinished is not a bot"),
         ("some_bots.py:Raising", "line 23: its constructor, called with nothing, raised KeyError"),
         ("some_bots.py:Demanding", "missing 1 required positional argument: 'level'"),
         ("some_bots.py", "some_bots.py has 5 bots, expected one; name it: some_bots.py:Last, "),
@@ -374,7 +374,9 @@ def test_classes_of_another_module_are_named() -> None:
             return other.RIGHT
 
     other: Any = Enum("Move", "LEFT RIGHT")  # type: ignore[misc]  # another name
-    with pytest.raises(AnswerError, match=r"of another class of that name, .*the game's is tests"):
+    with pytest.raises(
+        AnswerError, match=r"an instance of a different class with that name, .*the game's is tests"
+    ):
         TINY_GAMES["count"].run(Move2())
 
 

@@ -173,7 +173,7 @@ HEAD = "action_heads.move.proj.weight"
         (HEAD, np.zeros((4, 8), np.float32), rf"{HEAD} has shape \(4, 8\).*expected \(3, 8\)"),
         (HEAD, np.zeros((3, 8), np.float64), rf"{HEAD} has .*float64, expected .*float32"),
         (HEAD, np.full((3, 8), np.nan, np.float32), rf"{HEAD} holds numbers that are not finite"),
-        ("spare.weight", np.zeros(3, np.float32), r"spare\.weight belongs to no part"),
+        ("spare.weight", np.zeros(3, np.float32), r"spare\.weight does not belong to the network"),
     ],
 )
 def test_a_tensor_that_does_not_fit_is_told(
@@ -204,10 +204,9 @@ def test_another_schema_is_told_difference_by_difference(
     with pytest.raises(CheckpointError) as error:
         cherry_pick.run(agent)
     for words in (
-        "trained for another game",
-        "the checkpoint has the entity 'Head', the game has not",
-        "the game has the entity 'Cherry', the checkpoint has not",
-        "the checkpoint has the action 'Move', the game has not",
+        "trained for a different game",
+        "it has the entities 'Head', 'Segment', 'Food' and the actions 'Move'; ",
+        "the game has the entities 'Picker', 'Cherry' and the actions 'SelectCherry'",
     ):
         assert words in str(error.value)
     assert multi_snake.run(agent)  # it is none the worse

@@ -258,7 +258,7 @@ BAD: dict[str, tuple[Ship, str, str]] = {
     ),
     "shape": (
         ship(speed=np.zeros(4)),
-        r"cannot be read .an array has the shape \(4,\), declared is \(3,\)",
+        r"cannot be read .an array has the shape \(4,\), but declared is \(3,\)",
         r"field 'speed' holds an array of the shape \(4,\), declared \(3,\)",
     ),
     "no array": (ship(speed=[1, 2, 3]), "cannot be read", "'speed' holds .* declared an array"),
@@ -405,7 +405,7 @@ def test_type_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     chosen = game.with_settings(size="0.5", first="UP")
     assert chosen.settings == {"size": 0.5, "first": Move.UP}
     assert chosen.with_settings(size=2, first=None).settings == {"size": 2, "first": None}
-    with pytest.raises(UsageError, match="setting 'size' needs float or none, got 'wide'"):
+    with pytest.raises(UsageError, match="setting 'size' must be a number or none, got 'wide'"):
         game.with_settings(size="wide")
     with pytest.raises(SchemaError, match=r"house: .* names 'Nowhere', which its module lacks"):
         Game(module.haunt, entities=(module.Car,), actions=(Move,))

@@ -252,10 +252,10 @@ def test_what_is_no_game_is_refused(make: Callable[[], object], message: str) ->
     ("settings", "message"),
     [
         ({"size": 3}, "counter has no setting 'size'; it has length, speed, mode"),
-        ({"length": "six"}, "counter: setting 'length' needs int, got 'six'"),
-        ({"length": 0.5}, "needs int, got 0.5"),
-        ({"speed": "QUICK"}, "needs one of SLOW, FAST, got 'QUICK'"),
-        ({"mode": "medium"}, "'mode' needs"),
+        ({"length": "six"}, "counter: setting 'length' must be an integer, got 'six'"),
+        ({"length": 0.5}, "must be an integer, got 0.5"),
+        ({"speed": "QUICK"}, "must be one of SLOW, FAST, got 'QUICK'"),
+        ({"mode": "medium"}, "'mode' must be one of"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -350,7 +350,7 @@ def unpacks(agents: Sequence[Agent], *, seed: int) -> None:
 def test_a_forgotten_number_of_agents_is_said(play: Callable[..., None]) -> None:
     """Also by `check_game` and where the game is stepped; with the line of the game."""
     game = Game(play, entities=(), actions=(Move,), name="many")
-    message = r"many: play gets one agent, no list of them: Game\(num_agents=2\) has two"
+    message = r"many: play gets one agent, not a list: Game\(num_agents=2\) has two"
     with pytest.raises(SchemaError, match=message) as refused:
         game.run(RandomAgent(1))
     assert line_of_error(refused.value).endswith(f"in {play.__name__}")

@@ -194,9 +194,13 @@ def test_a_file_that_raises_leaves_no_module(folder: Path, monkeypatch: pytest.M
         ("gaem.py", "no file gaem.py; did you mean game.py?"),
         (
             ".",
-            r"\. is a folder without __init__.py, no package: name a file in it, such as game.py",
+            r"\. is a folder without __init__.py, so it is not a package: name a file in it, "
+            r"such as game.py",
         ),
-        ("empty", "empty is a folder without __init__.py, no package: name a file in it$"),
+        (
+            "empty",
+            "empty is a folder without __init__.py, so it is not a package: name a file in it$",
+        ),
         ("notes.txt", "notes.txt is not a Python file"),
     ],
 )
@@ -233,7 +237,7 @@ def test_names_of_modules(folder: Path) -> None:
         (
             "plain/game.py",
             "from .units import X",
-            "; {home}/plain is no package: give it an __init",
+            "; {home}/plain is not a package: give it an __init",
         ),
         (
             "lands/game.py",

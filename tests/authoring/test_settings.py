@@ -51,16 +51,16 @@ def test_text_means(text: str, annotation: object, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "annotation", "message"),
     [
-        ("six", int, "snake: setting 'x' needs int, got 'six'"),
-        ("0.5", int, "needs int"),
-        ("much", float, "needs float"),
-        ("maybe", bool, "needs bool"),
-        ("up", Move, "needs one of UP, DOWN, LEFT, RIGHT, got 'up'"),
-        ("medium", Literal["slow", "fast"], "needs one of slow, fast, got 'medium'"),
-        ("odd", Literal["slow"] | None, "needs one of slow or none, got 'odd'"),
-        ("odd", Optional[Literal["slow"]], "needs one of slow or none, got 'odd'"),  # noqa: UP045
-        ("six", int | None, "needs int or none"),
-        ("(1, 2)", tuple[int, int], r"needs tuple\[int, int\]"),
+        ("six", int, "snake: setting 'x' must be an integer, got 'six'"),
+        ("0.5", int, "must be an integer"),
+        ("much", float, "must be a number, got"),
+        ("maybe", bool, "must be true or false"),
+        ("up", Move, "must be one of UP, DOWN, LEFT, RIGHT, got 'up'"),
+        ("medium", Literal["slow", "fast"], "must be one of slow, fast, got 'medium'"),
+        ("odd", Literal["slow"] | None, "must be one of slow or none, got 'odd'"),
+        ("odd", Optional[Literal["slow"]], "must be one of slow or none, got 'odd'"),  # noqa: UP045
+        ("six", int | None, "must be an integer or none"),
+        ("(1, 2)", tuple[int, int], r"must be tuple\[int, int\]"),
     ],
 )
 def test_text_that_means_nothing_is_refused(text: str, annotation: object, message: str) -> None:
@@ -103,5 +103,5 @@ def test_values_that_fit_pass(value: object, annotation: object) -> None:
     ],
 )
 def test_values_that_do_not_fit_are_refused(value: object, annotation: object) -> None:
-    with pytest.raises(UsageError, match=r"x needs .*, got "):
+    with pytest.raises(UsageError, match=r"x must be .*, got "):
         check_setting(value, annotation, "x")

@@ -211,19 +211,19 @@ def bugs() -> dict[str, tuple[type[BatchEnv], str]]:
             super().begin(env_ids, seed)
             self.rngs = self.rngs[:1] * self.num_envs
 
-    @says("not the same twice for one seed: step 0, environment .")
+    @says("one seed gives different episodes: step 0, environment .")
     class SeedIgnored(Sound):
         def env_seeds(
             self, seed: BatchSeed, env_ids: NDArray[np.int64] | None = None
         ) -> NDArray[np.uint64]:
             return super().env_seeds(self._new_seed(), env_ids)
 
-    @says(r"reset\(env_seeds\(seed\)\) begins other episodes than reset\(seed\)")
+    @says(r"reset\(env_seeds\(seed\)\) begins different episodes than reset\(seed\)")
     class SeedsOfAllIgnored(Sound):
         def begin(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
             super().begin(env_ids, 7 if isinstance(seed, np.ndarray) else seed)
 
-    @says(r"reset_envs\(mask, seed\) begins other episodes than reset\(seed\)")
+    @says(r"reset_envs\(mask, seed\) begins different episodes than reset\(seed\)")
     class SeedOfSomeIgnored(Sound):
         def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:
             super().reset_envs(mask)
@@ -309,7 +309,7 @@ def bugs() -> dict[str, tuple[type[BatchEnv], str]]:
             actions[:] = 0
             return checked
 
-    @says("actions of dtype uint8 give other episodes: convert them")
+    @says("actions of dtype uint8 give different episodes: convert them")
     class UnsignedActions(Sound):
         def checked(self, actions: BatchActions) -> NDArray[np.int64]:
             super().checked(actions)

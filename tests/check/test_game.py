@@ -460,7 +460,7 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
     (does_nothing, "play returns again and again without calling act"),
     (never_ends, "no game_over within 50 steps: end the episode"),
     (ends_before_it_began, "game_over came before anything was asked in this episode"),
-    (ignores_none, "play continues after act returned None: return from it then"),
+    (ignores_none, "play continues after act returned None: return from play"),
     (only_says_game_over, "play continues after act returned None"),
     (
         exits,
@@ -471,9 +471,9 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
     (raises_in_the_package, rf"raised SchemaError: .*\({__file__}:\d+ in raises_in"),
     (
         forgets_the_seed,
-        "not the same twice for one seed: episode 0 .* entity 'Food': feature 'value' is first 0",
+        "one seed gives different episodes: episode 0 .* entity 'Food': feature 'value' is first 0",
     ),
-    (lasts_by_chance, "not the same twice for one seed: .*"),
+    (lasts_by_chance, "one seed gives different episodes: .*"),
     (asks_twice_at_once, r"an agent was asked again before .get\(\) of its last act_async"),
     (ends_before_the_answer, r"game_over came before .get\(\) of the last act_async"),
 ]
@@ -578,7 +578,7 @@ def test_a_game_that_swallows_everything_is_left_behind() -> None:
     with pytest.raises(ContractError) as caught:
         check_game(game_of(swallows), max_steps=5)
     found = str(caught.value)
-    assert "play continues after act returned None: return from it then" in found
+    assert "play continues after act returned None: return from play" in found
     assert "play swallows GameExit: catch Exception, not BaseException" in found
     is_released = True
 

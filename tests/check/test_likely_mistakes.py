@@ -129,7 +129,7 @@ class Derived(Unrelated):
 @pytest.mark.parametrize("cls", [Cat, Kitten])
 def test_numbers_without_annotation(cls: type) -> None:
     fuel, at, target, home = unseen_attributes(Schema((cls,), (Move,)))
-    assert f"entity {cls.__name__}: fuel = 3 has no annotation, so it is no field" in fuel
+    assert f"entity {cls.__name__}: fuel = 3 has no annotation, so it is not a field" in fuel
     assert "write fuel: int = 3, or fuel: ClassVar[int]" in fuel
     assert f"{__file__}:" in fuel
     assert "at = (1.5, 2) has no annotation" in at
@@ -157,7 +157,7 @@ def test_members_of_fields_with_one_value() -> None:
     assert "entity Armed: CANNON of kind has the value of BOW, 2, so they are one member" in kind
     assert f"{__file__}:" in kind
     assert "CANNON of spare" in spare
-    assert "if it is meant, write CANNON = Kind.BOW below the class" in spare
+    assert "if it is intended, write CANNON = Kind.BOW below the class" in spare
 
 
 @dataclass
@@ -207,7 +207,7 @@ def test_scores_of_single_steps(episodes: Sequence[Sequence[float]]) -> None:
 @pytest.mark.parametrize("reward", [1.0, -1.0])
 def test_the_same_reward_for_every_step(reward: float) -> None:
     [hint] = hints(*[[0, *[reward] * 10]] * 3)
-    assert hint.startswith(f"the score changes at the first step alone, by {reward:g} in every")
+    assert hint.startswith(f"the score changes only at the first step, by {reward:g} in every")
     assert "(game.py:7 in play): Obs(score) needs the score so far, score += reward" in hint
 
 

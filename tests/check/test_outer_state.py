@@ -64,10 +64,10 @@ def seeds_what_all_share(agent: Agent, *, seed: int) -> None:
 @pytest.mark.parametrize(
     ("play", "begin", "module", "instead"),
     [
-        (draws, "not the same twice for one seed: ", "random", "random.Random(seed)"),
+        (draws, "one seed gives different episodes: ", "random", "random.Random(seed)"),
         (
             draws_from_numpy,
-            "not the same twice for one seed: ",
+            "one seed gives different episodes: ",
             "numpy.random",
             "np.random.default_rng(seed)",
         ),
@@ -221,9 +221,9 @@ LEFT_OVER: list[tuple[Callable[..., None], str]] = [
 @pytest.mark.parametrize(("play", "name"), LEFT_OVER)
 def test_what_the_last_episode_left_is_named(play: Callable[..., None], name: str) -> None:
     problem = problem_of(play)
-    assert problem.startswith("not the same twice for one seed: episode 0 (seed ")
+    assert problem.startswith("one seed gives different episodes: episode 0 (seed ")
     assert f"; left over from the last episode: {name}" in problem
-    assert problem.endswith("which play has changed: make it new in play")
+    assert problem.endswith("which play has changed: create it in play")
 
 
 def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
@@ -233,14 +233,15 @@ def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
 
     todo = [0] * 4
     problem = problem_of(play)
-    assert problem.startswith("not the same twice for one seed: the first time was fine; left over")
+    told = "one seed gives different episodes: the first time was fine; left over"
+    assert problem.startswith(told)
     assert "'todo' around play" in problem
 
 
 def test_what_cannot_be_named_is_listed() -> None:
     problem = problem_of(lambda agent, *, seed: show(agent, lambda: perf_counter_ns() % 1000))
     assert problem.endswith(
-        "; besides the seed, what decides may be a generator made without it, the clock, id() or "
+        "; the episode may also depend on a generator made without the seed, the clock, id() or "
         "hash(), or state that is left over from the last episode"
     )
 

@@ -66,20 +66,21 @@ def one_rng_for_all_episodes(agent: Agent, *, seed: int) -> None:
         agent.game_over(Obs(x))
 
 
-TWICE = r"not the same twice for one seed: episode 0 \(seed \d+\), step \d+: the reward is first"
+TWICE = r"one seed gives different episodes: episode 0 \(seed \d+\), step \d+: the reward is first"
 ALONE = (
-    r"an episode alone differs from the same after others: episode {0} \(seed \d+\), agent 0, "
-    r"step 1: Dot 0: x was {1}, is {2} now; make all state new for every episode, from its own seed"
+    r"an episode alone differs from the same episode after others: "
+    r"episode {0} \(seed \d+\), agent 0, "
+    r"step 1: Dot 0: x was {1}, is {2} now; create new state for every episode, from its own seed"
 )
 PROCESS = (
     r"not reproducible in another process with another PYTHONHASHSEED: episode 0 \(seed \d+\), "
-    r"agent 0, step \d+: Dot 0: x was \d+, is \d+ now; sort what comes out of a set, and let "
-    r"nothing but the seed decide"
+    r"agent 0, step \d+: Dot 0: x was \d+, is \d+ now; sort the items of sets, and let "
+    r"only the seed decide"
 )
 COPIES = (
     r"two copies in turn, as in training: episode 0 \(seed \d+\), step \d+: they differ from one "
-    r"alone: the reward is first \d+ and then \d+; shared by the copies: 'episodes' around play, "
-    r"which play has changed: make it new in play"
+    r"copy alone: the reward is first \d+ and then \d+; shared by the copies: 'episodes' around "
+    r"play, which play has changed: create it in play"
 )
 FAULTS = [
     (dots("global random", lambda rng, episode: random.randrange(1000)), TWICE),

@@ -61,9 +61,9 @@ def test_a_board_that_copies_share_is_named() -> None:
 
     [problem] = problems(play)
     assert problem.startswith("two copies in turn, as in training: episode 0 (seed ")
-    assert "they differ from one alone: the reward is first" in problem
+    assert "they differ from one copy alone: the reward is first" in problem
     assert problem.endswith(
-        f"shared by the copies: 'BOARD' in {FILE}, which play has changed: make it new in play"
+        f"shared by the copies: 'BOARD' in {FILE}, which play has changed: create it in play"
     )
 
 
@@ -88,7 +88,7 @@ def test_an_error_that_needs_two_copies_says_so() -> None:
     [problem] = problems(play)
     assert "two copies in turn, as in training: episode 0 (seed " in problem
     assert "play raised IndexError: pop from empty list" in problem
-    assert "and one alone does not; shared by the copies: 'todo' around play" in problem
+    assert "and one copy alone does not; shared by the copies: 'todo' around play" in problem
 
 
 def test_a_lock_that_a_suspended_copy_holds_is_found() -> None:

@@ -56,7 +56,7 @@ def test_violations_that_differ_in_numbers_alone_are_one(told: list[tuple[str, i
     for kind, problem in zip(kinds, caught.value.problems, strict=True):
         step = next(i for i, (other, _) in enumerate(told) if other == kind)
         count = sum(other == kind for other, _ in told)
-        more = {1: "", 2: " (and once more)"}.get(count, f" (and {count - 1} times more)")
+        more = {1: "", 2: " (seen twice)"}.get(count, f" (seen {count} times)")
         assert problem == f"step {step}: {kind} holds {told[step][1]}{more}"
 
 

@@ -333,8 +333,8 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["plya", "snake"], "plya"),
-        (["play"], "GAME"),
+        (["plya", "snake"], "no command 'plya'; did you mean play?"),
+        (["walk", "snake"], "no command 'walk'; entity-env --help lists the commands"),
         (["play", "snaek"], "did you mean snake?"),
         (["play", "nowhere.py"], "no file nowhere.py"),
         (["play", "snake", "--agent", "randm"], "did you mean random?"),
@@ -345,13 +345,13 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
         ),
         (["play", "snake", "--set", "board_size=1"], "board_size must be at least 2, got 1"),
         (["play", "snake", "--set", "size=6"], "snake has no setting 'size'; it has board_size"),
-        (["play", "snake", "--fsp", "3"], "--fsp"),
+        (["play", "snake", "--fsp", "3"], "--fps"),
         (["play", "snake", "--fps", "0"], "--fps"),
         (["play", "snake", "--seed", "-1"], "--seed"),
         (["eval", "snake", "--episodes", "many"], "many"),
         (["eval", "snake", "--agent", "human"], "entity-env play --agent human"),
-        (["play", "snake", "--clock", "1"], "--clock is for people: add --agent human"),
-        (["record", "snake", "--clock", "1"], "--clock is for people: add --agent human"),
+        (["play", "snake", "--clock", "1"], "--clock is for human players: add --agent human"),
+        (["record", "snake", "--clock", "1"], "--clock is for human players: add --agent human"),
         (["play", "snake", "--agent", "human", "--clock", "1"], "a clock needs a terminal"),
         (["play", "azul", "--agent", "human", "--clock", "1"], "typed, without a clock"),
         (["play", "snake", "--agent", "human", "--clock", "0"], "--clock"),
@@ -372,6 +372,27 @@ def test_one_line_says_what_is_wrong(args: Sequence[str], message: str) -> None:
     assert result.stderr.startswith("entity-env: ")
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "then"),
+    [
+        (["play"], "argument 'GAME'", "usage: main play [OPTIONS] GAME"),
+        (["verify"], "argument 'FILES...'", "usage: main verify [OPTIONS] FILES..."),
+        (["draw", "x.replay"], "option '--out'", "usage: main draw [OPTIONS] FILE"),
+        (["play", "snake", "azul"], "argument (azul)", "usage: main play [OPTIONS] GAME"),
+        (["play", "snake", "--xyz"], "option '--xyz'", "main play --help lists the options"),
+        (["--xyz"], "option '--xyz'", "main --help lists the options"),
+    ],
+)
+def test_a_second_line_says_what_to_type(args: Sequence[str], message: str, then: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    first, second = result.stderr.splitlines()
+    assert first.startswith("entity-env: ")
+    assert message in first
+    assert second == then
 
 
 @pytest.mark.parametrize("command", ["play", "eval", "bench"])
@@ -442,7 +463,7 @@ def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers:
     words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")
     result = run(*words, f"--num-workers={num_workers}", "--on-error=restart")
     assert result.exit_code == 0
-    failed = re.search(r"^(\d+) of 40 episodes failed, and count with the reward", result.stderr)
+    failed = re.search(r"^(\d+) of 40 episodes failed, and count with their reward", result.stderr)
     assert failed
     assert json.loads(result.stdout)["mean_reward"] == pytest.approx(1 - int(failed[1]) / 40)
     stopped = run(*words, f"--num-workers={num_workers}")
@@ -625,7 +646,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.platform", fail)
     result = run("doctor")
     assert result.exit_code == 1
-    assert result.stderr == ("entity-env: there is not enough memory: Unable to allocate 1. TiB\n")
+    assert result.stderr == ("entity-env: not enough memory: Unable to allocate 1. TiB\n")
 
 
 def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_the_help_shows_sections_defaults_and_the_docs_of_settings() -> None:
     assert "--mode [fast|fine] How." in found["Options"]
     assert "--share NUMBER Of the whole. 0 = none." in found["Options"]
     assert "--seed INTEGER Drawn. [default: (random)]" in found["Options"]
-    assert "--gamma NUMBER Discount of the reward, a decision." in found["Options"]
+    assert "--gamma NUMBER Discount of the reward per decision." in found["Options"]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,15 @@ def test_every_option_of_every_command_has_a_help() -> None:
                 record = param.get_help_record(context)
                 assert record is not None
                 assert record[1].strip(), f"{name} {param.opts}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_whole_first_sentence_of_each(name: str) -> None:
+    command = command_of(name)
+    text = " ".join((command.help or "").split())
+    assert text.startswith(command.get_short_help_str(55))
+    assert command.get_short_help_str(55).endswith(".")
+    assert not command.get_short_help_str(55).endswith("...")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

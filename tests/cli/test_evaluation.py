@@ -131,7 +131,7 @@ def figure(step: int, mean: float, cut: float = 0.0) -> dict[str, float]:
             None,
             [
                 "evaluation: mean reward -300.000 ± 0.399 (95 %, 100 episodes), greedy",
-                "the greedy policy does not get to an end, as if in a loop: greedy play earns "
+                "the greedy policy does not reach an end, as if in a loop: greedy play earns "
                 "-300.000 ± 0.399, sampled play -15.000 ± 0.399; watch it: entity-env replay "
                 "{out}/replays/greedy.replay; play and eval sample unless --greedy is given",
             ],
@@ -169,7 +169,7 @@ def test_a_reward_ends_a_run_which_can_go_on(tmp_path: Path) -> None:
     [
         ("snake", ("--eval-interval=0", "--stop-at=3"), "--stop-at needs evaluations"),
         ("snake", ("--eval-opponent=random",), "snake is for 1 agent: leave out --eval-opponent"),
-        ("tic_tac_toe", ("--eval-opponent=human",), "against has no human players"),
+        ("tic_tac_toe", ("--eval-opponent=human",), "against does not support human players"),
         ("tic_tac_toe", ("--eval-opponent=nobody",), "no agent 'nobody'"),
     ],
 )

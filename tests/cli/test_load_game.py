@@ -222,7 +222,7 @@ def test_finds_an_environment_of_pettingzoo(families: None) -> None:
         ("gymnasium:", "no game 'gymnasium:'"),
         ("pettingzoo:duel_v2", "no environment 'pettingzoo:duel_v2'; did you mean duel_v1?"),
         ("pettingzoo:new/duel_v1", "no environment 'pettingzoo:new/duel_v1'"),
-        ("pettingzoo:chess_v99", "of mpe2 are a package of their own: pip install mpe2"),
+        ("pettingzoo:chess_v99", "mpe2 is a separate package: pip install mpe2"),
         ("pettingzoo:odl/duel_v1", "pettingzoo has no family 'odl'; did you mean old?"),
         ("pettingzoo:x/duel_v1", "no family 'x'; there are old, new, gone, mpe2"),
         ("pettingzoo:gone/duel_v1", "pettingzoo:gone/duel_v1 needs a package: pip install gone_fa"),
@@ -269,7 +269,7 @@ def test_a_package_that_is_missing_is_named(package: str, monkeypatch: pytest.Mo
         ("board_size", "--set needs name=value, got 'board_size'"),
         ("=3", "--set needs name=value, got '=3'"),
         ("boardsize=3", "snake has no setting 'boardsize'; it has board_size"),
-        ("board_size=x", "snake: setting 'board_size' needs int, got 'x'"),
+        ("board_size=x", "snake: setting 'board_size' must be an integer, got 'x'"),
     ],
 )
 def test_says_what_is_wrong_with_a_setting(setting: str, message: str) -> None:
@@ -560,7 +560,7 @@ def test_a_bot_plays_wherever_agents_are_named(folder: Path) -> None:
     [
         ("bots.py:Frst", "bots.py has no bot 'Frst'; did you mean First?"),
         ("bot.py:First", "no file bot.py; did you mean bots.py?"),
-        ("bots.py:Square", "bots.py:Square is no bot: expected a subclass of"),
+        ("bots.py:Square", "bots.py:Square is not a bot: expected a subclass of"),
         ("bots.py:Unmade", "bots.py:Unmade, line 19: its constructor, called with nothing, raised"),
         ("bots.py:Wrong", "bots.py:Wrong answered Square.A1 to the action 'Square': its mask"),
         ("syntax.py:A", "syntax.py, line 1: "),

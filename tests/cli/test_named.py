@@ -179,7 +179,7 @@ class TestReplays:
     @pytest.mark.parametrize("source", ["", "entity_env.", "entity_env.__main__:main", "os:x"])
     def test_nor_modules_that_are_no_games(self, stranger: Path, source: str) -> None:
         path = changed(stranger.parent / "no-see.replay", stranger / "x.replay", source=source)
-        assert "which is not here: give it, --game" in run("verify", path).stderr
+        assert "which is not here: add --game" in run("verify", path).stderr
         with pytest.raises(ReplayError, match="which is not imported: pass the game"):
             Replay.load(path).turns()
 

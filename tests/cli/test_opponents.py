@@ -40,11 +40,11 @@ def test_shares_are_those_of_the_options(options: Sequence[str], shares: dict[st
     ("game", "options", "message"),
     [
         (snake, ["self"], "snake is for one agent: leave out --opponent"),
-        (azul.azul, ["self"], "azul has opponents of its own"),
+        (azul.azul, ["self"], "azul has its own opponents"),
         (tic_tac_toe, ["self=2"], "a share of the environments above 0 and up to 1, got 'self=2'"),
         (tic_tac_toe, ["self=x"], "NAME=SHARE"),
         (tic_tac_toe, ["=0.5"], "NAME=SHARE"),
-        (tic_tac_toe, ["none", "self"], "each name once, and none alone"),
+        (tic_tac_toe, ["none", "self"], "give each name once, and none only by itself"),
         (tic_tac_toe, ["self", "self=0.2"], "each name once"),
         (tic_tac_toe, ["self=0.7", "random=0.7"], "1 at most together"),
         (tic_tac_toe, ["bot.py:A=0.3"], "bot.py:A: bots of files play in all environments"),
@@ -83,7 +83,7 @@ def test_an_opponent_of_another_game_is_refused_before_the_run(tmp_path: Path, o
     words = ["train", "tic_tac_toe", "--num-envs=2", "--num-workers=0", "--out", str(out)]
     result = CliRunner().invoke(main, [*words, option, str(agent)])
     assert result.exit_code == 2, result.output
-    told = f"entity-env: {option} {agent}: the checkpoint was trained for another game: "
+    told = f"entity-env: {option} {agent}: the checkpoint was trained for a different game: "
     assert told in result.stderr
     assert not out.exists()
 

@@ -131,7 +131,7 @@ def test_a_replay_finds_it_below_the_current_folder(
         result = CliRunner().invoke(main, ["verify", out])
         assert "same, 3 decisions" in result.output
     monkeypatch.chdir("/")
-    assert "which is not here: give it, --game" in CliRunner().invoke(main, ["verify", out]).stderr
+    assert "which is not here: add --game" in CliRunner().invoke(main, ["verify", out]).stderr
 
 
 def test_a_process_of_a_cluster_runs_it(project: Path) -> None:
@@ -193,12 +193,15 @@ def test_bots_looks_and_callbacks_of_the_package_see_its_classes(project: Path) 
             "empty holds no game: import it there, or name its file or module: empty/inside.py",
         ),
         ("empty:g", "empty holds no game: import it there, or name"),
-        ("runs/x", "runs/x holds a trained agent, no game: name the game, then --agent runs/x"),
-        ("runs", "runs is a folder without __init__.py, no package: name a file in it"),
+        ("runs/x", "runs/x holds a trained agent, not a game: name the game, then --agent runs/x"),
+        ("runs", "runs is a folder without __init__.py, so it is not a package: name a file in it"),
         ("faulty.game", "faulty/__init__.py, line 2: "),
         ("faulty/game.py", "faulty/__init__.py, line 2: "),
         ("relative.py", "relative.py: attempted relative import with no known parent package "),
-        ("relative.py", "({folder}/relative.py:1 in <module>); {folder} is no package: give it an"),
+        (
+            "relative.py",
+            "({folder}/relative.py:1 in <module>); {folder} is not a package: give it an",
+        ),
     ],
 )
 def test_says_what_is_missing_and_where_it_was_looked_for(

@@ -180,7 +180,10 @@ def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
         ("[run]\nmax_time = 3", "{file}: in [run]: max_time belongs before the tables, as max_tr"),
         ("[run]\nrelpos = 'x=1'", "{file}: in [run]: relpos belongs in the table [net], as relp"),
         ("[games]\nboard_size = 3", "{file}: there is no table [games]; did you mean game?"),
-        ("[other]\nboard_size = 3", "{file}: there is no table [other]; there are net, game and"),
+        (
+            "[other]\nboard_size = 3",
+            "{file}: there is no table [other]; the tables are net, game and",
+        ),
         ("[run]\nopponent = 'self'", "snake is for one agent: leave out --opponent"),
         ("[run]\ncallback = 3", "--callback needs FILE.py:CLASS, got '3'"),
         ("[run]\nresume = true", "{file}: there is no option 'resume' in [run]"),
@@ -319,7 +322,7 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
     assert trace[-3:] == [
         "LookupError: boom",
         "raised by Fails.on_update, a callback of the run",
-        f"{out / 'checkpoint'} has step 32: resume goes on",
+        f"{out / 'checkpoint'} has step 32: resume continues from it",
     ]
     (tmp_path / "broken.py").write_text("import nothing_such")
     other = str(tmp_path / "other")

@@ -70,10 +70,10 @@ def test_a_run_gets_the_words_that_were_typed() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--seeds", "x"), "'x' are no seeds, such as 1..5 or 1,3,7"),
-        (("--seeds", "1..2", "--seed", "3"), "--seeds is without --seed"),
-        (("--seeds", "1..2", "--ray", "local"), "--seeds is without --ray"),
-        (("--jobs", "2"), "--jobs is of --seeds"),
+        (("--seeds", "x"), "'x' is not a list of seeds, such as 1..5 or 1,3,7"),
+        (("--seeds", "1..2", "--seed", "3"), "--seeds cannot be combined with --seed"),
+        (("--seeds", "1..2", "--ray", "local"), "--seeds cannot be combined with --ray"),
+        (("--jobs", "2"), "--jobs goes with --seeds"),
         (("--seeds", "1..2", "--out", "held"), "held/seed-2 holds a trained agent"),
     ],
 )

@@ -86,7 +86,8 @@ def test_a_match_is_its_blocks(game: object, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_workers_are_for_a_run_without_ray() -> None:
     assert (
-        "--num-workers is without --ray" in run("eval", "snake", "--ray=auto", "--num-workers=2")[2]
+        "--num-workers cannot be combined with --ray"
+        in run("eval", "snake", "--ray=auto", "--num-workers=2")[2]
     )
 
 

@@ -471,11 +471,11 @@ def test_checkpoints_keep_the_head_and_its_bounds(tmp_path: Path) -> None:
         ),
         (
             Continuous("push", low=(-2, 0), high=(2, 100), labels=("force", "turn")),
-            "the checkpoint has the label 'angle', the game has not",
+            "the checkpoint has the label 'angle', the game does not",
         ),
         (
             Continuous("push", low=(-2,), high=(2,), labels=("force",)),
-            "the checkpoint has the label 'angle', the game has not",
+            "the checkpoint has the label 'angle', the game does not",
         ),
     ],
     ids=["bounds", "labels", "fewer"],

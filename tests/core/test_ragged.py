@@ -222,7 +222,7 @@ def test_rows_without_memory_are_counted_exactly() -> None:
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(SchemaError, match="no rows"):
+    with pytest.raises(SchemaError, match="at least one sequence, got none"):
         RaggedArray.from_rows([], np.float32)
     with pytest.raises(SchemaError, match="one width"):
         RaggedArray.from_rows([[[1, 2]], [[1]]], np.float32)

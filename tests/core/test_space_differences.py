@@ -95,7 +95,7 @@ def test_bounds_of_numpy_are_numbers_of_json() -> None:
         (lambda d: d["entities"].append("Head"), "an entity in JSON must be an object, got str"),
         (lambda d: d["entities"][0].pop("name"), "a text under 'name', got None"),
         (lambda d: d["entities"][0].update(features=[1]), r"texts under 'features', got \[1\]"),
-        (lambda d: d["entities"][0].update(features=["x", "x"]), "x came more than once"),
+        (lambda d: d["entities"][0].update(features=["x", "x"]), "got x more than once"),
         (lambda d: d["entities"][0].update(name="__global__"), "'__global__' is reserved"),
         (lambda d: d["actions"].append(d["actions"][0]), "an action more than once"),
         (lambda d: d["actions"].append([]), "an action in JSON must be an object, got list"),
@@ -127,9 +127,9 @@ def test_a_tuple_of_spaces_says_which_action_changed_and_how() -> None:
         "push": ContinuousActionSpace([-1], [2], ["torque"]),
     }
     assert differences((OBS, ACTIONS), (OBS, changed), expected_name="A", got_name="B") == [
-        "action 'move': A has the label 'down', B has not",
-        "action 'move': B has the label 'left', A has not",
-        "action 'push': A has the label 'force', B has not",
-        "action 'push': B has the label 'torque', A has not",
+        "action 'move': A has the label 'down', B does not",
+        "action 'move': B has the label 'left', A does not",
+        "action 'push': A has the label 'force', B does not",
+        "action 'push': B has the label 'torque', A does not",
         "action 'push': A has the bounds [-1.0] to [1.0], B has [-1.0] to [2.0]",
     ]

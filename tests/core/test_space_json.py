@@ -80,12 +80,12 @@ def test_features_that_one_side_has_not() -> None:
     more = ObsSpace(("step",), {"Head": Entity(("x", "y")), "Food": Entity(("x", "y"))})
     assert (
         _differences(more, ACTIONS)
-        == "entity 'Food': the game has the feature 'y', the checkpoint has not"
+        == "entity 'Food': the game has the feature 'y', the checkpoint does not"
     )
     less = ObsSpace(("step",), {"Head": Entity(("x",)), "Food": Entity(("x",))})
     assert (
         _differences(less, ACTIONS)
-        == "entity 'Head': the checkpoint has the feature 'y', the game has not"
+        == "entity 'Head': the checkpoint has the feature 'y', the game does not"
     )
 
 
@@ -102,9 +102,9 @@ def test_globals_entities_and_actions() -> None:
     sentences = differences(
         SPACES, (ObsSpace((), {"Head": Entity(("x", "y")), "Wall": Entity(())}), {})
     )
-    assert "the checkpoint has the global feature 'step', the game has not" in sentences
-    assert "the checkpoint has the entity 'Food', the game has not" in sentences
-    assert "the game has the entity 'Wall', the checkpoint has not" in sentences
+    assert "the checkpoint has the global feature 'step', the game does not" in sentences
+    assert "the checkpoint has the entity 'Food', the game does not" in sentences
+    assert "the game has the entity 'Wall', the checkpoint does not" in sentences
     assert sum("the checkpoint has the action" in sentence for sentence in sentences) == 4
 
 

@@ -53,13 +53,13 @@ def test_widths_are_those_of_the_entities_and_the_global_one_last(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Entity(["x", "y", "x"]), "entity features must differ: x came more than once"),
+        (lambda: Entity(["x", "y", "x"]), "entity features must differ: got x more than once"),
         (lambda: Entity("xy"), "a list of names, got the single string 'xy'"),
         (lambda: ObsSpace(["t", "t"]), "global features must differ"),
         (lambda: ObsSpace([], {"": Entity(["x"])}), "entity name '' is reserved"),
         (lambda: ObsSpace([], {GLOBAL_ENTITY: Entity(["x"])}), "'__global__' is reserved"),
         *(
-            (partial(make, name), f"without NUL and halves of surrogate pairs: rename {name!r}")
+            (partial(make, name), f"without NUL and lone surrogates: rename {name!r}")
             for name in ("x\0", "\ud800")
             for make in (
                 lambda name: Entity([name]),
@@ -74,7 +74,7 @@ def test_widths_are_those_of_the_entities_and_the_global_one_last(
         (lambda: CategoricalActionSpace("up"), "single string 'up'"),
         (lambda: CategoricalActionSpace(["up", "up"]), "action labels must differ"),
         (lambda: GlobalCategoricalActionSpace([]), "at least one label"),
-        (lambda: GlobalCategoricalActionSpace(["up", "up"]), "up came more than once"),
+        (lambda: GlobalCategoricalActionSpace(["up", "up"]), "got up more than once"),
         (lambda: ContinuousActionSpace([], []), "at least one"),
         (lambda: ContinuousActionSpace([0, 0], [1]), "got 2 low, 1 high, 2 labels"),
         (lambda: ContinuousActionSpace([0], [1], ["a", "b"]), "got 1 low, 1 high, 2 labels"),

@@ -186,7 +186,7 @@ def test_batches_of_other_spaces_are_not_joined() -> None:
     other.action_masks["go"] = other.action_masks["push"]
     with pytest.raises(SchemaError, match=r"batch 2 .* got .* go with a VecContinuousActionMask"):
         VecObs.concat([first, first, other])
-    with pytest.raises(SchemaError, match="no batches"):
+    with pytest.raises(SchemaError, match="at least one batch, got none"):
         VecObs.concat([])
 
 

@@ -184,7 +184,7 @@ def test_what_cannot_be_stepped_is_refused() -> None:
     with VecEnv(count, 2) as vec:
         with pytest.raises(UsageError, match='autoreset="disabled": got a VecEnv with "same_step"'):
             of(vec)
-        with pytest.raises(UsageError, match="VecEnv has its number of environments"):
+        with pytest.raises(UsageError, match="VecEnv already has its number of environments"):
             of(vec, num_envs=2)
     with pytest.raises(UsageError, match='a VecXor, which has no "disabled"'):
         of(VecXor(2))

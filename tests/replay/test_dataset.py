@@ -75,7 +75,7 @@ def test_replays_of_another_game_are_refused() -> None:
     first, second = record(snake, RandomAgent(1)), record(dots, Follower())
     with pytest.raises(UsageError, match=r"is of other spaces: .*'Dot'"):
         dataset_of([first, second])
-    with pytest.raises(UsageError, match=r"is of another game than dots: .*'Head'"):
+    with pytest.raises(UsageError, match=r"was recorded with a different game than dots: .*'Head'"):
         dataset_of([first], dots)
 
 

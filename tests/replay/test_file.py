@@ -35,7 +35,7 @@ def plain(lines: list[str]) -> bytes:
 
 
 def pieces(content: bytes) -> tuple[list[str], bool]:
-    """The lines, none of content that is no replay."""
+    """The lines, none of content that is not a replay."""
     try:
         return split_lines(content, "x.replay")
     except ReplayError:
@@ -131,7 +131,7 @@ def test_a_cut_file_is_read_as_far_as_it_goes(data: st.DataObject) -> None:
     content = data.draw(st.sampled_from([replay.to_bytes(), plain(lines_of(replay))]))
     at = data.draw(st.integers(0, len(content) - 1))
     if not pieces(content[:at])[0]:
-        with pytest.raises(ReplayError, match="is no replay"):
+        with pytest.raises(ReplayError, match="is not a replay"):
             Replay.from_bytes(content[:at])
         return
     read = Replay.from_bytes(content[:at])
@@ -187,13 +187,16 @@ def changed(line: int, **values: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it has no whole line"),
-        (b"hello\n", "line 1 is no JSON"),
+        (b"", "it has no complete line"),
+        (b"hello\n", "is not a replay: line 1 is not JSON"),
         (b"[]\n", "line 1 must be an object, got \\[\\]"),
         (b"{}\n", "its first line has no format 'entity-env.replay'"),
-        (b"\x1f\x8bxxxx", "is no replay"),
-        (b"\xff\xff\n", "it holds no text"),
-        (changed(0, version=2), "is of version 2, this package reads up to 1: install a later one"),
+        (b"\x1f\x8bxxxx", "is not a replay"),
+        (b"\xff\xff\n", "it does not hold text"),
+        (
+            changed(0, version=2),
+            "has version 2, but this package reads up to 1: install a later release",
+        ),
         (changed(0, version="1"), "version must be an integer, got '1'"),
         (changed(0, episode_seed=-1), "line 1: 'episode_seed' cannot be -1"),
         (changed(0, num_agents=0), "line 1: 'num_agents' cannot be 0"),
@@ -228,7 +231,7 @@ def test_agents_need_no_names() -> None:
 
 def test_nested_json_is_refused() -> None:
     lines = [lines_of(replay_of())[0], '{"g":' + "[" * 100_000]
-    with pytest.raises(ReplayError, match="line 2 is no JSON"):
+    with pytest.raises(ReplayError, match="line 2 is not JSON"):
         Replay.from_bytes(plain(lines))
 
 
@@ -255,9 +258,9 @@ def test_only_replays_are_replaced(tmp_path: Path) -> None:
     assert Replay.load(path).header.game == "snake"
     for content in (b"my thesis", gzip.compress(b"my thesis")):
         path.write_bytes(content)
-        with pytest.raises(ReplayError, match="exists and is no replay: choose another name"):
+        with pytest.raises(ReplayError, match="exists and is not a replay: choose another name"):
             replay_of().save(path)
-        with pytest.raises(ReplayError, match="exists and is no replay"):
+        with pytest.raises(ReplayError, match="exists and is not a replay"):
             GAMES["snake"].run(RandomAgent(seed=1), watch=ReplayWriter(path))
         assert path.read_bytes() == content
 

@@ -125,12 +125,16 @@ BOTH = (Go, Jump)
         (dots(reward=2), "observation", "agent 0, step 5: the reward was 2, is 3 now"),
         (dots(length=20), "end",
          "agent 0, step 20: the episode ends now, 10 more decisions were recorded"),
-        (dots(length=31), "end", "agent 0, step 30: the episode ended here, the game goes on now"),
+        (
+            dots(length=31),
+            "end",
+            "agent 0, step 30: the episode ended here, the game continues now",
+        ),
         (dots(num_dots=lambda i: 1 + (i == 7)), "observation",
          "agent 0, step 7: 1 Dot was seen, 2 now"),
         (dots(entity=Wide), "schema",
-         "entity 'Dot': the game has the feature 'y', the replay has not"),
-        (dots(actions=BOTH), "schema", "the game has the action 'Jump', the replay has not"),
+         "entity 'Dot': the game has the feature 'y', the replay does not"),
+        (dots(actions=BOTH), "schema", "the game has the action 'Jump', the replay does not"),
         (dots(move=lambda rng, i, x: x // (i < 9)), "raises",
          "agent 0, step 10: the game raises ZeroDivisionError: integer division or modulo by zero"),
         (dots(mask=True), "observation", "agent 0, step 0: the mask of Go differs"),
@@ -271,14 +275,16 @@ def test_a_failure_is_played_again() -> None:
     assert read.failure == "ValueError: boom"
     assert read.verify(dots(move=boom)) is None
     assert str(read.verify(dots())) == (
-        "the game failed here with ValueError: boom, it does not now"
+        "the game failed here with ValueError: boom, but now it does not"
     )
 
 
 def test_the_game_is_found_or_asked_for() -> None:
     assert record(snake, RandomAgent(seed=1)).find_game() is snake
     replay = record(dots(), RandomAgent(seed=1))
-    with pytest.raises(ReplayError, match="is of the game 'dots', which is not imported: pass the"):
+    with pytest.raises(
+        ReplayError, match="is a replay of the game 'dots', which is not imported: pass the"
+    ):
         replay.verify()
 
 
@@ -308,7 +314,7 @@ def test_a_branch_goes_on_from_a_decision() -> None:
     assert other.verify(dots()) is None
     with pytest.raises(UsageError, match="has 30 decisions: expected 0 to 30, got 31"):
         branch(replay, 31, [Right()], dots())
-    with pytest.raises(ReplayError, match="cannot be gone on with: agent 0, step 1: Dot"):
+    with pytest.raises(ReplayError, match="cannot be continued: agent 0, step 1: Dot"):
         branch(replay, 12, [Right()], dots(move=lambda rng, i, x: x + 1))
 
 
@@ -347,7 +353,9 @@ def test_a_game_that_returns_early_diverges() -> None:
     assert str(replay.verify(pair(ends=(0,)))) == (
         "agent 1, step 3: the game returns now, the end of the episode was recorded"
     )
-    with pytest.raises(ReplayError, match="gone on with: agent 1, step 2: the game returns now"):
+    with pytest.raises(
+        ReplayError, match="cannot be continued: agent 1, step 2: the game returns now"
+    ):
         branch(replay, 6, random_agents(pair()), pair(2, ends=(0,)))
 
 
@@ -383,7 +391,7 @@ def test_a_game_that_leaves_python_is_played_again() -> None:
     (replay,) = writer.replays
     assert replay.failure == "called sys.exit(3)"
     assert replay.verify(dots(move=failing("exits"))) is None
-    assert str(replay.verify(dots())).endswith("called sys.exit(3), it does not now")
+    assert str(replay.verify(dots())).endswith("called sys.exit(3), but now it does not")
 
 
 def failed(failure: str) -> Replay:
@@ -396,7 +404,7 @@ def failed(failure: str) -> Replay:
 def test_a_hang_is_verified_with_the_timeout_that_found_it() -> None:
     replay = failed("hangs: no answer for 0.2 s")
     assert replay.verify(dots(move=failing("hangs"))) is None
-    assert "it does not now" in str(replay.verify(dots()))
+    assert "but now it does not" in str(replay.verify(dots()))
 
 
 @pytest.mark.parametrize("failure", ["hangs: no answer for 30 s", "died (signal 11)"])

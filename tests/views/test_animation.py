@@ -327,7 +327,7 @@ def test_a_final_observation_without_entities_is_shown_as_the_one_before() -> No
     )
     assert animation.shapes_of(1) == animation.shapes_of(0) != []
     assert animation.stills[1].words == animation.stills[0].words
-    assert animation.stills[1].end == "cut short: reward 2, food 3"
+    assert animation.stills[1].end == "truncated: reward 2, food 3"
 
 
 @pytest.mark.parametrize("ending", [".html", ".svg", ".PNG", ".gif", ".webp", ".mp4"])
@@ -374,7 +374,7 @@ def test_one_picture() -> None:
             r"expected a file with the ending \.html, \.svg, \.png, \.gif, \.",
         ),
         ("a", None, "expected a file with the ending"),
-        ("a.svg", 1000, "snake has 5 pictures: there is none 1000"),
+        ("a.svg", 1000, "snake has 5 pictures: there is no picture 1000"),
         ("a.gif", 0, r"one picture is a \.png or an \.svg"),
         ("none/a.html", None, "cannot be written: No such file"),
     ],

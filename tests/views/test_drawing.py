@@ -311,7 +311,7 @@ def test_a_look_of_its_own() -> None:
         (lambda: Drawing(Look(styles={"Shop": Style()}), SPACE), "a style for 'Shop'; the types"),
         (
             lambda: Drawing(Look(styles={"Ship": Style(color="hue")}), SPACE),
-            "the style of Ship reads the feature 'hue'; its features are pos.x.*; a colour is #",
+            "the style of Ship reads the feature 'hue'; its features are pos.x.*; a color is #",
         ),
         (lambda: Look(styles={"Ship": "red"}), "styles must be Style"),  # type: ignore[dict-item]  # wrong
         (lambda: Look(styles=[Style()]), "styles must be a dict of Style"),  # type: ignore[arg-type]  # wrong

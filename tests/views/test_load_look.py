@@ -131,7 +131,7 @@ def test_mistakes_are_named(
     ("body", "message"),
     [
         ("1 / 0", "line 2: draw: ZeroDivisionError: division by zero"),
-        ("scene.circle(0, 0, 1, 'red')", r"line 2: draw: Scene\.circle: fill must be a colour"),
+        ("scene.circle(0, 0, 1, 'red')", r"line 2: draw: Scene\.circle: fill must be a color"),
         ("seen['Ball'][0].helth", "line 2: draw: AttributeError: Ball has no feature 'helth'"),
         ("seen['Bal']", "line 2: draw: KeyError: .there is no entity type 'Bal'; .* Ball"),
     ],

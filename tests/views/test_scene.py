@@ -87,9 +87,9 @@ def test_a_number_must_be_finite(draw: Callable[[Scene, Any], None], wrong: obje
 @pytest.mark.parametrize("wrong", NOT_COLORS)
 def test_a_color_is_hexadecimal(wrong: str) -> None:
     drawn = scene()
-    with pytest.raises(SchemaError, match=r"my_look: Scene\.circle: fill must be a colour"):
+    with pytest.raises(SchemaError, match=r"my_look: Scene\.circle: fill must be a color"):
         drawn.circle(0, 0, 1, wrong)
-    with pytest.raises(SchemaError, match=r"my_look: Scene\.line: stroke must be a colour"):
+    with pytest.raises(SchemaError, match=r"my_look: Scene\.line: stroke must be a color"):
         drawn.line([(0, 0), (1, 1)], wrong)
     assert drawn.shapes == []
 

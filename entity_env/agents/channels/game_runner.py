@@ -361,7 +361,7 @@ class GameRunner:
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "
-                "something else than close"
+                "something other than close"
             )
 
     def _not_started(self) -> None:

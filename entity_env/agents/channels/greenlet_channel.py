@@ -164,9 +164,10 @@ class GreenletChannel:
             )
         self._is_finished = True
         return ProtocolError(
-            f"{self._name}: the thread that played this game ({self._thread.name}) has ended, and "
-            "on the greenlet transport the game with it: its finally blocks never run; close it in "
-            'its own thread, or choose transport="thread"'
+            f"{self._name}: the thread that played this game ({self._thread.name}) has ended, "
+            "which on the greenlet transport ends the game too: its finally blocks never run; "
+            "close "
+            'it in its own thread, or choose transport="thread"'
         )
 
 

@@ -148,7 +148,7 @@ class ThreadChannel:
             thread.start()
         except RuntimeError as error:
             self.is_finished = True
-            error.add_note('the system starts no more threads: choose transport="greenlet"')
+            error.add_note('the system cannot start more threads: choose transport="greenlet"')
             raise
 
     def _wait(self, timeout_s: float = _NO_LIMIT_S) -> None:

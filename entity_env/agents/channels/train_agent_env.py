@@ -172,7 +172,10 @@ class TrainAgentEnv(Environment):
             raise ProtocolError(f"{self._host.name}: {when}: call reset before act")
         agents = self._host.agents
         if len(actions) != len(agents):
-            raise ProtocolError(f"{self._host.name}: {len(agents)} agents, {len(actions)} answers")
+            raise ProtocolError(
+                f"{self._host.name}: expected {len(agents)} answers, one per agent, "
+                f"got {len(actions)}"
+            )
         answered = [
             agent for agent, given in zip(agents, actions, strict=True) if given is not None
         ]
@@ -182,8 +185,8 @@ class TrainAgentEnv(Environment):
                 for some in (self._host.waiting, answered)
             )
             raise ProtocolError(
-                f"{self._host.name}: agents {waiting} wait for an action, "
-                f"answers came for {given_for}: answer exactly those that wait"
+                f"{self._host.name}: agents {waiting} are waiting for an action, "
+                f"but answers came for {given_for}: answer exactly the waiting agents"
             )
         answers = [self._decode(agent, actions[agent.agent_id] or {}) for agent in answered]
         self._observations = []  # after an error, only reset works
@@ -235,8 +238,8 @@ class TrainAgentEnv(Environment):
         unasked = [name for name in actions if name not in asked]
         if unasked:
             raise SchemaError(
-                f"{self._host.name}: action {unasked[0]!r} was not asked for; "
-                f"asked for are {', '.join(asked)}"
+                f"{self._host.name}: action {unasked[0]!r} was not requested; "
+                f"requested: {', '.join(asked)}"
             )
         answers = tuple(
             answer_to(kind, obs, iter(asked[kind.name].chosen(actions.get(kind.name))))

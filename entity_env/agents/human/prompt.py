@@ -107,7 +107,8 @@ class Prompt:
         """Keys pressed before their question."""
         if clock is not None and not self.is_terminal:
             raise UsageError(
-                "a clock needs a terminal, where keys are read at once: this input is none"
+                "a clock needs a terminal, where keys are read at once: this input is not a "
+                "terminal"
             )
 
     def with_clock(self, clock: MoveClock) -> Prompt:

@@ -192,7 +192,7 @@ class _Cloning:
 
     def about(self) -> dict[str, object]:
         return {
-            "algorithm": "behavioural cloning",
+            "algorithm": "behavioral cloning",
             "entities": list(self.net.obs_space.entities),
             "actions": list(self.net.action_space),
             "num_decisions": len(self.train),
@@ -230,7 +230,7 @@ class _Cloning:
             raise TrainingDivergedError(
                 f"cloning diverged in epoch {self.epoch + 1}: the loss is {float(loss.detach())}, "
                 f"its gradient {float(norm)}; {self._kept()}. Try a smaller learning_rate "
-                f"({self.config.learning_rate:g}), or features and rewards of smaller size"
+                f"({self.config.learning_rate:g}), or smaller features and rewards"
             )
         self.optimizer.step()
         return float(nll.detach()), float(value_loss.detach()), float(new.entropy.detach().mean())
@@ -387,8 +387,7 @@ def _split(
     episodes = np.unique(dataset.episode)
     if len(episodes) < 2:
         raise UsageError(
-            "there is one episode alone, of which none can be held out: record more, or set "
-            "held_out to 0"
+            "there is only one episode, so none can be held out: record more, or set held_out to 0"
         )
     count = min(max(1, round(share * len(episodes))), len(episodes) - 1)
     is_held_out = np.isin(dataset.episode, rng.permutation(episodes)[:count])

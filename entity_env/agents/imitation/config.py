@@ -22,32 +22,33 @@ class CloneConfig:
     """
 
     epochs: _Count = 100
-    """Most epochs over the decisions that are learnt from."""
+    """Most epochs over the training decisions."""
     patience: _Count = 10
-    """Epochs without a better network after which learning ends, if they have 500 minibatches."""
+    """Epochs without a better network after which training ends, if they have 500 minibatches."""
     held_out: Annotated[float, Range(0, 1, is_below=True)] = 0.1
-    """Share of the episodes, 0 to below 1, that are not learnt from: the network that gives their
-    decisions the highest probability is kept. 0 = none; then the last network is kept."""
+    """Share of the episodes, from 0 to below 1, that are held out of training. The network that
+    gives their decisions the highest probability is kept; with 0, the last network is kept."""
     minibatch_size: _Count = 64
-    """Decisions in one step of the optimizer, about."""
+    """Approximate number of decisions per optimizer step."""
     learning_rate: Annotated[float, Range(0, is_above=True)] = 0.001
     """Step size of Adam."""
     weight_decay: Annotated[float, Range(0)] = 0.0
-    """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
+    """Decay of the parameters per optimizer step, as a multiple of the step size (AdamW)."""
     max_grad_norm: Annotated[float, Range(0, is_above=True, is_endless=True)] = 2.0
-    """Longest gradient that is followed as it is."""
+    """Largest norm of the gradient. Longer gradients are scaled down to it."""
     vf_coef: Annotated[float, Range(0)] = 0.5
-    """Weight of the value's loss, in units of the returns' deviation; 0 = no value is learnt."""
+    """Weight of the value loss, in units of the returns' standard deviation. 0 = do not train the
+    value."""
     gamma: Annotated[float, Range(0, 1)] = 0.99
-    """Discount of the reward, a decision, for the value."""
+    """Discount of the reward per decision, for the value."""
     net: RogueNetConfig | MLPConfig | CNNConfig | None = None
-    """Kind and size of the network; None = the one that PPO has for such spaces."""
+    """Kind and size of the network. None = the network that PPO uses for such spaces."""
     seed: Annotated[int, Range(0, 2**63 - 1)] = 1
-    """Makes the network, the held-out episodes and the minibatches repeat themselves."""
+    """Seed of the network, the held-out episodes and the minibatches."""
     device: str = "cpu"
-    """Where torch computes."""
+    """Device that torch uses, such as cpu or cuda."""
     num_threads: Annotated[int | None, Range(1)] = 1
-    """Threads that torch computes with; None = as torch is set."""
+    """Number of threads that torch uses. None = torch's own setting."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -248,12 +248,12 @@ class Dataset:
             SchemaError: there are no datasets, or their spaces differ.
         """
         if not datasets:
-            raise SchemaError("cannot tell the spaces of no datasets: pass at least one")
+            raise SchemaError("expected at least one dataset, got none")
         first = datasets[0]
         for i, other in enumerate(datasets):
             names = {"expected_name": "dataset 0", "got_name": f"dataset {i}"}
             if found := differences(first.spaces, other.spaces, **names):
-                raise SchemaError(f"datasets are of different spaces: {'; '.join(found)}")
+                raise SchemaError(f"datasets have different spaces: {'; '.join(found)}")
         finals = [each.final for each in datasets if each.final is not None]
         before, episodes = 0, []
         for each in datasets:
@@ -345,9 +345,9 @@ class Dataset:
         if any(len(values) != num_rows for values in flat.values()):
             raise SchemaError("columns differ in their number of decisions")
         if (flat["terminated"] & flat["truncated"]).any():
-            raise SchemaError("a decision is the last one by the rules and by a cut")
+            raise SchemaError("a decision is both terminated and truncated")
         if min(flat[name].min(initial=0) for name in ("episode", "agent_id", "step")) < 0:
-            raise SchemaError("episode, agent_id and step are 0 or more")
+            raise SchemaError("episode, agent_id and step must be 0 or more")
         ragged = {
             name: _ragged(columns, name, kind, num_rows)
             for name, kind in ragged_columns(spaces).items()
@@ -399,7 +399,7 @@ def _batch(
     if wrong := np.flatnonzero((counts > 0) & ~is_shown).tolist():
         raise SchemaError(
             f"columns {prefix}... have {counts[wrong[0]]} entities in decision {wrong[0]}, after "
-            "which the episode goes on"
+            "which the episode continues"
         )
     if GLOBAL_ENTITY in features:
         found = features[GLOBAL_ENTITY]
@@ -446,7 +446,7 @@ def _ragged(
         rows = f"rows of {kind.width} " if shape else ""
         raise SchemaError(f"column {name!r} needs lists of {rows}{np.dtype(kind.dtype)}")
     if len(found) != num_rows:
-        raise SchemaError(f"column {name!r} is of {len(found)} decisions, others of {num_rows}")
+        raise SchemaError(f"column {name!r} has {len(found)} decisions, others have {num_rows}")
     if kind.dtype is np.float32 and not np.isfinite(found.values).all():
         raise SchemaError(f"column {name!r} has a number that is not finite")
     return found
@@ -476,7 +476,7 @@ def _mask(
     if isinstance(space, GlobalCategoricalActionSpace) and not np.array_equal(
         actors.values, counts[actors.row_index] - 1
     ):
-        raise SchemaError(f"column {of_actors!r} has another actor than the last entity")
+        raise SchemaError(f"column {of_actors!r} has an actor other than the last entity")
     if isinstance(space, ContinuousActionSpace):
         return VecContinuousActionMask(actors)
     if not isinstance(space, SelectEntityActionSpace):

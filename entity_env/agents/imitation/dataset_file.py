@@ -126,7 +126,7 @@ def write_dataset(path: Path, content: Content, make: Callable[..., T]) -> None:
         try:
             _header_of(path)
         except UsageError as error:
-            raise UsageError(f"{path} exists and is no dataset: choose another name") from error
+            raise UsageError(f"{path} exists and is not a dataset: choose another name") from error
     try:
         written = (_npz_bytes if path.suffix == NPZ else _parquet_bytes)(*content)
         # Refuse to write a file that cannot be read again.
@@ -175,13 +175,13 @@ def _naming(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if type(error).__module__ == "pyarrow.lib":
-            raise UsageError(f"{path} is no dataset: {_first_line(error)}") from error
+            raise UsageError(f"{path} is not a dataset: {_first_line(error)}") from error
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except EntityEnvError as error:
         raise UsageError(f"{path} is a damaged dataset: {error}") from error
     except Exception as error:  # from zipfile, numpy and pyarrow: too many to list
         what = f"{type(error).__name__}: {_first_line(error)}"
-        raise UsageError(f"{path} is no dataset: {what}") from error
+        raise UsageError(f"{path} is not a dataset: {what}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -204,7 +204,7 @@ def _header_text(
     known = ragged_columns(spaces)
     for name, column in columns.items():
         if isinstance(column, RaggedArray) and name not in known:
-            raise SchemaError(f"column {name!r} is of nothing in the spaces")
+            raise SchemaError(f"column {name!r} does not belong to the spaces")
     data = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -226,7 +226,8 @@ def _parsed_header(header: bytes) -> _Header:
         raise SchemaError(f"its version must be an integer, got {shown(number)}")
     if number > _VERSION:
         raise SchemaError(
-            f"it is of version {number}, this package reads up to {_VERSION}: install a later one"
+            f"it has version {number}, but this package reads up to {_VERSION}: install a later "
+            "release"
         )
     recordings = data.get("recordings", [])
     if not isinstance(recordings, list) or not all(isinstance(each, dict) for each in recordings):
@@ -301,7 +302,7 @@ class _Archive:
             raise SchemaError("its header is too large")
         header, shape, dtype = self._read(_HEADER)
         if dtype.kind != "U" or shape:
-            raise SchemaError("its header is no text")
+            raise SchemaError("its header is not text")
         text = str(np.frombuffer(header, dtype)[0] if dtype.itemsize else "")
         return _parsed_header(text.encode())
 
@@ -320,7 +321,7 @@ class _Archive:
         with self._file.open(f"{name}.npy") as member:
             dialect = npy.read_magic(member)
             if dialect not in _DIALECT:
-                raise SchemaError(f"array {name!r} is of version {dialect}")
+                raise SchemaError(f"array {name!r} has version {dialect}")
             read = npy.read_array_header_1_0 if dialect == (1, 0) else npy.read_array_header_2_0
             shape, is_fortran, dtype = read(member)
             content = member.read()

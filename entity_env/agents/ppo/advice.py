@@ -64,24 +64,24 @@ def unusual_settings(
         # A schedule may end below the usual range, for example at 0.
         value = max(values_of(getattr(config, name)), default=None)
         if value is not None and not least <= value <= most and math.isfinite(value):
-            found.append(f"{name}={value:g}: usual are {least:g} to {most:g}")
+            found.append(f"{name}={value:g}: typical values are {least:g} to {most:g}")
     if config.warmup_steps >= config.total_steps:
         found.append(
             f"warmup_steps={config.warmup_steps:,} of total_steps={config.total_steps:,}: the step "
-            "size never gets to learning_rate"
+            "size never reaches learning_rate"
         )
     rollout = config.num_steps * num_rows
     num_rollouts = math.ceil(config.total_steps / rollout)
     if num_rollouts < LEAST_UPDATES:
         found.append(
-            f"total_steps={config.total_steps:,} are {num_rollouts} rollouts of {rollout:,} "
-            f"decisions (num_steps={config.num_steps}, {num_rows} rows): usual are "
+            f"total_steps={config.total_steps:,} gives {num_rollouts} rollouts of {rollout:,} "
+            f"decisions (num_steps={config.num_steps}, {num_rows} rows): a typical number is "
             f"{LEAST_UPDATES} or more"
         )
     if rollout < _LEAST_ROLLOUT:
         found.append(
             f"a rollout has {rollout} decisions (num_steps={config.num_steps}, {num_rows} rows): "
-            f"usual are {_LEAST_ROLLOUT} or more"
+            f"a typical number is {_LEAST_ROLLOUT} or more"
         )
     if is_flat(obs_space, action_space):
         first = config.at(0)
@@ -89,13 +89,14 @@ def unusual_settings(
         gradient_steps = num_minibatches * first.update_epochs
         if gradient_steps < _LEAST_GRADIENT_STEPS:
             found.append(
-                f"{gradient_steps} gradient steps a rollout (minibatch_size="
+                f"{gradient_steps} gradient steps per rollout (minibatch_size="
                 f"{config.minibatch_size}, update_epochs={config.update_epochs}): observations of "
-                f"fixed size are usually learnt with more"
+                f"fixed size usually need more"
             )
         if isinstance(config.net, RogueNetConfig):
             found.append(
-                "net is a RogueNet: observations of fixed size are usually learnt by an MLPConfig"
+                "net is a RogueNet: observations of fixed size usually train better with an "
+                "MLPConfig"
             )
     return found
 

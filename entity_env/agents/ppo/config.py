@@ -49,95 +49,97 @@ class PPOConfig:
     """
 
     total_steps: Annotated[int, Range(1, _INT64)] = 400_000
-    """Decisions to learn from: one is all that one agent does on one observation."""
+    """Decisions to train on. A decision is all that one agent does on one observation."""
     seed: Annotated[int, Range(0, _INT64)] = 1
-    """Makes the network, the draws, the minibatches and the environments repeat themselves."""
+    """Seed of the network, the sampled actions, the minibatches and the environments."""
     net: RogueNetConfig | MLPConfig | CNNConfig = field(default_factory=RogueNetConfig)
     """Kind and size of the network."""
 
     num_steps: Annotated[int, Range(1, 10**6)] = 16
-    """Steps of every environment in one rollout."""
+    """Steps per environment in each rollout."""
     staggered_steps: Annotated[int, Range(0, 10**9)] = 0
-    """Steps over which the starts of the environments are spread, about those of an episode: after
-    each rollout until then a part of the environments is reset, so that rollouts are not all of
-    openings first and all of ends later. The episodes that this cuts off are not counted. 0 = all
-    start together, as do environments that only `reset` can reset, see `VecEnvironment`. A resumed
-    run begins new episodes, and spreads them again."""
+    """Steps over which the starts of the environments are spread, about the length of an episode.
+    After each rollout until then, a part of the environments is reset, so that rollouts do not
+    start with openings only and end with endings only. Episodes interrupted this way are not
+    counted. 0 = all start together, as do environments that only `reset` can reset, see
+    `VecEnvironment`. A resumed run begins new episodes and spreads them again."""
     minibatch_size: Annotated[int | Schedule, Range(1, _INT32)] = 1024
-    """Decisions in one step of the optimizer, about."""
+    """Approximate number of decisions per optimizer step."""
     microbatch_size: Annotated[int | None, Range(1, _INT32)] = None
-    """Most decisions whose gradient is computed at a time, to need less memory; the gradients of a
-    minibatch are added. None = all of a minibatch."""
+    """Most decisions whose gradient is computed at once, to save memory. The gradients of a
+    minibatch are added up. None = all of a minibatch."""
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
-    """How often each rollout is learnt from."""
+    """Number of passes over each rollout."""
 
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
-    """Whether the step size falls linearly to 0 over the run. Without effect if it is a
-    `Schedule`."""
+    """Whether the step size falls linearly to 0 over the run. No effect if it is a `Schedule`."""
     warmup_steps: Annotated[int, Range(0, _INT64)] = 0
-    """Decisions during which the step size first rises linearly to `learning_rate`, which then is
-    no `Schedule`."""
+    """Decisions at the start during which the step size rises linearly to `learning_rate`, which
+    must then be a number."""
     gamma: Annotated[float | Schedule, Range(0, 1)] = 0.99
-    """Discount of the reward, a decision."""
+    """Discount of the reward per decision."""
     gae_lambda: Annotated[float | Schedule, Range(0, 1)] = 0.95
-    """Weight of longer returns in the advantage: 0 trusts the value, 1 the rewards."""
+    """Weight of longer returns in the advantage: 0 relies on the value, 1 on the rewards."""
 
     clip_coef: Annotated[float | Schedule, Range(0, is_above=True)] = 0.2
-    """How far the probability of an action may move before its gradient is cut."""
+    """How far the probability of an action may move before its gradient is clipped."""
     norm_adv: bool = True
-    """Whether the advantages of a minibatch are shifted and scaled to mean 0, deviation 1."""
+    """Whether the advantages of a minibatch are normalized to mean 0 and standard deviation 1."""
     norm_returns: bool = False
-    """Whether values are learnt in units of the deviation of returns, see `ReturnStatistics`."""
+    """Whether values are trained in units of the returns' standard deviation, see
+    `ReturnStatistics`."""
     clip_vloss: bool = True
-    """Whether the value's gradient is cut where it moved more than `clip_coef`, in such units."""
+    """Whether the value's gradient is clipped if it moved by more than `clip_coef`, in the units
+    of `norm_returns`."""
     vf_coef: Annotated[float | Schedule, Range(0)] = 0.5
-    """Weight of the value's loss."""
+    """Weight of the value loss."""
     ent_coef: Annotated[float | Schedule, Range(0)] = 0.02
-    """Reward for entropy, in nats a decision, at the start."""
+    """Weight of the entropy bonus at the start, with the entropy in nats per decision."""
     anneal_entropy: bool = True
-    """Whether that reward falls linearly to 0 over the run. Without effect if it is a
+    """Whether the entropy bonus falls linearly to 0 over the run. No effect if `ent_coef` is a
     `Schedule`."""
     norm_entropy: bool = False
-    """Whether `ent_coef` is for entropy in units of that of random decisions, as the rollout shows
-    them: 1 nat is log 2 of these for a coin, and a hundredth of them for many actors with many
-    choices. A real number counts as 1 nat."""
+    """Whether the entropy is divided by the entropy of random decisions in the rollout, so that
+    one `ent_coef` suits a single coin flip and many actors with many choices. A real number counts
+    as 1 nat."""
     weight_decay: Annotated[float | Schedule, Range(0)] = 0.0
-    """Decay of the parameters, a step of the optimizer and of its step size (AdamW)."""
+    """Decay of the parameters per optimizer step, as a multiple of the step size (AdamW)."""
     max_grad_norm: Annotated[float | Schedule, Range(0, is_above=True, is_endless=True)] = 2.0
-    """Longest gradient that is followed as it is."""
+    """Largest norm of the gradient. Longer gradients are scaled down to it."""
     target_kl: Annotated[float | Schedule | None, Range(0, is_endless=True)] = None
-    """Divergence from the rollout's policy that ends learning from it early; None = never."""
+    """Divergence from the rollout's policy at which its update stops early. None = never."""
 
     stay_close: Annotated[float | Schedule, Range(0)] = 0.0
-    """Weight of the divergence from the network that the run begins with, KL(teacher || policy) in
+    """Weight of the divergence from the network that the run starts from, KL(teacher || policy) in
     nats per decision; see `evaluate_beside`. 0 = no teacher."""
 
     device: str = "cpu"
-    """Where torch computes."""
+    """Device that torch uses, such as cpu or cuda."""
     num_threads: Annotated[int | None, Range(1, 1024)] = 1
-    """Threads that torch computes with; None = as torch is set. Small networks gain little from a
-    second one, and lose much of their speed when something else wants the core."""
+    """Number of threads that torch uses. None = torch's own setting. Small networks gain little
+    from a second thread, and become much slower when something else needs the core."""
     checkpoint_interval_s: Annotated[float, Range(0, is_endless=True)] = 60.0
-    """Seconds between checkpoints; one more is written at the end."""
+    """Seconds between checkpoints. Another one is written at the end."""
     max_train_time_s: Annotated[float | None, Range(0)] = None
-    """Seconds after which a run ends, with a checkpoint; None = never. Up to a tenth of them is for
-    evaluations at the end. Where they pass faster than `total_steps`, all that changes over
-    the run follows them: such a run does not repeat bit by bit from its seed. A resumed run has
-    them anew, and its schedules begin again at the fraction of its steps."""
+    """Seconds after which the run ends, with a checkpoint. None = no limit. Up to a tenth of them
+    is for evaluations at the end. If time runs out before `total_steps` are done, all schedules
+    follow the time, and the seed does not repeat the run bit by bit. A resumed run gets the full
+    time again, and its schedules begin at the fraction of its steps."""
     episode_window: Annotated[int, Range(1, 10**9)] = 200
-    """Most episodes that the reported mean reward and length go over: the last ones of every
-    environment, as many of each, a tenth of all so far, but 20 at least and one of each."""
+    """Most episodes in the reported mean reward and length. These are the last episodes of every
+    environment, equally many of each: a tenth of all so far, but at least 20 and one per
+    environment."""
     peer_timeout_s: Annotated[float, Range(0, is_above=True)] = 300.0
-    """Seconds that a rank of a process group waits for the others."""
+    """Seconds that a rank of a process group waits for the other ranks."""
     compile: Annotated[str | int, COMPILE_MODES, Range(1, _INT64)] = "wait"
-    """When the network's kernels are compiled, where numba is installed and its cache on disk is
-    empty: "wait", in the first update; "background", in a child process, while the run begins in
-    torch. Torch differs by rounding, and the moment of the change from run to run: a seed no longer
-    repeats itself then. "never": all of the run is in torch. A number of steps: the run is in torch
-    up to that step, which repeats a run with this `compiled_from_step` in its `run.json`. Several
-    ranks always wait."""
+    """When the network's kernels are compiled, if numba is installed and its cache is empty:
+    "wait" (in the first update), "background" (in a child process) or "never". With "background",
+    the run begins in torch, which differs by rounding, and switches at a moment that varies: the
+    seed does not repeat the run bit by bit. A number of steps: the run stays in torch up to that
+    step, which repeats a run with this `compiled_from_step` in its `run.json`. Several ranks always
+    wait."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -260,7 +262,7 @@ class PPOConfig:
         values = dict(data)
         net = values.pop("net", {})
         if not isinstance(net, dict):
-            raise UsageError(f"the setting 'net' holds settings of its own, got {net!r}")
+            raise UsageError(f"the setting 'net' must be a table of settings, got {net!r}")
         try:
             kind, sizes = stored_net(net)
             size = NETS[kind](**sizes)  # type: ignore[arg-type]  # checked by the class
@@ -340,7 +342,7 @@ Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 def _changed_net(net: Net, settings: object) -> Net:
     """A network with changed settings, or of another kind."""
     if not isinstance(settings, Mapping):
-        raise UsageError(f"net holds settings of its own, got {shown(settings)}")
+        raise UsageError(f"net must be a table of settings, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}
     name = values.pop(NET_KIND, None)
     if name is not None and name not in tuple(NETS):
@@ -382,5 +384,5 @@ def _require_known(settings: Mapping[str, object]) -> None:
 def _unknown(name: str, known: Iterable[str]) -> UsageError:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {names}"
+    hint = f"did you mean {close[0]}?" if close else f"the settings are {names}"
     return UsageError(f"there is no setting {name!r}; {hint}")

@@ -311,8 +311,8 @@ def _forced(run: RunView) -> Iterator[Hint]:
     if share >= _MOST_FORCED:
         yield Hint(
             "forced",
-            f"{share:.0%} of the decisions have one allowed choice, so that there is nothing to "
-            "decide: let the game go on without asking there, or allow more in the mask",
+            f"{share:.0%} of the decisions have only one allowed choice, so there is nothing to "
+            "decide: let the game continue without asking, or allow more choices in the mask",
         )
 
 
@@ -321,9 +321,9 @@ def _score_per_step(run: RunView) -> Iterator[Hint]:
     if found.num_returns >= max(_LEAST_RETURNS, _RETURNED * found.num_changes):
         yield Hint(
             "score_per_step",
-            f"{found.num_returns:,} of {found.num_changes:,} times a score changed back to what "
-            "the episode began with: it looks like the reward of a step, but Obs(score) needs the "
-            "score so far, score += reward (entity-env check says where)",
+            f"{found.num_returns:,} of {found.num_changes:,} times a score changed back to its "
+            "value at the start of the episode: it looks like the reward of a single step, but "
+            "Obs(score) needs the score so far, score += reward (entity-env check says where)",
         )
 
 
@@ -343,7 +343,8 @@ def _few_episodes(run: RunView) -> Iterator[Hint]:
     yield Hint(
         "few_episodes",
         f"each of {found.num_envs} copies plays {number} episodes of {found.first_length:.0f} "
-        f"decisions{'' if has_all else ' or more'} in {total:,} steps: fewer copies play more",
+        f"decisions{'' if has_all else ' or more'} in {total:,} steps: if there are fewer copies, "
+        "each one plays more episodes",
         settings,
     )
 
@@ -360,8 +361,8 @@ def _only_beginnings(run: RunView) -> Iterator[Hint]:
         num_envs = max(min(_LEAST_ENVS, found.num_envs), round(found.num_envs / factor))
         yield Hint(
             "only_beginnings",
-            f"a rollout sees {rollout:.0f} decisions of each copy, episodes have "
-            f"{found.first_length:.0f}, and all copies are at the same part of them",
+            f"a rollout has {rollout:.0f} decisions of each copy, but episodes have "
+            f"{found.first_length:.0f}, and all copies are in the same part of an episode",
             {"num_steps": num_steps, "num_envs": num_envs},
         )
 
@@ -407,8 +408,8 @@ def _same_rewards(run: RunView) -> Iterator[Hint]:
     if run.last.std_reward == 0 and has_many and (was_same or run.is_stuck):
         yield Hint(
             "same_rewards",
-            f"the last episodes all earned {run.last.mean_reward:.3g}: where more is possible the "
-            "agent has not met it; give rewards on the way there, or train for longer",
+            f"the last episodes all earned {run.last.mean_reward:.3g}: if more is possible, the "
+            "agent has not found it; reward progress on the way there, or train longer",
             {"ent_coef": _larger_bonus(run)},
         )
 
@@ -437,7 +438,7 @@ def _large_bonus(run: RunView) -> Iterator[Hint]:
         of_random = " of that of random play" if is_share else ""
         yield Hint(
             "large_bonus",
-            f"the policy stays as it was ({_entropies(run)}{of_actors}): the reward for entropy, "
+            f"the policy does not change ({_entropies(run)}{of_actors}): the reward for entropy, "
             f"{coefficient:g} times {entropy:.3g}{of_random}, outweighs advantages, "
             "whose deviation is 1",
             {"ent_coef": _scaled(coefficient, min(0.3, 0.2 / bonus))},
@@ -451,8 +452,8 @@ def _unchanged(run: RunView) -> Iterator[Hint]:
     if now > start / _UNCHANGED:
         yield Hint(
             "unsure",
-            f"the policy is less sure than it was at first ({_entropies(run)}): what it had "
-            "learned before is lost",
+            f"the policy is less certain than at first ({_entropies(run)}): it has lost what it "
+            "had learned",
             _smaller_updates(run) | {"ent_coef": _scaled(run.config.ent_coef, 0.3)},
         )
     elif now > _UNCHANGED * start:
@@ -540,14 +541,14 @@ def final_hints(run: RunView) -> list[Hint]:
     last, scored = run.last, run.scored
     if last.unfinished > MOST_UNFINISHED:  # its mean rewards mean nothing
         told = (
-            f"{last.unfinished:.0%} of the episodes that still run are already longer than all of "
-            "the last that ended: the mean reward of training is one of short episodes; compare "
-            "runs by their evaluations, or train for longer"
+            f"{last.unfinished:.0%} of the running episodes are already longer than all of the "
+            "last finished ones, so the mean reward of training is that of short episodes; compare "
+            "runs by their evaluations, or train longer"
         )
         return [Hint("unfinished", told), *early_hints(run)]
     if last.num_episodes == 0:
         told = f"no episode has ended in {last.step:,} steps: let the game truncate its episodes, "
-        return [Hint("no_episode", f"{told}or train for longer"), *early_hints(run)]
+        return [Hint("no_episode", f"{told}or train longer"), *early_hints(run)]
     if run.has_risen and len(scored) > 1 and "rating" not in last.metrics:
         return [*found, *_lost(run)]
     if not run.is_stuck:

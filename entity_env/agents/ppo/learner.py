@@ -147,7 +147,8 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     training = checkpoint.training
     if GENERATOR not in checkpoint.optimizer or "update" not in training:
         raise CheckpointError(
-            f"{checkpoint.path} cannot be resumed: it has no state of a run, as networks that were "
+            f"{checkpoint.path} cannot be resumed: it has no training state, like networks that "
+            "were "
             "cloned, kept along a run or shipped without their optimizer; a new run begins with "
             "it: entity-env train --init-from, or initialized_from(path)"
         )
@@ -162,7 +163,7 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
         _fill_optimizer(learner.optimizer, learner.net, checkpoint.optimizer)
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(
-            f"{checkpoint.path} cannot be resumed: what the trainer noted is missing or does not "
+            f"{checkpoint.path} cannot be resumed: the state of the trainer is missing or does not "
             f"fit ({type(error).__name__}: {error})"
         ) from error
     learner.step, learner.update, learner.num_episodes = step, update, num_episodes

@@ -181,7 +181,7 @@ def require_finite_output(output: PolicyOutput) -> None:
     """Raises `TrainingDivergedError` if values or probabilities are not finite."""
     for name, numbers in (("values", output.values), ("probabilities", output.logprobs)):
         if not np.isfinite(numbers).all():
-            raise TrainingDivergedError(f"the {name} that the network gives are not finite")
+            raise TrainingDivergedError(f"the {name} from the network are not finite")
 
 
 class FinalObservations:

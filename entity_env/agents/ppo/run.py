@@ -252,9 +252,9 @@ class Run(TrainState):
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
         found, wanted = checkpoint.net.net_config, net.net_config
-        mend = f". The checkpoint is of another game: {fine_tuning(path)}" if differing else ""
+        mend = f". The checkpoint is from another game: {fine_tuning(path)}" if differing else ""
         if found != wanted:
-            differing.append(f"its network is {found}, asked for {wanted}")
+            differing.append(f"its network is {found}, but {wanted} was requested")
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}{mend}")
         load_learner(checkpoint, self.learner)
@@ -418,10 +418,12 @@ class Run(TrainState):
             if self.learner.update != self._saved_update:
                 self.save()
         except Exception as failure:
-            error.add_note(f"what was learnt since the last checkpoint is lost: {failure}")
+            error.add_note(f"training since the last checkpoint is lost: {failure}")
         else:
             if self.folder is not None and self.learner.update and not self.peers.rank:
-                error.add_note(f"{self.folder} has step {self.learner.step:,}: resume goes on")
+                error.add_note(
+                    f"{self.folder} has step {self.learner.step:,}: resume continues from it"
+                )
 
     def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
         """The error, with the run's last checkpoint and advice."""
@@ -431,7 +433,7 @@ class Run(TrainState):
         return TrainingDivergedError(
             f"training diverged in update {self.learner.update + 1}, after {self.learner.step:,} "
             f"steps: {error}{kept}. Try a smaller learning_rate ({self.config.learning_rate}), "
-            "or rewards and observations of smaller size, about 1"
+            "or rewards and observations scaled to about 1"
         )
 
     def _count(self, batch: EntityBatch, *, restart: bool = False) -> None:

@@ -70,7 +70,7 @@ def load_teacher(path: Path, net: Policy) -> Policy:
     teacher = load_checkpoint(folder, copy.deepcopy(net)).net
     theirs = teacher.obs_space, teacher.action_space
     if found := differences(theirs, (net.obs_space, net.action_space)):
-        raise CheckpointError(f"{folder} is of another game: {'; '.join(found)}")
+        raise CheckpointError(f"{folder} was trained for a different game: {'; '.join(found)}")
     return teacher.to(net.device)
 
 

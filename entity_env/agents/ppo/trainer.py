@@ -156,5 +156,5 @@ def _resume_path(resume: Literal[True] | str | Path, out: str | Path | None) -> 
     if resume is not True:
         return Path(resume)
     if out is None:
-        raise UsageError("resume=True goes on from the checkpoint in `out`: name that folder")
+        raise UsageError("resume=True continues from the checkpoint in `out`: name that folder")
     return Path(out)

@@ -212,7 +212,9 @@ def _require_kind(config: RelposEncodingConfig) -> None:
 
 def _require_positions(names: Names) -> None:
     if len(names) > MAX_POSITIONS:
-        raise UsageError(f"position_features names {len(names)}, at most {MAX_POSITIONS} go")
+        raise UsageError(
+            f"position_features names {len(names)}, at most {MAX_POSITIONS} are allowed"
+        )
 
 
 def _require_rotation(vector: Names | None, angle: str | None) -> None:
@@ -236,14 +238,14 @@ class RogueNetConfig:
         d_qk: width of the queries and keys of select actions.
         relpos_encoding: relative positions in attention; None = none.
         translation: moves positions so that one entity is at the origin; None = no move.
-        separate_value: the value has a network apart, of the same size, instead of a head on the
+        separate_value: the value has its own network, of the same size, instead of a head on the
             network of the policy.
         value_scale: the value head predicts normalized returns, see `ValueScale`.
-        pooling: "mean", "max" or "meanmax" of all visible entities in place of attention, at a cost
+        pooling: "mean", "max" or "meanmax" of all visible entities instead of attention, at a cost
             that grows linearly with their number; None = attention. Excludes `relpos_encoding`, and
-            `n_head` is without effect.
-        dropout: share of activations that are zeroed in training, of embeddings, attention weights
-            and what each layer adds; 0 = none. Never while acting.
+            `n_head` has no effect.
+        dropout: share of activations (of embeddings, attention weights and the output of each
+            layer) that are zeroed in training; 0 = none. Never used while acting.
 
     The options may be given as the mappings that `to_json` makes of them.
 
@@ -266,7 +268,7 @@ class RogueNetConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.pooling is not None and self.relpos_encoding is not None:
-            raise UsageError("pooling has no relative positions: set relpos_encoding to None")
+            raise UsageError("pooling cannot be combined with relpos_encoding (--relpos)")
         if self.d_model % self.n_head:
             raise UsageError(
                 f"d_model must be a multiple of n_head: got d_model {self.d_model} "
@@ -313,9 +315,9 @@ class MLPConfig:
     """Sizes and options of an `MLPPolicy`.
 
     Args:
-        hidden: widths of the hidden layers, one at least, of the policy and of the value alike.
+        hidden: widths of the hidden layers, at least one, of both the policy and the value.
         norm_inputs: features are normalized by their running mean and deviation, see `InputNorm`.
-            In a file it is false unless stated: networks of earlier releases have none.
+            In a file it is false unless stated: networks of earlier releases do not have it.
 
     Raises:
         UsageError: no width, or one that is not an integer from 1 to `MAX_WIDTH`; `norm_inputs`
@@ -352,10 +354,10 @@ class CNNConfig:
     """Sizes of a `CNNPolicy`.
 
     Args:
-        layers: channels, kernel size and stride of every convolution; None = by the size of the
-            picture, see `CNN_LAYERS`.
-        hidden: widths of the hidden layers after them, which also read all other features; None =
-            by the size of the picture. May be empty.
+        layers: channels, kernel size and stride of every convolution; None = chosen by the size of
+            the picture, see `CNN_LAYERS`.
+        hidden: widths of the hidden layers after the convolutions, which also read all other
+            features; None = chosen by the size of the picture. May be empty.
 
     Raises:
         UsageError: a layer that is not three integers above 0, or an invalid width.
@@ -376,7 +378,9 @@ class CNNConfig:
                 f"kernels and strides of at most {_MAX_KERNEL}: got {shown(layers)}"
             )
         if self.hidden is not None and len(self.hidden) > MAX_LAYERS:
-            raise UsageError(f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} go")
+            raise UsageError(
+                f"hidden has {len(self.hidden)} widths, at most {MAX_LAYERS} are allowed"
+            )
 
     def of_shape(self, shape: tuple[int, int, int]) -> CNNConfig:
         """A copy with all sizes set, for pictures of this height, width and number of channels."""

@@ -272,13 +272,22 @@ class TrainedAgent(PolicyAgent):
         mend = f"Play it with the game that it was trained on, or {self._retraining(game)}"
         if not unadaptable(self._spaces, game):
             mend += "; load_agent(..., adapt=True) leaves out the rest (--adapt)"
-        return f"the checkpoint was trained for another game: {'; '.join(found)}. {mend}"
+        (obs_space, actions), (game_obs, game_actions) = self._spaces, game
+        if not (obs_space.entities.keys() & game_obs.entities or actions.keys() & game_actions):
+            found = [f"it has {_parts(self._spaces)}; the game has {_parts(game)}"]
+        return f"the checkpoint was trained for a different game: {'; '.join(found)}. {mend}"
 
     def _retraining(self, game: Spaces) -> str:
         """How to get an agent for another game, from this one or from scratch."""
         if untransferable(self._spaces, game):
-            return "train another one for this game"
+            return "train a new agent for this game"
         return fine_tuning(self.path or "AGENT")
+
+
+def _parts(spaces: Spaces) -> str:
+    """The entities and actions of a game, by name."""
+    names = [", ".join(map(repr, each)) or "none" for each in (spaces[0].entities, spaces[1])]
+    return f"the entities {names[0]} and the actions {names[1]}"
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:

@@ -127,7 +127,8 @@ def operations(
     num_numbers = sum(prod(spec.shape) for spec in tensors_of(listed).values())
     if num_numbers > MAX_NUMBERS:
         raise SchemaError(
-            f"the network would have {num_numbers} parameters, at most {MAX_NUMBERS} go: choose a "
+            f"the network would have {num_numbers} parameters, but at most {MAX_NUMBERS} are "
+            "allowed: choose a "
             "smaller one"
         )
     return listed

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.core.ragged import Floats, Ints
-from entity_env.core.spaces import EntityName
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.errors import SchemaError
 
 _TURN = 2 * math.pi
@@ -68,6 +68,12 @@ class Relpos:
             )
         for name, own in self._features.items():
             missing = [feature for feature in config.position_features if feature not in own]
+            if missing and name == GLOBAL_ENTITY:
+                raise SchemaError(
+                    "relative positions (--relpos) cannot be used with an action that is one "
+                    f"choice for the whole observation, which has no {missing[0]!r}: ask for it of "
+                    "actors, as Categorical(Move) does for an Enum Move"
+                )
             if missing:
                 raise SchemaError(
                     f"relative positions need the feature {missing[0]!r} of every entity, but "

@@ -48,7 +48,7 @@ Column: TypeAlias = tuple[EntityName, str]
 """A feature that a network reads: of an entity type, or of `GLOBAL_ENTITY`."""
 
 _LINEAR: Final = ("weight", "bias")
-_NO_EFFECT: Final = "without effect at first"
+_NO_EFFECT: Final = "no effect at first"
 _STATISTICS: Final = ("count", "mean", "squares_sum")
 _EMBEDDING: Final = "embedding.embeddings."
 _INPUT_NORM: Final = "input_norm."
@@ -88,7 +88,7 @@ def space_changes(old: Spaces, new: Spaces) -> list[str]:
             )
             for name in entities.kept
         ),
-        *actions.sentences("action {}", "the actions", "starts from nothing"),
+        *actions.sentences("action {}", "the actions", "starts untrained"),
         *chain.from_iterable(
             _action_changes(name, old_actions[name], new_actions[name]) for name in actions.kept
         ),
@@ -114,14 +114,14 @@ class _Names:
 
     def sentences(self, one: str, all_of_them: str, of_new: str) -> Iterator[str]:
         yield from (f"{one.format(name)} is new: {of_new}" for name in self.added)
-        yield from (f"{one.format(name)} is gone: left out" for name in self.gone)
+        yield from (f"{one.format(name)} is gone: dropped" for name in self.gone)
         if self.kept != [name for name in self.old if name in set(self.new)]:
-            yield f"{all_of_them} are in another order: taken by name"
+            yield f"{all_of_them} are in a different order: matched by name"
 
 
 def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Iterator[str]:
     if not _is_same_kind(old, new):
-        yield f"action {name} is of another kind: starts from nothing"
+        yield f"action {name} has a different kind: starts untrained"
         return
     continuous = isinstance(new, ContinuousActionSpace)
     one = "number" if continuous else "choice"
@@ -129,7 +129,7 @@ def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Ite
     yield from labels.sentences(
         f"{one} {{}} of {name}",
         f"the {one}s of {name}",
-        "starts from nothing" if continuous else "starts as likely as the others are on average",
+        "starts untrained" if continuous else "starts as likely as the others are on average",
     )
     if isinstance(old, ContinuousActionSpace) and isinstance(new, ContinuousActionSpace):
         yield from (
@@ -183,8 +183,8 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
         return _untrained(old, spaces)
     if not adapt:
         raise CheckpointError(
-            f"{where} is of another game: {'; '.join(found)}. Add --adapt, in Python "
-            "adapt=True: it keeps what both have, and only what is new starts untrained"
+            f"{where} was trained for a different game: {'; '.join(found)}. Add --adapt (in Python "
+            "adapt=True): parts in both games are kept, and only new parts start untrained"
         )
     if problem := untransferable(theirs, spaces):
         raise CheckpointError(f"{where} {problem}")
@@ -214,7 +214,7 @@ def untransferable(theirs: Spaces, spaces: Spaces) -> str:
         if before != after:
             return (
                 f"cannot be adapted: the picture {name} is {_size(after)}, was {_size(before)}, "
-                "and pixels of another size mean something else; train anew"
+                "and pixels of another size mean something else; train from scratch"
             )
     return ""
 
@@ -260,15 +260,17 @@ def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
         wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
     if old == wanted:
         return
-    found = f"it is a {_kind(old)}, asked for a {_kind(wanted)}"
+    found = f"it is of kind {_kind(old)}, but {_kind(wanted)} was requested"
     if type(old) is type(wanted):
         found = "; ".join(
-            f"its {each.name} is {getattr(old, each.name)}, asked for {getattr(wanted, each.name)}"
+            f"its {each.name} is {getattr(old, each.name)}, "
+            f"but {getattr(wanted, each.name)} was requested"
             for each in fields(old)
             if getattr(old, each.name) != getattr(wanted, each.name)
         )
     raise CheckpointError(
-        f"{where} has a network of another size: {found}. Leave out those options, or train anew"
+        f"{where} has a network of a different size: {found}. Leave out those options, or train "
+        "from scratch"
     )
 
 
@@ -557,7 +559,8 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
         if not picture.config.hidden:
             if columns != theirs:
                 raise CheckpointError(
-                    "a CNN without hidden layers cannot be adapted to other features: train anew"
+                    "a CNN without hidden layers cannot be adapted to other features: train from "
+                    "scratch"
                 )
             readers = []
     source = np.array(_Names(theirs, columns).source, np.int64)

@@ -140,7 +140,7 @@ def num_bytes(specs: Iterable[TensorSpec]) -> int:
 def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[str]:
     yield from (f"{name} is missing" for name in expected.keys() - tensors.keys())
     for name in tensors.keys() - expected.keys():
-        yield f"{name[:200]} belongs to no part of the network"
+        yield f"{name[:200]} does not belong to the network"
     for name in expected.keys() & tensors.keys():
         spec, tensor = expected[name], tensors[name]
         if spec != (tensor.shape, tensor.dtype):

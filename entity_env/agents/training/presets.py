@@ -178,7 +178,7 @@ class Preset:
         if seen.is_cut:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
-            reasons.append(f"gamma {settings['gamma']:g}: they are cut, not ended by the rules")
+            reasons.append(f"gamma {settings['gamma']:g}: they are truncated, not terminated")
         if "net" not in settings:
             changes, why = _for_entities(num_agents, seen)
             settings |= changes
@@ -215,7 +215,7 @@ def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], l
     if seen.is_continuous:
         net = replace(net, separate_value=True)
         changes["minibatch_size"] = _SMALL_MINIBATCHES
-        reasons.append("a network apart for the value: actions are real numbers")
+        reasons.append("a separate network for the value: actions are real numbers")
     elif num_agents > 1:
         changes["learning_rate"] = _RATE_OF_SEVERAL
     if seen.num_entities >= _MANY_ENTITIES:
@@ -365,5 +365,5 @@ def named_preset(name: str) -> Preset:
         UsageError: there is none.
     """
     if name not in tuple(PRESETS):  # the name may have any type
-        raise UsageError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+        raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}")
     return PRESETS[name]

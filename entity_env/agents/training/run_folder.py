@@ -49,7 +49,8 @@ def require_new_run(out: Path) -> None:
     except CheckpointError:
         return
     raise UsageError(
-        f"{found} holds a trained agent: resume=True goes on training it, or choose another folder"
+        f"{found} holds a trained agent: resume=True continues training it, or choose another "
+        "folder"
     )
 
 
@@ -115,7 +116,8 @@ def _take_lock(file: TextIO, out: Path) -> None:
             holder = json.loads(file.read(1000))
             who = f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
         raise UsageError(
-            f"a run is already training in {out}: {who}; wait for its end, or choose another folder"
+            f"a run is already training in {out}: {who}; wait until it ends, or choose another "
+            "folder"
         ) from None
     except OSError as error:
-        _log.warning("%s is on a drive without locks: start no second run there (%s)", out, error)
+        _log.warning("%s is on a drive without locks: start only one run there (%s)", out, error)

@@ -256,7 +256,7 @@ class GamePage:
             seat = self._see(turn)
         seat.step, seat.score = turn.step, turn.score
         if turn.episode is not None:
-            seat.end = "cut short" if turn.episode.truncated else "over"
+            seat.end = "truncated" if turn.episode.truncated else "over"
             self._ended(turn.episode)
             if all(each.end for each in self._seats):
                 self._end_episode(seat if is_human or not self._humans else self._last_shown)
@@ -448,7 +448,7 @@ class GamePage:
             return 'expected {"number": of the question, "choice" or "values": the answer}'
         with self._answered:
             if self._check is None or answer["number"] != self._number:
-                return "the game has gone on: this answers an earlier question"
+                return "the game has moved on: this answers an earlier question"
             try:
                 self._answer = self._check(answer)
             except SchemaError as error:

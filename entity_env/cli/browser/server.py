@@ -368,7 +368,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(hosts) != 1 or hosts[0] not in own:
             self._refuse(HTTPStatus.FORBIDDEN, f"expected the address http://{own[0]}")
         elif any(origin != f"http://{hosts[0]}" for origin in origins):
-            self._refuse(HTTPStatus.FORBIDDEN, "another page asks for this one")
+            self._refuse(HTTPStatus.FORBIDDEN, "the request comes from another page")
         elif not secrets.compare_digest(key.encode(), prefix.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "the address lacks its key: copy all of it")
         elif not self.server.admit(self.connection):

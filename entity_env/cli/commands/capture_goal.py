@@ -28,10 +28,11 @@ _Count: TypeAlias = Annotated[int, Range(1, 10**30)]
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureGoal:
-    """Record a start and a goal screen of ROM, for `play`, `train` and `eval`, --set goal=DIR.
+    """Record a start and a goal screen of a ROM.
 
-    ROM is an XO-CHIP program, or a .gb or .gbc file for a Game Boy. KEYS is a text such as
-    "RIGHT*3 DOWN A*2", or a file with such text: each button is held for that many steps.
+    `play`, `train` and `eval` read them with --set goal=DIR. ROM is an XO-CHIP program, or a .gb or
+    .gbc file for the Game Boy. KEYS is text such as "RIGHT*3 DOWN A*2", or a file with such text;
+    RIGHT*3 holds the button for 3 steps.
     """
 
     rom: Annotated[Path, Argument("ROM")]
@@ -50,9 +51,9 @@ class CaptureGoal:
     seed: Annotated[int | None, Range(-(10**30), 10**30), CliOption(default="1")] = None
     """Seed of the machine's random numbers."""
     tau: Annotated[str, CliOption(metavar="NUMBER")] = "0.05"
-    """A screen matches the goal if their distance, from 0 to 1, is below this."""
+    """A screen matches the goal if their distance, from 0 to 1, is below this number."""
     metric: Literal["absolute", "squared"] = "absolute"
-    """Difference of two pixels: absolute or squared."""
+    """How two pixels are compared: by their absolute or squared difference."""
 
     def run(self) -> None:
         """Plays the keys, and writes the folder."""
@@ -133,9 +134,14 @@ def _verdict(captured: Captured) -> list[str]:
     ]
     lost = [button.name for button in Button if button not in captured.kept_by]
     if not captured.kept_by:
-        lines.append("it is lost at the next step, and an episode ends at some matches in a row")
+        lines.append(
+            "any button loses the match at the next step, but an episode ends after several "
+            "matches in a row"
+        )
     elif lost:
-        lines.append(f"it is lost at the next step by {', '.join(lost)}, and kept by the others")
+        lines.append(
+            f"the match is lost at the next step with {', '.join(lost)}, and kept with the others"
+        )
     else:
-        lines.append("it is kept at the next step, whatever the button")
+        lines.append("the match is kept at the next step with any button")
     return lines

@@ -55,22 +55,22 @@ class DecisionSource:
     paths: Annotated[tuple[Path, ...], Argument("[DATA]...")] = ()
     names: Annotated[
         tuple[str, ...],
-        CliOption(name="--agent", metavar="N|NAME", default="all, or those of --play"),
+        CliOption(name="--agent", metavar="N|NAME", default="all, or those given by --play"),
     ] = ()
-    """Only this agent: its number, or its name in the replays. May be repeated."""
+    """Use only this agent, by its number or its name in the replays. May be repeated."""
     winners: bool = False
-    """Only the best agents of every episode."""
+    """Use only the best agents of each episode."""
     min_reward: float | None = None
-    """Only agents that earned that in their episode."""
+    """Only agents with at least this reward in the episode."""
     play: Annotated[tuple[str, ...], CliOption(metavar="AGENT")] = ()
-    """Play now with this agent, and use its decisions: as --agent of entity-env play. In a game
-    for several agents, repeat the option; others are random."""
+    """Play now with this agent and use its decisions; AGENT is as for entity-env play --agent. In
+    a game for several agents, repeat the option; the others are random."""
     episodes: Count = 100
     """With --play: number of episodes."""
     greedy: bool = False
     """With --play: trained agents take the most probable action."""
     seed: SeedNumber = 1
-    """Seed of the episodes, and of learning."""
+    """Seed of the episodes and of training."""
     limits: ReadingLimits
 
     @property
@@ -81,9 +81,11 @@ class DecisionSource:
     def decisions(self, game: Game | None) -> Dataset:
         """All decisions; of replays and datasets their spaces must be those of the game."""
         if self.play and game is None:
-            raise UsageError("--play needs the game to play: name it, --game GAME")
+            raise UsageError("--play needs a game: add --game GAME")
         if not self.paths and not self.play:
-            raise UsageError("name replays, folders of replays or datasets, or --play an agent")
+            raise UsageError(
+                "name replays, folders of replays or datasets, or an agent with --play"
+            )
         found = [self._loaded(path, game) for path in self.paths if is_dataset_file(path)]
         rest = [path for path in self.paths if not is_dataset_file(path)]
         if rest:
@@ -97,12 +99,15 @@ class DecisionSource:
         if game is not None:
             own, names = (game.obs_space(), game.action_space()), {"expected_name": str(path)}
             if found := differences(dataset.spaces, own, **names):
-                raise UsageError(f"{path} is of another game than {game.name}: {'; '.join(found)}")
+                raise UsageError(
+                    f"{path} was recorded with a different game than {game.name}: "
+                    f"{'; '.join(found)}"
+                )
             for line in _differences(path, dataset, game):
                 echo(line, err=True)
         ids = [agent for agent in self.agents if isinstance(agent, int)]
         if len(ids) < len(self.agents):
-            raise UsageError(f"a dataset has no names of agents: give their numbers for {path}")
+            raise UsageError(f"a dataset does not name its agents: use their numbers for {path}")
         return self._chosen(dataset, ids)
 
     def _replayed(self, files: Sequence[Path], game: Game | None) -> Dataset:
@@ -124,7 +129,7 @@ class DecisionSource:
         names = player_names(game, self.play)
         if HUMAN in names:
             raise UsageError(
-                "people are imitated from replays: entity-env record GAME --agent human"
+                "human players are imitated from replays: entity-env record GAME --agent human"
             )
         ids = [
             i
@@ -132,7 +137,7 @@ class DecisionSource:
             if (i in self.agents or name in self.agents if self.agents else i < len(self.play))
         ]
         if not ids:
-            raise UsageError(f"--agent is none of those that play: {', '.join(names)}")
+            raise UsageError(f"--agent is not one of the agents that play: {', '.join(names)}")
         agents = load_players(game, names, self.seed, AgentLoader(self.greedy))
         with ProgressBar(self.episodes) as bar, game_errors(game):
 
@@ -154,7 +159,7 @@ class DecisionSource:
         rows = np.isin(dataset.agent_id, list(ids)) if ids else None
         if rows is not None and not rows.any():
             there = np.unique(dataset.agent_id).tolist()[:20]
-            raise UsageError(f"no decision is of agent {list(ids)}: there are the agents {there}")
+            raise UsageError(f"no decision is from agent {list(ids)}: the agents are {there}")
         return dataset.filter(rows, winners=self.winners, min_reward=self.min_reward)
 
 
@@ -162,7 +167,7 @@ def _differences(path: Path, dataset: Dataset, game: Game) -> Iterator[str]:
     """Lines on what a dataset was recorded of, where it is not this game as it is now."""
     names = {str(each["game"]): None for each in dataset.recordings if "game" in each}
     if others := [name for name in names if name != game.name]:
-        yield f"{path} was recorded of {', '.join(others[:_MAX_SHOWN])}, not of {game.name}"
+        yield f"{path} was recorded with {', '.join(others[:_MAX_SHOWN])}, not with {game.name}"
     found = [each.get("identity") for each in dataset.recordings if each.get("game") == game.name]
     now = identity_of(game) if found else {}
     words = dict.fromkeys(changed_rules(identity, now) for identity in found)
@@ -180,14 +185,14 @@ def _shown(path: Path, dataset: Dataset) -> Iterator[str]:
         more = f" and {len(seeds) - _MAX_SHOWN} more" if len(seeds) > _MAX_SHOWN else ""
         yield f"episode seeds: {', '.join(map(str, seeds[:_MAX_SHOWN]))}{more}"
     for each in dataset.recordings[:_MAX_SHOWN]:
-        yield f"recorded of {_one_line(each.get('game', 'an unknown game'))}"
+        yield f"recorded with {_one_line(each.get('game', 'an unknown game'))}"
         for name, value in each.items():
             if name != "game" and value not in (None, {}, []):
                 yield f"  {_one_line(name)}: {_one_line(value)}"
     if len(dataset.recordings) > _MAX_SHOWN:
         yield f"and {len(dataset.recordings) - _MAX_SHOWN} more recordings"
     if not dataset.recordings:
-        yield "nothing is known of the game and the agents"
+        yield "the game and the agents are unknown"
 
 
 def _one_line(value: object) -> str:
@@ -208,24 +213,25 @@ def _described(dataset: Dataset) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteDataset:
-    """Write the decisions of replays, or of agents that --play, to one file; or show such files.
+    """Write recorded decisions to one file, or show a file.
 
-    DATA are replays, folders of replays, and other such files. A decision has the observation, the
-    actions, the reward until the next one, how the episode ended, and its number. numpy reads an
-    .npz; pandas, polars and DuckDB read a .parquet, one row a decision.
+    DATA are replays, folders of replays, and files written by this command; with --play, agents
+    play now. A decision has the observation, the actions, the reward until the next decision, how
+    the episode ended, and its number. numpy reads a .npz file; pandas, polars and DuckDB read a
+    .parquet file, with one row per decision.
 
-    The file says which game it is of, its source and settings, the agents and the seeds: without
-    --out, the command shows that.
+    The file also names the game, its source and settings, the agents and the seeds. Without --out,
+    the command shows them.
     """
 
     source: DecisionSource
-    out: Annotated[File | None, CliOption(default="show what the datasets DATA are")] = None
-    """File to write: NAME.npz, or NAME.parquet, which needs pyarrow."""
+    out: Annotated[File | None, CliOption(default="none; describe the files in DATA")] = None
+    """File to write: NAME.npz or NAME.parquet (needs pyarrow)."""
     game: Annotated[
         str | None,
-        CliOption(metavar="GAME", default="the one that the replays name, if it is needed"),
+        CliOption(metavar="GAME", default="the one named in the replays, if needed"),
     ] = None
-    """The game of the decisions."""
+    """Game of the decisions."""
     settings: GameSettings
 
     def run(self) -> None:
@@ -233,14 +239,14 @@ class WriteDataset:
         source, out, settings = self.source, self.out, self.settings.texts
         if out is None:
             if source.play or not source.paths or not all(map(is_dataset_file, source.paths)):
-                raise UsageError("name the file to write, --out NAME.npz, or datasets to be shown")
+                raise UsageError("name the file to write with --out NAME.npz, or datasets to show")
             for path in source.paths:
                 echo("\n".join(_shown(path, Dataset.load(path))))
             return
         if not is_dataset_file(out):
             raise UsageError(f"--out must be NAME.npz or NAME.parquet, got {out}")
         if settings and self.game is None:
-            raise UsageError("--set is for a game: name it, --game GAME")
+            raise UsageError("--set needs a game: add --game GAME")
         game = None if self.game is None else load_game(self.game, settings)
         require_writable(out.parent)
         found = source.decisions(game)
@@ -262,19 +268,20 @@ class CloneOptions:
     weight_decay: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.weight_decay
     vf_coef: Annotated[float, CliOption(of=CloneConfig)] = CloneConfig.vf_coef
     gamma: Annotated[
-        float | None, CliOption(of=CloneConfig, default="that of train for the game")
+        float | None, CliOption(of=CloneConfig, default="as train has for the game")
     ] = None
     device: Annotated[str, CliOption(of=CloneConfig)] = CloneConfig.device
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clone:
-    """Train an agent for GAME that imitates recorded decisions: behavioural cloning.
+    """Train an agent to imitate recorded decisions.
 
-    DATA are replays, folders of replays, or files of entity-env dataset; or agents --play now. Some
-    episodes are held out; the network that finds their decisions most probable is kept. Its value
-    is learnt, too, so that PPO can go on: entity-env train --init-from. Ctrl-C keeps the best,
-    with exit code 130.
+    This is behavioral cloning. DATA are replays, folders of replays, or files written by entity-env
+    dataset; with --play, agents play now. Some episodes are held out, and the network that gives
+    their decisions the highest probability is kept. The value is trained too, so PPO can continue
+    from the result: entity-env train --init-from. Ctrl-C keeps the best network and exits with
+    code 130.
     """
 
     game: GameName

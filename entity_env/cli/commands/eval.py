@@ -118,13 +118,13 @@ class Evaluate:
     """Measure the rewards of an agent over many episodes.
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
-    the mean length. --json also has the reward and the seed of every episode; in a game for several
+    the mean length. --json adds the reward and the seed of every episode. In a game for several
     agents, it reports the first agent, and all of them under `agents`.
 
-    With --agents, the agents play matches against each other: prints win rates with 95 %
-    confidence intervals, and Elo ratings. Fewer agents than seats have several seats each; an agent
-    named twice, A,A, plays against its copy. Agents that a game has of its own can take part:
-    `entity-env games` lists them.
+    With --agents, agents play matches against each other, and the command prints win rates with
+    95 % confidence intervals, and Elo ratings. If there are fewer agents than seats, each agent
+    takes several seats. An agent named twice (A,A) plays against its own copy. Agents that come
+    with a game can take part: `entity-env games` lists them.
     """
 
     game: GameName
@@ -132,13 +132,13 @@ class Evaluate:
     episodes: Count = 100
     """Number of episodes to play."""
     entrants: Annotated[str | None, CliOption(name="--agents", metavar="A,B,...")] = None
-    """Let these agents play matches against each other, each in every seat equally often."""
+    """Let these agents play matches against each other; each plays every seat equally often."""
     num_games: Annotated[Count | None, CliOption(name="--games", default="about 100")] = None
-    """With --agents: number of games of each group of opponents."""
+    """With --agents: number of games per group of opponents."""
     seed: SeedNumber = 0
-    """Seed of the run; with the same seed all agents play the same episodes."""
+    """Seed of the run. With the same seed, all agents play the same episodes."""
     num_workers: Annotated[Workers | None, CliOption(default="one per core")] = None
-    """Number of worker processes; 0 = none. Games for several agents are played one by one,
+    """Number of worker processes; 0 = none. Games for several agents are played one at a time,
     without workers."""
     step_timeout_s: StepTimeout = 30
     on_error: OnErrorChoice = "raise"
@@ -159,16 +159,20 @@ class Evaluate:
             return
         tell_of_changes(game, agents)
         if self.num_games is not None:
-            raise UsageError("--games is for --agents A,B: otherwise say --episodes")
+            raise UsageError("--games goes with --agents A,B: use --episodes otherwise")
         names, load = player_names(game, agents), self.agents.load
         if HUMAN in names:
-            raise UsageError("eval has no human players: use entity-env play --agent human")
+            raise UsageError(
+                "eval does not support human players: use entity-env play --agent human"
+            )
         players = load_players(game, names, self.seed, load)
         is_batched = isinstance(players[0], BatchPolicy) and len(players) == 1
         if not is_batched:
             self._require_raise()
         if self.address is not None and self.num_workers:
-            raise UsageError("--num-workers is without --ray, whose tasks have one process each")
+            raise UsageError(
+                "--num-workers cannot be combined with --ray, whose tasks have one process each"
+            )
         num_workers = self.num_workers
         if num_workers is None:
             num_workers = default_workers(self.episodes) if self.address is None else 0
@@ -207,7 +211,7 @@ class Evaluate:
     def _require_raise(self) -> None:
         if self.on_error != "raise":
             raise UsageError(
-                "--on-error restart is for one agent: games for several are played one by one"
+                "--on-error restart is for one agent: games for several are played one at a time"
             )
 
 
@@ -222,7 +226,7 @@ def _report_episodes(
     num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
     if num_failed:
         failed = f"{num_failed} of {len(played)} episodes failed"
-        echo(f"{failed}, and count with the reward until then", err=True)
+        echo(f"{failed}, and count with their reward until then", err=True)
     figures = [
         Figures.of([episode for episode in played if episode.agent_id == agent_id])
         for agent_id in range(len(players))
@@ -289,10 +293,12 @@ def split_names(text: str) -> dict[str, str]:
     given = [name.strip() for name in text.split(",")]
     if not all(given):
         raise UsageError(
-            f"--agents needs names separated by commas, as random,greedy: got {text!r}"
+            f"--agents needs names separated by commas, such as random,greedy: got {text!r}"
         )
     if HUMAN in given:
-        raise UsageError("a match has no human players: use entity-env play --agent human")
+        raise UsageError(
+            "a match does not support human players: use entity-env play --agent human"
+        )
     numbers = [given[:i].count(name) + 1 for i, name in enumerate(given)]
     return {
         f"{name}#{number}" if number > 1 else name: name
@@ -325,8 +331,8 @@ def run_match(
         )
     if len(names) < 2:
         raise UsageError(
-            f"--agents needs at least two agents, got {names[0]}; the same one twice is "
-            f"--agents {names[0]},{names[0]}"
+            f"--agents needs at least two agents, got {names[0]}; to play an agent "
+            f"against itself: --agents {names[0]},{names[0]}"
         )
     num_games = -(-_NUM_GAMES // seats) * seats if num_games is None else num_games
     if num_games % seats:

@@ -53,9 +53,10 @@ _EXTRAS: Final = {
 
 @dataclass(frozen=True)
 class ListGames:
-    """List the games with their number of agents and their settings, for each package.
+    """List the games with their agents and settings.
 
-    A package names its games as entry points of the group entity_env.games: see `entity-env new`.
+    The games are grouped by package. A package registers its games as entry points of the group
+    entity_env.games: see `entity-env new`.
     """
 
     def run(self) -> None:
@@ -120,22 +121,22 @@ def summary(game: Game) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Check that a game keeps the contract: what it shows, asks and ends, and that a seed repeats
-    it.
+    """Check that a game follows the rules of entity_env.
 
-    Plays with random actions, as check_game of entity_env.check does. Exit code 1 and a list of
-    all violations if there are any; likely mistakes are warnings.
+    Also checks that a seed reproduces an episode. Plays with random actions, like check_game in
+    entity_env.check. Lists all violations and exits with code 1 if there are any; likely mistakes
+    are warnings.
     """
 
     game: GameName
     episodes: Count = 3
-    """Number of episodes, each played again."""
+    """Number of episodes. Each one is played again to compare."""
     max_steps: Count = 2000
-    """Steps of an episode that is no error."""
+    """Longest episode that is not reported as an error."""
     seed: SeedNumber = 0
-    """Seed of the episodes and the random actions."""
+    """Seed of the episodes and of the random actions."""
     max_time_s: Annotated[Seconds, CliOption(name="--max-time", metavar="SECONDS")] = 60
-    """Time after which no more steps are checked, roughly."""
+    """Approximate time after which no more steps are checked."""
     step_timeout_s: StepTimeout = 30
     transport: TransportChoice = None
     settings: GameSettings
@@ -169,7 +170,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Report installed versions, missing packages, and whether greenlets work."""
+    """Report installed versions and missing packages.
+
+    Also checks that greenlets work.
+    """
 
     def run(self) -> None:
         """Prints the report."""
@@ -205,7 +209,10 @@ def _can_suspend() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure the steps per second of a game with random actions: one copy, then many."""
+    """Measure the steps per second of a game.
+
+    Plays random actions: one copy of the game first, then many.
+    """
 
     game: GameName
     num_envs: Envs = 64

@@ -149,9 +149,10 @@ _LONGEST: Final = 40
 
 @dataclass(frozen=True)
 class NewGame:
-    """Make a folder NAME with a package: a game that learns, its look, a test and a README.
+    """Create a package with a game, its look and a test.
 
-    `pip install -e NAME` makes the game known by its name, as a game of this package is.
+    The folder NAME also gets a README, and agents can be trained on the game right away. After
+    `pip install -e NAME`, commands know the game by its name, like the games of this package.
     """
 
     name: Annotated[str, Argument("NAME")]
@@ -161,12 +162,12 @@ class NewGame:
         folder = Path(self.name)
         _require_name(self.name)
         if folder.exists() or folder.is_symlink():
-            raise UsageError(f"{folder} exists already: choose another name, or another folder")
+            raise UsageError(f"{folder} already exists: choose another name, or another folder")
         values = {"name": self.name, "package": self.name.replace("_", "-"), "group": ENTRY_POINTS}
         try:
             folder.mkdir()
         except OSError as error:
-            raise UsageError(f"{folder} cannot be made: {error.strerror}") from error
+            raise UsageError(f"{folder} cannot be created: {error.strerror}") from error
         try:
             for path, text in _FILES.items():
                 file = folder / Template(path).substitute(values)
@@ -187,12 +188,12 @@ def _require_name(name: str) -> None:
     ):
         raise UsageError(
             f"a game's name is a name of a Python module, such as my_game, of at most {_LONGEST} "
-            f"lower-case letters, digits and underscores: got {name!r}"
+            f"lowercase letters, digits and underscores: got {name!r}"
         )
     taken = {each.name: each.package for each in installed_games()}
     if name in GAMES or name in ENVIRONMENTS:
-        raise UsageError(f"{name} is a name of this package: choose another one")
+        raise UsageError(f"{name} is already used by this package: choose another name")
     if name in taken:
         raise UsageError(f"{name} is a game of {taken[name]}: choose another name")
     if name in sys.stdlib_module_names or name in ("entity_env", "tests", "src"):
-        raise UsageError(f"{name} is a module that Python has already: choose another name")
+        raise UsageError(f"{name} is already a Python module: choose another name")

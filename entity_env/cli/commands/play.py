@@ -38,9 +38,9 @@ from entity_env.views.describe import describe_number
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """Play a game: watch agents, or play yourself with --agent human.
+    """Play a game yourself, or watch agents play it.
 
-    A game may have agents of its own, which `entity-env games` lists.
+    --agent human lets you play. `entity-env games` lists the agents that come with a game.
     """
 
     game: GameName
@@ -49,14 +49,14 @@ class Play:
     """Draw the game."""
     look: LookName = None
     think: bool = False
-    """Show the probabilities and the value of the agents."""
+    """Show the probabilities and the value that agents compute."""
     fps: FrameRate = 10
     """Frames per second."""
     episodes: Count = 1
     """Number of episodes to play."""
     start: PlayOptions
     browser: bool = False
-    """Play and watch in a page, not in the terminal."""
+    """Play and watch in a browser page instead of the terminal."""
     is_opened: IsOpened = True
     settings: GameSettings
 
@@ -64,7 +64,7 @@ class Play:
         """Plays, in the terminal or in a page."""
         if self.start.episode_seed is not None and self.episodes > 1:
             raise UsageError(
-                f"--episode-seed is of one episode, --episodes {self.episodes} is more"
+                f"--episode-seed plays one episode: leave out --episodes {self.episodes}"
             )
         chosen, given = load_game(self.game, self.settings.texts), self.agents.agents
         chosen = game_agents(chosen).seated(chosen, len(given))
@@ -143,7 +143,7 @@ def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:
 
 def _describe(episode: Episode, game: Game) -> str:
     agent = f", agent {episode.agent_id}" if game.num_agents > 1 else ""
-    end = "cut short" if episode.truncated else "over"
+    end = "truncated" if episode.truncated else "over"
     score = describe_number(episode.reward)
     result = f"reward {score}, {episode.length} steps, {end}{_again(episode)}"
     return f"episode {episode.number + 1}{agent}: {result}"

@@ -63,10 +63,10 @@ _SPEEDS: Final = {"up": 2.0, "down": 0.5}
 GivenGame: TypeAlias = Annotated[
     str | None,
     CliOption(
-        "The game of the replay.",
+        "Game of the replay.",
         metavar="GAME",
-        default="the one it names, if it is one of the package, or one that you have named here "
-        "before and not changed since",
+        default="the one that the replay names, if it is part of the package, or if you have named "
+        "it here before and it has not changed since",
     ),
 ]
 _File: TypeAlias = Annotated[Path, Argument("FILE")]
@@ -132,25 +132,26 @@ def _game_named(replay: Replay) -> str:
     ):
         where = f" in {source}" if source else ""
         raise ReplayError(
-            f"{replay.name} is of the game {name!r}{where}, which is not here: give it, --game "
+            f"{replay.name} is a replay of the game {name!r}{where}, which is not here: add --game "
             "FILE.py"
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
     if game_code(word) != code or not may_name(Path(replay.name), code):
         what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
         raise ReplayError(
-            f"{replay.name} is of the game {word}, which you have not named here before, or which "
-            f"has changed since: --game {shlex.quote(word)} would run {what}. Give it if you trust "
-            "that code"
+            f"{replay.name} is a replay of the game {word}, which you have not named here before "
+            "or "
+            f"which has changed since: --game {shlex.quote(word)} would run {what}. Add it if you "
+            "trust that code"
         )
     return word
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordEpisode:
-    """Play one episode of GAME and write it to a file that plays it again.
+    """Play one episode and save it as a replay.
 
-    Only --agent human draws the game.
+    The replay plays the episode again. The game is drawn only with --agent human.
     """
 
     game: GameName
@@ -158,9 +159,9 @@ class RecordEpisode:
     out: Annotated[File | None, CliOption(default="GAME.replay")] = None
     """File to write, NAME.replay."""
     see: bool = True
-    """Keep what was seen, to draw without the game."""
+    """Keep the observations, so the replay can be drawn without the game."""
     think: bool = True
-    """Keep the value that agents predict."""
+    """Keep the values that agents predict."""
     start: PlayOptions
     look: LookName = None
     settings: GameSettings
@@ -210,22 +211,22 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowReplay:
-    """Show the replay FILE in the terminal, step by step in both directions.
+    """Show a replay in the terminal, step by step.
 
-    Space pauses, left and right step, up and down change the speed, q leaves. With --take-over the
-    game goes on with other agents, or with you: --agent human.
+    Space pauses, left and right step, up and down change the speed, q quits. With --take-over, the
+    game continues with other agents, or with you (--agent human).
     """
 
     file: _File
     first: Annotated[Number, CliOption(name="--from")] = 0
-    """Begin here."""
+    """First frame to show."""
     fps: FrameRate = 10
     """Frames per second."""
     take_over: Annotated[Number | None, CliOption(metavar="N")] = None
-    """Play the first N decisions again, and let the agents of --agent go on."""
+    """Play the first N decisions again, then continue with the agents of --agent."""
     agents: AgentOptions
     out: Annotated[File | None, CliOption(default="FILE-from-N.replay")] = None
-    """With --take-over: file of the new replay."""
+    """With --take-over: file for the new replay."""
     seed: SeedNumber = field(default_factory=any_seed)
     """With --take-over: seed of the agents."""
     debug: Annotated[int | None, Range(-(10**15), 10**15), CliOption(metavar="N")] = None
@@ -238,9 +239,9 @@ class ShowReplay:
     def run(self) -> None:
         """Shows the replay, or goes on from it."""
         if self.debug is not None and self.take_over is not None:
-            raise UsageError("--debug and --take-over exclude each other: give one of them")
+            raise UsageError("--debug and --take-over cannot be combined: leave out one of them")
         if self.take_over is None and (self.agents.agents or self.out):
-            raise UsageError("--agent and --out are of --take-over: say from which decision on")
+            raise UsageError("--agent and --out go with --take-over N: add it")
         found = Replay.load(self.file)
         if self.debug is not None:
             _debug(found, game_of(found, self.game, self.settings.texts), self.debug)
@@ -252,7 +253,7 @@ class ShowReplay:
             turns = _turns(found, game, limits)
             if num_agents * len(turns) > self.limits.max_shown:
                 raise ReplayError(
-                    f"{self.file} shows {num_agents} agents in {len(turns)} decisions, which makes "
+                    f"{self.file} shows {num_agents} agents in {len(turns)} decisions, which is "
                     f"more than {self.limits.max_shown:,}: if you trust it, raise the limit, "
                     "--max-shown"
                 )
@@ -276,7 +277,7 @@ class ShowReplay:
             with game_errors(game):
                 diverged, _ = play_again(found, game, until=at, then=players, watch=writer)
         if diverged is not None:
-            raise ReplayError(f"{found.name} cannot be gone on with: {diverged}")
+            raise ReplayError(f"{found.name} cannot be continued: {diverged}")
         _describe_written(writer, out)
 
 
@@ -358,9 +359,9 @@ class _Player:
 
     def _draw(self) -> None:
         height = self._console.height - 2 if self._console.is_terminal else None
-        state = "paused" if self._is_paused else f"{self._fps:g} a second"
+        state = "paused" if self._is_paused else f"{self._fps:g} per second"
         note = f"{self._index}/{len(self._moments) - 1}, {state}"
-        keys = ["", f"{note}   space pauses, arrows step and change the speed, q leaves"]
+        keys = ["", f"{note}   space pauses, arrows step and change the speed, q quits"]
         frame = self._frames.frame(
             self._moments[self._index],
             self._console.width,
@@ -379,8 +380,8 @@ def _debug(found: Replay, game: Game, at: int) -> None:
     """Stops in the game after a decision."""
     count = found.num_decisions
     if not -count <= at < count:
-        raise UsageError(f"{found.name} has {count} decisions: there is none {at}")
-    echo(f"decision {at % count} of {count}; then the game goes on, in pdb")
+        raise UsageError(f"{found.name} has {count} decisions: there is no decision {at}")
+    echo(f"decision {at % count} of {count}; then the game continues, in pdb")
     diverged, _ = play_again(found, game, until=at % count + 1, debug=True)
     if diverged is not None:
         echo(f"diverged: {diverged}")
@@ -392,10 +393,11 @@ def _debug(found: Replay, game: Game, at: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Play replays again, and say where their games differ.
+    """Play replays again and report any differences.
 
-    Each in a new process with another hash seed, so that the order of sets shows, too. Exit code 0:
-    all are the same; 1: one diverged; 2: one cannot be played.
+    Each replay is played in a new process with a different hash seed, so a game that depends on the
+    order of sets is found too. Exit code 0: no differences; 1: a replay diverged; 2: a replay
+    cannot be played.
     """
 
     files: Annotated[tuple[Path, ...], Argument("FILES...")]
@@ -428,19 +430,19 @@ class Verify:
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw the replay FILE: as a page to play and step through, as pictures, or as a video.
+    """Draw a replay as a page, pictures or a video.
 
-    .html is one file that needs no network; .svg moves, too, unless --at is given; .gif, .webp and
-    .png need Pillow, .mp4 needs ffmpeg.
+    .html is a page to play and step through, in one file that needs no network. .svg is animated
+    unless --at is given. .gif, .webp and .png need Pillow; .mp4 needs ffmpeg.
     """
 
     file: _File
     out: File
-    """File to write; its ending is the format: .html .svg .png .gif .webp .mp4"""
+    """File to write. Its suffix sets the format: .html .svg .png .gif .webp .mp4"""
     at: Annotated[Number | None, CliOption(default=".png draws the middle one")] = None
-    """Draw this picture alone, as .png or .svg."""
+    """Draw only this picture, as .png or .svg."""
     agent: Annotated[str | None, CliOption(metavar="AGENT")] = None
-    """Show what this trained agent thinks of every decision, and where it attends."""
+    """Show the probabilities, values and attention of this trained agent for every decision."""
     look: LookName = None
     game: GivenGame = None
     settings: GameSettings
@@ -451,7 +453,7 @@ class Draw:
         replay = Replay.load(self.file)
         thinker = None if self.agent is None else load_agent(self.agent)
         if thinker is not None and not isinstance(thinker, PolicyAgent):
-            raise UsageError(f"{self.agent} computes no probabilities to be shown")
+            raise UsageError(f"{self.agent} does not compute probabilities to show")
         game, look = game_and_look(replay, self.look, self.game, self.settings.texts)
         turns = _turns(replay, game, self.limits.limits)
         animation = replay.animation(game, look, thinker=thinker, turns=turns)

@@ -27,17 +27,18 @@ _DIFFERENT: Final = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Repeat a training run in a new folder, and compare it bit by bit.
+    """Repeat a training run and compare it bit by bit.
 
-    RUN is the folder of a run of train. Its settings, seed, threads and the step at which compiled
-    code took over are those of its run.json; it ends at the step that RUN has reached. Of a
-    run with --max-time the curves say how its schedules followed the time. Then curves and network
-    are compared: exit code 0 if they are equal, 1 if they differ. The first step that differs is
-    named, and what is not the same around the runs: versions, processor, threads, the game's
-    source.
+    RUN is the folder of a training run. The new run takes its settings, seed, threads and the step
+    at which compiled code took over from RUN's run.json, and ends at the step that RUN has reached.
+    If RUN had --max-time, the schedules follow the times recorded in its curves.
 
-    Code and paths that run.json names are used only if you have named them here before: add GAME,
-    and options such as --callback, as train takes them. Options also replace what RUN says.
+    Then curves and networks are compared: exit code 0 if they are equal, 1 if they differ. The
+    command prints the first step that differs, and what else differs between the runs: versions,
+    processor, threads or the game's source.
+
+    Code and paths in run.json are used only if you have named them here before: add GAME, and
+    options such as --callback, as for train. Options also replace what RUN says.
     """
 
     ATTRS: ClassVar = {"context_settings": {"ignore_unknown_options": True}}
@@ -121,9 +122,9 @@ def _lines(found: Comparison, old: str, new: str) -> Iterator[str]:
         first, second = (each[:_NUM_DIGITS] or "none" for each in found.digests)
         yield f"network: {first} in {old}, {second} in {new}"
     for cause in found.causes:
-        yield f"not the same: {cause}"
+        yield f"differs: {cause}"
     if not found.causes:
         yield (
-            "run.json names nothing that is not the same: entity-env check finds games that do not "
-            "follow from their seed, and GPUs and limits by the clock do not repeat"
+            "run.json shows no other difference: entity-env check finds games that a seed does not "
+            "repeat, and runs on GPUs or with time limits do not repeat either"
         )

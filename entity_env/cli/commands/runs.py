@@ -48,32 +48,32 @@ RunFolders: TypeAlias = Annotated[tuple[Path, ...], Argument("[RUN]...")]
 DrawnGames: TypeAlias = Annotated[
     tuple[str, ...],
     CliOption(
-        "A game of the runs, whose code then draws their replays. May be repeated.",
+        "A game of the runs, whose code may draw their replays. May be repeated.",
         name="--game",
         metavar="GAME",
-        default="those of the package, of runs trained here, and those you have named here before",
+        default="games of the package, of runs trained here, and those you have named here before",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListRuns:
-    """Compare training runs in a table, the best one first.
+    """Compare training runs in a table, best first.
 
-    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+    RUN is the folder of a training run, or a folder of runs.  [default: runs]
 
     Settings are shown where they differ. Runs are compared by their last evaluation, ± half of its
     95 % confidence interval within that run; `training` is the mean of the last episodes of
-    training. Runs that differ in their seed alone are also one line of a second table: mean with
-    Student's interval over seeds, interquartile mean (IQM), and the probability that a run of the
-    first line is better.
+    training. Runs that differ only in their seed are also combined into one line of a second
+    table: the mean with Student's interval over seeds, the interquartile mean (IQM), and the
+    probability that a run of the first line is better.
     """
 
     folders: RunFolders = ()
     as_json: Annotated[bool, CliOption(name="--json")] = False
     """Print one JSON object."""
     as_csv: Annotated[bool, CliOption(name="--csv")] = False
-    """Print CSV, a line for each run."""
+    """Print CSV, one line per run."""
 
     def run(self) -> None:
         """Prints the table."""
@@ -102,16 +102,17 @@ def print_tables(runs: Sequence[TrainingRun]) -> None:
 class Report:
     """Write the curves of training runs to one file.
 
-    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+    RUN is the folder of a training run, or a folder of runs.  [default: runs]
 
-    Runs of one game that differ in their seed alone are one line, the mean, with a band.
+    Runs of the same game that differ only in their seed are drawn as one line, their mean, with a
+    band.
     """
 
     folders: RunFolders = ()
     out: File = Path("report.html")
-    """The file: *.html has curves and the table, *.svg the curves, *.csv the numbers."""
+    """File to write: *.html has curves and the table, *.svg the curves, *.csv the numbers."""
     names: Annotated[tuple[str, ...], CliOption(name="--curve", metavar="NAME")] = ()
-    """A curve, such as losses/entropy; names are those of curves.jsonl. May be repeated."""
+    """A curve to draw, such as losses/entropy, as named in curves.jsonl. May be repeated."""
     games: DrawnGames = ()
     limits: DrawingLimits
 
@@ -120,7 +121,7 @@ class Report:
         out = plain(str(self.out))
         write = _WRITERS.get(self.out.suffix.lower())
         if write is None:
-            raise UsageError(f"--out must be called *.html, *.svg or *.csv, got {out}")
+            raise UsageError(f"--out must be named *.html, *.svg or *.csv, got {out}")
         runs, code = _read(self.folders)
         require_curves(runs, self.names)
         if write is report_html:
@@ -184,11 +185,12 @@ def _print_table(found: TextTable, console: Console) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Watch training in the browser: curves, the table of runs, and their replays, live.
+    """Watch training runs live in the browser.
 
-    RUN is the folder of a training run, or a folder of such folders.  [default: runs]
+    RUN is the folder of a training run, or a folder of runs.  [default: runs]
 
-    The page is served to this machine alone, until Ctrl-C.
+    The page shows curves, the table of runs and their replays. It is served only to this machine,
+    until Ctrl-C.
     """
 
     folders: RunFolders = ()
@@ -210,10 +212,10 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write the network of CHECKPOINT to one file, AGENT, named *.agent.
+    """Write the network of a checkpoint to one file.
 
-    CHECKPOINT is the folder of a checkpoint or training run, of entity-env or enn-trainer, or a
-    .roguenet archive. The exported agent needs only numpy to play.
+    CHECKPOINT is the folder of a checkpoint or training run, from entity-env or enn-trainer, or a
+    .roguenet archive. AGENT is the file to write, named *.agent. It needs only numpy to play.
     """
 
     checkpoint: Annotated[Path, Argument("CHECKPOINT")]
@@ -223,7 +225,7 @@ class Export:
         """Writes the file."""
         agent = self.agent
         if agent.suffix != SUFFIX:
-            raise UsageError(f"the file must be called *{SUFFIX}, got {agent}")
+            raise UsageError(f"the file must be named *{SUFFIX}, got {agent}")
         weights = read_network(self.checkpoint)
         try:
             write_agent(agent, weights)

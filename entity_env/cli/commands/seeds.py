@@ -47,15 +47,15 @@ def read_seeds(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,19})(?:\.\.(\d{1,19}))?\s*", part)
         if match is None:
-            raise ValueError(f"{text!r} are no seeds, such as 1..5 or 1,3,7")
+            raise ValueError(f"{text!r} is not a list of seeds, such as 1..5 or 1,3,7")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
             raise ValueError(f"{part.strip()!r} has no seeds: the first is above the last")
         if len(found) + last - first >= _MAX_SEEDS:
-            raise ValueError(f"{text!r} are more than {_MAX_SEEDS:,} seeds")
+            raise ValueError(f"{text!r} is more than {_MAX_SEEDS:,} seeds")
         found += range(first, last + 1)
     if max(found) >= _NO_SEED:
-        raise ValueError(f"seeds are below {_NO_SEED}")
+        raise ValueError(f"seeds must be below {_NO_SEED}")
     if len(set(found)) < len(found):
         twice = next(seed for seed in found if found.count(seed) > 1)
         raise ValueError(f"{text!r} has seed {twice} twice")
@@ -109,7 +109,7 @@ def train_seeds(
         resume: whether those with a checkpoint go on.
     """
     if Launched.found().size > 1:
-        raise UsageError("--seeds starts processes by itself: leave out torchrun")
+        raise UsageError("--seeds starts its own processes: leave out torchrun")
     require_writable(out)
     num_jobs = min(num_jobs or num_cores(), len(seeds))
     words = typed_words(context, _OWN)
@@ -133,7 +133,8 @@ def _planned(seed: int, folder: Path, words: Sequence[str], resume: bool) -> _Se
     has_checkpoint = (folder / SUBFOLDER).exists()
     if has_checkpoint and not resume:
         raise UsageError(
-            f"{folder} holds a trained agent: go on training with --resume, or choose another --out"
+            f"{folder} holds a trained agent: continue training with --resume, or choose another "
+            "--out"
         )
     own = ["--seed", str(seed), "--out", str(folder)]
     own += ["--resume"] if has_checkpoint else []

@@ -54,38 +54,38 @@ _FAILED: Final = 1
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCommand:
-    """Train many agents with other settings, and see which of them matter.
+    """Train many agents with different settings.
 
-    Runs one training per core of this machine; with --ray as many as the cluster has CPUs. Settings
-    are compared by the last evaluation of their runs. Ctrl-C stops, and --resume with the same
-    options continues. The picture sweep.svg in the folder shows every setting against the reward;
-    what mattered is told of 10 settings or more.
+    Shows which settings matter, if there are 10 trials or more. Runs one training per core of this
+    machine; with --ray, as many as the cluster has CPUs. Trials are compared by the last evaluation
+    of their runs. Ctrl-C stops, and --resume with the same options continues. The picture sweep.svg
+    in the folder plots the reward against every setting.
     """
 
     game: GameName
     varied: Annotated[tuple[str, ...], CliOption(name="--vary", metavar="NAME=VALUES")] = ()
-    """A setting and its values, as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or
-    net.d_model=32,64. Names are those of train --set-train help. May be repeated."""
+    """A setting and its values, such as learning_rate=3e-4:1e-2:log, gamma=0.9:0.999 or
+    net.d_model=32,64. train --set-train help lists the names. May be repeated."""
     num_trials: Annotated[Count, CliOption(name="--trials")] = 16
-    """Number of settings to try."""
+    """Number of combinations of settings to try."""
     repeats: Annotated[int, Range(1, 1000), CliOption(metavar="N")] = 1
-    """Training runs with each of these settings, with the seeds SEED to SEED+N-1."""
+    """Training runs per trial, with the seeds SEED to SEED+N-1."""
     steps: Annotated[Steps | None, CliOption(default="as train")] = None
-    """Decisions of each."""
+    """Decisions per run."""
     num_envs: Annotated[Envs | None, CliOption(default="as train")] = None
-    """Environments of each run."""
+    """Environments per run."""
     stop_early: bool = False
-    """Stop a run at a fifth or at three fifths of its steps, if it is not among the best third of
-    those that have come as far. Always with --ray."""
+    """Stop a run at one fifth or three fifths of its steps, unless it is in the best third of the
+    runs that got that far. Always on with --ray."""
     population: bool = False
-    """With --ray, population based training: bad runs go on from the network of good ones, with
-    settings near theirs. Otherwise bad runs are stopped early there."""
+    """With --ray: population-based training. Bad runs continue from the network of good runs, with
+    settings near theirs, instead of stopping early."""
     out: Annotated[Folder | None, CliOption(default="runs/sweep-GAME")] = None
     """Folder for all runs."""
     resume: bool = False
     """Continue the sweep in --out, with the same options."""
     seed: SeedNumber = 1
-    """Seed of the settings, and of every run."""
+    """Seed of the choice of settings and of every run."""
     preset: PresetName = None
     address: RayAddress = None
     num_jobs: Jobs = None
@@ -210,9 +210,9 @@ def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
 
     count = num_scored(trials)
     if count < LEAST:
-        settings = "1 setting has" if count == 1 else f"{count} settings have"
-        return Text(f"what mattered: told of {LEAST} settings or more, {settings} a result")
-    table = plain_table(f"what mattered, of {count} settings", "", gap=_GAP)
+        have = "1 trial has" if count == 1 else f"{count} trials have"
+        return Text(f"which settings mattered: needs {LEAST} trials or more, {have} a result")
+    table = plain_table(f"which settings mattered, in {count} trials", "", gap=_GAP)
     table.add_column()
     for found, weight in by_importance(planned.ranges, trials):
         if not weight.is_known:

@@ -111,14 +111,14 @@ class RunOptions:
     max_train_time_s: Annotated[
         float | None, CliOption(name="--max-time", metavar="30m|2h|90", read=read_duration)
     ] = None
-    """Time after which the run ends, with a checkpoint and an evaluation. What changes over the
-    run, such as the step size, follows the time where that is ahead of --steps, so a seed does
-    not repeat such a run; entity-env reproduce does. A resumed run has the time anew."""
+    """Time after which the run ends, with a checkpoint and an evaluation. Schedules, such as that
+    of the step size, follow the time if it is ahead of --steps, so only entity-env reproduce
+    repeats such a run. A resumed run gets the full time again."""
     out: Annotated[Folder | None, CliOption(default="runs/GAME")] = None
     """Folder for the checkpoint and the curves."""
     resume: bool = False
-    """Continue the run in --out from its checkpoint, with its game, settings and options; those
-    that are given again replace them."""
+    """Continue the run in --out from its checkpoint, with its game, settings and options. Options
+    that are given again replace the old ones."""
     seed: Annotated[int | None, CliOption(default="1", of=PPOConfig)] = None
     """Seed of the run."""
     seeds: Annotated[tuple[int, ...] | None, CliOption(metavar="1..5|1,3,7", read=read_seeds)] = (
@@ -141,12 +141,13 @@ class LearningOptions:
         RelposEncodingConfig | None,
         CliOption(name="--relpos", metavar="NAME=CELLS,...", read=_read_relpos),
     ] = None
-    """Relative positions in attention: features, and the largest distance along each in cells."""
+    """Relative positions in attention: the position features, and the largest distance along each
+    in cells."""
     set_train: Annotated[tuple[str, ...], CliOption(metavar="NAME=VALUE")] = ()
-    """Any setting of the trainer, such as clip_coef=0.1, or of the network, net.d_model=32, as
-    TOML writes it. May be repeated. --set-train help lists them."""
+    """Any setting of the trainer (clip_coef=0.1) or of the network (net.d_model=32), in TOML
+    syntax. May be repeated. --set-train help lists them."""
     config: Annotated[str | None, CliOption(metavar="FILE.toml", kind=ConfigOption)] = None
-    """Settings from a file, see below; or the run.json of an earlier run."""
+    """Read settings from a file, see below, or from the run.json of an earlier run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,7 @@ class MachineOptions:
     """Where torch computes, and when its code is compiled."""
 
     device: Annotated[str | None, CliOption(default="cpu", of=PPOConfig)] = None
-    """Device of torch."""
+    """Device that torch uses, such as cpu or cuda."""
     compile: Annotated[
         str | int | None,
         CliOption(
@@ -163,9 +164,9 @@ class MachineOptions:
             of=PPOConfig,
         ),
     ] = None
-    """The first run compiles the network: wait for it, or let a child process do it and begin in
-    torch, where a seed no longer repeats a run bit for bit; never = all of the run in torch; STEP
-    = in torch up to that step, which repeats a run whose compiled_from_step it is."""
+    """When to compile the network: wait = before training; background = in a child process while
+    the run begins in torch, so a seed may not repeat it bit for bit; never = stay in torch; STEP =
+    use torch up to that step, which repeats a run with this compiled_from_step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,8 @@ class Train:
 
     Defaults suit the game: --set-train help shows them. Ctrl-C, SIGTERM and SIGHUP save a
     checkpoint and stop, with exit code 130, 143 or 129; --resume --out FOLDER continues. Curves go
-    to curves.jsonl, and TensorBoard if installed. Processes of torchrun and --ray learn together.
+    to curves.jsonl, and to TensorBoard if it is installed. Processes started by torchrun or --ray
+    train together.
     """
 
     PARSER: ClassVar = RunParser
@@ -189,21 +191,21 @@ class Train:
         CliOption(name="--opponent", metavar="NAME[=SHARE]", default=_OPPONENTS),
         Section("Opponents"),
     ] = ()
-    """What plays the other seats of a game for several agents, in a share of the environments; in
-    the rest the agent plays all seats. NAME: self = past selves, random, a checkpoint or a file
-    *.agent; none = no opponent; FILE.py:CLASS, a bot that plays in all of them. Repeatable.
-    Without shares half of the environments, divided equally."""
+    """Opponent in the other seats of a game for several agents, in a share of the environments; in
+    the rest, the agent plays all seats. NAME is self (past selves), random, a checkpoint, a *.agent
+    file, none (no opponent), or FILE.py:CLASS (a bot, in all environments). May be repeated;
+    without shares, the opponents divide half of the environments equally."""
     evaluation: Annotated[EvaluationPlan, Section("Evaluation and checkpoints")]
     recorders: Annotated[
         tuple[Annotated[str, OneOf(RECORDERS)], ...],
-        CliOption(name="--record", default="tensorboard, where it is installed"),
+        CliOption(name="--record", default="tensorboard, if it is installed"),
         _RECORDS,
     ] = ()
-    """Record settings and curves there, too. May be repeated."""
+    """Also record settings and curves there. May be repeated."""
     callbacks: Annotated[
         tuple[str, ...], CliOption(name="--callback", metavar="FILE.py:CLASS"), _RECORDS
     ] = ()
-    """A class derived from Callback, which sees the run and can stop it. May be repeated."""
+    """A subclass of Callback that sees the run and can stop it. May be repeated."""
     replays: Annotated[ReplayOptions, _RECORDS]
     copies: Annotated[CopyOptions, Section("Environments")]
     machine: Annotated[MachineOptions, Section("Machines")]
@@ -219,17 +221,17 @@ class Train:
             preset = self._preset(game)
             Console.for_tables().print(settings_table(PPOConfig(**preset.settings)))
             if preset.is_fitted:
-                echo("rollouts, gamma and the network also follow what random play of a game shows")
+                echo("rollouts, gamma and the network also depend on random play of the game")
             return
         out = require_text(basics.out or Path("runs", game.name))
         if basics.seeds is None:
             if basics.num_jobs is not None:
-                raise UsageError("--jobs is of --seeds: name some, as --seeds 1..5")
+                raise UsageError("--jobs goes with --seeds: add seeds, such as --seeds 1..5")
             self._train(game, out, given_settings(context))
             return
         for option, value in (("--seed", basics.seed), ("--ray", self.ray.address)):
             if value is not None:
-                raise UsageError(f"--seeds is without {option}: leave out one of them")
+                raise UsageError(f"--seeds cannot be combined with {option}: leave out one of them")
         train_seeds(
             context,
             basics.seeds,
@@ -318,7 +320,7 @@ def _require_more_steps(out: Path, steps: int | None) -> None:
     planned = config.get("total_steps") if isinstance(config, dict) else None
     if isinstance(made, int) and steps < made and steps != planned:
         raise UsageError(
-            f"--steps counts all steps of a run: {out} has made {made:,}, so that nothing would be "
+            f"--steps counts all steps of a run: {out} has already made {made:,}, so nothing is "
             f"left of {steps:,}"
         )
 
@@ -352,5 +354,5 @@ def require_unused(out: Path) -> None:
     except CheckpointError:
         return
     raise UsageError(
-        f"{found} holds a trained agent: go on training it with --resume, or choose another --out"
+        f"{found} holds a trained agent: continue training with --resume, or choose another --out"
     )

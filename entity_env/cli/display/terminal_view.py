@@ -167,7 +167,7 @@ class Frames:
             doing = describe_actions(turn.actions, turn.observation, self._obs_space, words)
             num_actions += 1
         if turn.episode is not None:
-            doing = "cut short" if turn.episode.truncated else "game over"
+            doing = "truncated" if turn.episode.truncated else "game over"
             ended |= {turn.agent_id}
         status[turn.agent_id] = _AgentStatus(turn.step, turn.score, doing, num_actions)
         is_viewed = self.is_open or turn.agent_id in (self._humans or (0,))

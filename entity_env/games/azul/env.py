@@ -150,7 +150,7 @@ class AzulEnv:
         seed: int | None = None,
     ) -> None:
         if config is not None and not isinstance(config, EnvConfig):
-            raise UsageError(f"AzulEnv: config must be of EnvConfig, got {config!r}")
+            raise UsageError(f"AzulEnv: config must be an EnvConfig, got {config!r}")
         self.config: Final = EnvConfig() if config is None else config
         self.features: Final = FeatureExtractor() if features is None else features
         self.obs_size: Final = checked_obs_size(self.features)

@@ -154,7 +154,7 @@ def read_move(text: str, state: GameState) -> int:
     found = _MOVE.fullmatch(text.strip().lower())
     if found is None:
         raise UsageError(
-            f"write source, colour and place, such as '2 red 3' or 'centre k floor': got {text!r}"
+            f"write source, color and place, such as '2 red 3' or 'centre k floor': got {text!r}"
         )
     action = Action(
         _source(found["source"], len(state.factories)),
@@ -180,7 +180,7 @@ def _colour(text: str) -> int:
         return LETTERS.index(text.upper())
     fits = [i for i, colour in enumerate(COLOURS) if colour.startswith(text)]
     if len(fits) != 1:
-        raise UsageError(f"colours are {', '.join(COLOURS)}, or B Y R K W: got {text!r}")
+        raise UsageError(f"the colors are {', '.join(COLOURS)}, or B Y R K W: got {text!r}")
     return fits[0]
 
 

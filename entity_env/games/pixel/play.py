@@ -84,7 +84,7 @@ def open_rom(
     """
     if needs_goal and not goal:
         raise UsageError(
-            "pixel: without a goal there is nothing to be learnt or measured: give --set goal=DIR, "
+            "pixel: without a goal there is nothing to train or measure: add --set goal=DIR, "
             "which entity-env capture-goal ROM --keys KEYS --out DIR makes"
         )
     batches = _batches("pixel")
@@ -96,9 +96,7 @@ def open_rom(
         return env
     given = [name for name, value in machine.items() if value is not None]
     if given:
-        raise UsageError(
-            f"{goal} was captured with settings of its own: leave out {', '.join(given)}"
-        )
+        raise UsageError(f"{goal} was captured with its own settings: leave out {', '.join(given)}")
     env = batches.captured_env(num_envs, Path(rom), Path(goal), **common)
     return env
 

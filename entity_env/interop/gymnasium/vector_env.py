@@ -224,7 +224,7 @@ class Uncopyable:
         name = type(self).__name__
         raise UsageError(
             f"this {name} cannot be copied or pickled: its game is suspended in the middle of "
-            "play, on a stack of its own, which Python cannot copy. To branch off, make another "
+            "play, on its own stack, which Python cannot copy. To branch off, make another "
             "one, reset it with the same seed and repeat the actions; to have one in another "
             f"process, send a function that makes it, lambda: {name}(...)"
         )

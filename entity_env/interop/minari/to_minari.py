@@ -75,7 +75,7 @@ def to_minari(
     ]
     found = [replace(each, id=i) for i, each in enumerate(filter(None, episodes))]
     if not found:
-        raise UsageError("no decisions are left: every episode is cut after its first one")
+        raise UsageError("no decisions are left: every episode is truncated after its first one")
     return minari.create_dataset_from_buffers(
         dataset_id,
         found,

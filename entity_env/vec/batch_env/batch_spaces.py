@@ -72,7 +72,7 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, 
             f"says which of {num_entities} entities acts"
         )
     if isinstance(space, SelectEntityActionSpace):
-        raise SchemaError(f"{name}: action {action!r} selects entities, and there is but one")
+        raise SchemaError(f"{name}: action {action!r} selects entities, but there is only one")
     if isinstance(space, ContinuousActionSpace) and len(space) != 1:
         raise SchemaError(
             f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "

@@ -213,7 +213,7 @@ BAD: dict[str, tuple[str, Action | None, str]] = {
         ContinuousAction([4, 5], np.array([[0, 1], [0, 2.5]], np.float32)),
         "'steer': actor 1 chose 2.5 for 'gas', expected 0.0 to 2.0",
     ),
-    "unasked": ("Jump", GlobalCategoricalAction(0, ""), "'Jump' was not asked for"),
+    "unasked": ("Jump", GlobalCategoricalAction(0, ""), "'Jump' was not requested; requested: "),
 }
 
 
@@ -252,7 +252,7 @@ class TestSeveralAgents:
             ([STAY, STAY, STAY], "agents 0, 2 wait for an action, answers came for 0, 1, 2"),
             ([STAY, None, None], "agents 0, 2 wait .* came for 0:"),
             ([None, None, None], "agents 0, 2 wait .* came for none:"),
-            ([STAY, None], "3 agents, 2 answers"),
+            ([STAY, None], "expected 3 answers, one per agent, got 2"),
         ],
     )
     def test_answers_for_others_than_those_that_wait(

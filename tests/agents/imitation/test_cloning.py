@@ -199,7 +199,7 @@ def test_a_run_folder_like_that_of_training(tmp_path: Path) -> None:
     result = clone(dots_dataset(20), NET, out=out, about={"game": "dots"})
     assert result.checkpoint == out / "checkpoint"
     run = read_run(out)
-    assert run.about["algorithm"] == "behavioural cloning"
+    assert run.about["algorithm"] == "behavioral cloning"
     assert run.curves["held_out/nll"].values[-1] == pytest.approx(result.held_out.nll, rel=0.5)
     assert json.loads((out / "run.json").read_text())["config"]["held_out"] == 0.1
     [episode] = dots.run(load_agent(out, greedy=True), seed=5, length=30)
@@ -235,7 +235,7 @@ def test_mistakes_are_named_before_anything_is_written(tmp_path: Path) -> None:
     dataset = dots_dataset(2)
     with pytest.raises(UsageError, match="no decisions"):
         clone(dataset.select([]), out=out)
-    with pytest.raises(UsageError, match="one episode alone"):
+    with pytest.raises(UsageError, match="only one episode"):
         clone(dots_dataset(1), out=out)
     recorder = DatasetRecorder()
     treasure_hunt.run(RandomAgent(1), episodes=2, watch=recorder)

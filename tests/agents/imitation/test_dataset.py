@@ -227,7 +227,7 @@ def test_concat_keeps_episodes_apart() -> None:
     assert_same_dataset(replace(both.select(np.arange(6, 24)), episode=second.episode), second)
     recorder = DatasetRecorder()
     snake.run(RandomAgent(1), watch=recorder)
-    with pytest.raises(SchemaError, match="datasets are of different spaces"):
+    with pytest.raises(SchemaError, match="datasets have different spaces"):
         Dataset.concat([first, recorder.dataset()])
 
 
@@ -402,7 +402,9 @@ def test_a_column_that_is_not_of_the_spaces_is_refused(tmp_path: Path) -> None:
     assert some.final is not None
     features = {**some.final.features, "Other": some.final.features["Dot"]}
     odd = replace(some, final=replace(some.final, features=features))
-    with pytest.raises(UsageError, match=r"cannot write .*'final/features/Other' is of nothing"):
+    with pytest.raises(
+        UsageError, match=r"cannot write .*'final/features/Other' does not belong to the spaces"
+    ):
         odd.save(tmp_path / "x.npz")
 
 
@@ -483,7 +485,7 @@ def test_nothing_but_a_dataset_is_replaced(tmp_path: Path) -> None:
     dataset = dots_dataset(1)
     path = tmp_path / "x.npz"
     path.write_bytes(b"precious")
-    with pytest.raises(UsageError, match="exists and is no dataset"):
+    with pytest.raises(UsageError, match="exists and is not a dataset"):
         dataset.save(path)
     assert path.read_bytes() == b"precious"
     with pytest.raises(UsageError, match=r"NAME\.npz or NAME\.parquet"):
@@ -511,16 +513,16 @@ TAMPERED: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("chosen/Go.lengths", "add up to", with_wrapping_sum),
     ("features/Dot.lengths", "add up to", with_wrapping_sum),
     ("actors/Go.lengths", "add up to", with_wrapping_sum),
-    ("actors/Go.values", "another actor", lambda values: values - 1),
+    ("actors/Go.values", "an actor other than the last entity", lambda values: values - 1),
     ("actors/Go.values", "names entity 9", lambda values: values * 0 + 9),
     ("features/Dot.values", "finite", lambda values: values * np.nan),
     ("features/Dot.values", "rows of 1", lambda values: np.repeat(values, 2, axis=1)),
     ("reward", "not finite", lambda rewards: rewards + np.inf),
     ("reward", "number of decisions", lambda rewards: rewards[:-1]),
     ("episode", "0 or more", lambda numbers: numbers - 1),
-    ("truncated", "by the rules and by a cut", lambda flags: ~flags),
+    ("truncated", "both terminated and truncated", lambda flags: ~flags),
     ("header", "version 99", lambda text: np.array(str(text).replace('n": 1', 'n": 99'))),
-    ("header", "no text", lambda text: np.arange(3)),
+    ("header", "is not text", lambda text: np.arange(3)),
     ("header", "no format", lambda text: np.array("{}")),
     ("header", "spaces", lambda text: np.array(str(text).replace("spaces", "places"))),
     ("step", "Object|object|bytes", lambda steps: steps.astype(object)),

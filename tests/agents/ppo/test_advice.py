@@ -76,13 +76,13 @@ class TestUnusual:
     @pytest.mark.parametrize(
         ("settings", "told"),
         [
-            ({"learning_rate": 0.5}, "learning_rate=0.5: usual are 1e-05 to 0.01"),
+            ({"learning_rate": 0.5}, "learning_rate=0.5: typical values are 1e-05 to 0.01"),
             ({"gamma": 0.1}, "gamma=0.1"),
             ({"target_kl": 5.0}, "target_kl=5"),
-            ({"warmup_steps": 100_000}, "the step size never gets to learning_rate"),
+            ({"warmup_steps": 100_000}, "the step size never reaches learning_rate"),
             ({"num_steps": 1}, "a rollout has 16 decisions"),
-            ({"total_steps": 10_000}, "are 5 rollouts of 2,048 decisions"),
-            ({"update_epochs": 1, "minibatch_size": 2048}, "1 gradient steps a rollout"),
+            ({"total_steps": 10_000}, "gives 5 rollouts of 2,048 decisions"),
+            ({"update_epochs": 1, "minibatch_size": 2048}, "1 gradient steps per rollout"),
             ({"net": RogueNetConfig()}, "net is a RogueNet"),
         ],
     )

@@ -173,7 +173,7 @@ def test_a_schedule_with_an_unusual_value_is_told() -> None:
         )
     ]
     told = [[each for each in sentences if "learning_rate" in each] for sentences in found]
-    assert told == [[], ["learning_rate=3: usual are 1e-05 to 0.01"]]
+    assert told == [[], ["learning_rate=3: typical values are 1e-05 to 0.01"]]
 
 
 # ------------------------------------------------------------------ files and texts
@@ -239,7 +239,7 @@ def test_the_file_of_a_run_gives_its_settings(before: MLPConfig, after: MLPConfi
         ("norm_adv = 1", "run.toml: norm_adv must be true or false, got 1"),
         ("total_steps = 1.5", "run.toml: total_steps must be an integer"),
         ("gamma = [[0, 2]]", "run.toml: gamma must be a number from 0 to 1, got 0:2"),
-        ("net = 3", "run.toml: net holds settings of its own, got 3"),
+        ("net = 3", "run.toml: net must be a table of settings, got 3"),
         (
             "[net]\nd_mdoel = 3",
             r"there is no setting 'net.d_mdoel'; did you mean net.d_m",

@@ -144,7 +144,7 @@ class TestCauses:
             (0.0, {}, "all earned 1"),
             (1.0, {"entropy": 0.01}, "no longer explores (entropy 1, then 0.01)"),
             (1.0, {"entropy": 0.99}, "hardly changed"),
-            (1.0, {"entropy": 1.5}, "less sure than it was at first (entropy 1, then 1.5)"),
+            (1.0, {"entropy": 1.5}, "less certain than at first (entropy 1, then 1.5)"),
             (
                 1.0,
                 {"value_loss": 5_000, "explained_variance": 0.3},
@@ -177,7 +177,7 @@ class TestCauses:
 
     def test_episodes_that_are_longer_than_those_that_ended(self) -> None:
         told, *_ = _hints([_point(0)], replace(_point(0), unfinished=0.4))
-        assert told.startswith("40% of the episodes that still run are already longer")
+        assert told.startswith("40% of the running episodes are already longer")
 
 
 class TestHistory:

@@ -81,7 +81,7 @@ def test_settings_are_json_through_and_through() -> None:
     config = PPOConfig(net=RogueNetConfig(d_model=8), target_kl=0.1, num_threads=None, seed=5)
     assert PPOConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
     assert PPOConfig.from_json({}) == PPOConfig()
-    with pytest.raises(UsageError, match="'net' holds settings of its own, got 3"):
+    with pytest.raises(UsageError, match="'net' must be a table of settings, got 3"):
         PPOConfig.from_json({"net": 3})
 
 
@@ -410,8 +410,8 @@ def test_an_optimizer_that_does_not_fit_is_told(tmp_path: Path) -> None:
     whole = dict(found.optimizer)
     less = {key: value for key, value in whole.items() if key != name}
     wider = {**whole, name: torch.zeros(99)}
-    noted = "what the trainer noted"
-    for optimizer, words in ((less, noted), (wider, noted), ({}, "it has no state of a run")):
+    noted = "the state of the trainer"
+    for optimizer, words in ((less, noted), (wider, noted), ({}, "it has no training state")):
         wrong = Checkpoint(found.net, found.training, optimizer, found.path)
         with pytest.raises(CheckpointError, match=f"cannot be resumed: {words}"):
             load_learner(wrong, learner(2))

@@ -454,7 +454,7 @@ def test_a_place_that_is_taken_is_found_before_the_first_step(
         (tmp_path / "checkpoint" / "epoch_17" / "model.pt").write_text("weeks of work")
     else:
         tmp_path.joinpath("checkpoint").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"is no checkpoint, but holds 'epoch_17'|symbolic link"):
+    with pytest.raises(UsageError, match=r"is not a checkpoint but holds 'epoch_17'|symbolic link"):
         train(Untouched(), CONFIG, out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     with pytest.raises(UsageError, match="cannot write a checkpoint to /dev/null"):
@@ -556,7 +556,8 @@ def test_every_way_out_saves(tmp_path: Path, door: str, monkeypatch: pytest.Monk
 def test_a_trained_agent_is_not_overwritten(tmp_path: Path) -> None:
     train(VecXor(), CONFIG, out=tmp_path)
     before = (tmp_path / "checkpoint" / "model.safetensors").read_bytes()
-    with pytest.raises(UsageError, match="holds a trained agent: resume=True goes on training it"):
+    message = "holds a trained agent: resume=True continues training it"
+    with pytest.raises(UsageError, match=message):
         train(VecXor(), dataclasses.replace(CONFIG, seed=2), out=tmp_path)
     assert (tmp_path / "checkpoint" / "model.safetensors").read_bytes() == before
 

@@ -263,7 +263,7 @@ def test_strict_is_the_default_and_names_the_way_out(
     with pytest.raises(CheckpointError) as error:
         GROWN.run(load_agent(paths["agent"], backend=backend))
     for words in (
-        "the game has the entity 'Rock', the checkpoint has not",
+        "the game has the entity 'Rock', the checkpoint does not",
         "entity 'Ship': the game has the feature 'shield'",
         "the game has the global feature 'rain'",
         "load_agent(..., adapt=True)",
@@ -274,7 +274,7 @@ def test_strict_is_the_default_and_names_the_way_out(
 @BACKENDS
 def test_a_game_that_shrank_is_refused_in_words(tmp_path: Path, backend: Backend) -> None:
     path = write(tmp_path, weights_for(spaces_of(GROWN)))["agent"]
-    with pytest.raises(CheckpointError, match="for another game") as strict:
+    with pytest.raises(CheckpointError, match="trained for a different game") as strict:
         FIRST.run(load_agent(path, backend=backend))
     assert "load_agent(..., adapt=True)" not in str(strict.value)
     tuning = f"fine-tune it for this one: entity-env train GAME --init-from {path} --adapt --out"
@@ -282,8 +282,8 @@ def test_a_game_that_shrank_is_refused_in_words(tmp_path: Path, backend: Backend
     with pytest.raises(CheckpointError, match="cannot be adapted to the game") as error:
         FIRST.run(load_agent(path, backend=backend, adapt=True))
     for words in (
-        "the checkpoint has the entity 'Rock', the game has not",
-        "entity 'Ship': the checkpoint has the feature 'shield', the game has not",
+        "the checkpoint has the entity 'Rock', the game does not",
+        "entity 'Ship': the checkpoint has the feature 'shield', the game does not",
         "entity 'Food': the checkpoint has the feature 'ripe'",
         "the checkpoint has the global feature 'rain'",
     ):
@@ -307,7 +307,7 @@ def test_a_refusal_names_the_way_to_fine_tune(tmp_path: Path) -> None:
             python = f"initialized_from({quoted.strip(chr(39))!r}, adapt=True)"
             assert f"train GAME --init-from {quoted} --adapt --out runs/new" in str(error.value)
             assert python in str(error.value)
-    with pytest.raises(CheckpointError, match="or train another one for this game") as other:
+    with pytest.raises(CheckpointError, match="or train a new agent for this game") as other:
         tic_tac_toe.run(load_agent(path), load_agent(path))
     assert "fine-tune" not in str(other.value)
 
@@ -324,7 +324,7 @@ BASE: Spaces = (
         ({"pick": SelectEntityActionSpace()}, "the checkpoint has the action 'move'"),
         (
             {**BASE[1], "jump": SelectEntityActionSpace()},
-            "the game has the action 'jump', the checkpoint has not",
+            "the game has the action 'jump', the checkpoint does not",
         ),
         (
             {**BASE[1], "move": CategoricalActionSpace(("b", "a"))},
@@ -550,7 +550,7 @@ def test_a_game_that_declares_nothing_is_adapted_by_what_it_shows(
         moves: list[Move] | None = agent.act(obs, Categorical(Move))
         assert moves is not None
         assert len(moves) == 1
-    with pytest.raises(CheckpointError, match="has the global feature 'time', the game has not"):
+    with pytest.raises(CheckpointError, match="has the global feature 'time', the game does not"):
         agent.act(Obs(0.0).entities([Ship(1.0, 2.0, 3.0)]), Mood)
     strict = load_agent(paths["agent"], backend=backend)
     with pytest.raises(SchemaError):

@@ -393,7 +393,8 @@ def test_an_mlp_with_normalization_does_not_start_one_without(
 ) -> None:
     for kind, has_norm in (("mlp", True), ("raw mlp", False)):
         _, path = networks[kind]
-        told = f"its norm_inputs is {has_norm}, asked for {not has_norm}.* Leave out those options"
+        told = f"its norm_inputs is {has_norm}, but {not has_norm} was requested.*"
+        told += "Leave out those options"
         with pytest.raises(CheckpointError, match=told):
             initialized_from(path, net=MLPConfig([8, 8], norm_inputs=not has_norm))
         assert initialized_from(path)(*FLAT).net_config == CONFIGS[kind]
@@ -477,7 +478,9 @@ def test_without_adapt_every_difference_is_named(
     networks: Mapping[str, tuple[Policy, Path]],
 ) -> None:
     _, path = networks["plain"]
-    with pytest.raises(CheckpointError, match=r"(?s)old.agent is of another game.*'hp'.*--adapt"):
+    with pytest.raises(
+        CheckpointError, match=r"(?s)old.agent was trained for a different game.*'hp'.*--adapt"
+    ):
         initialized_from(path)(*changed(OLD, Unit=("x", "y"), Rock=("x", "y")))
     same = initialized_from(path)(*OLD)
     assert same.has_statistics
@@ -495,19 +498,19 @@ def test_changes_are_sentences() -> None:
         },
     )
     assert space_changes(OLD, new) == [
-        "global feature day is gone: left out",
+        "global feature day is gone: dropped",
         "entity Healer is new: seen as the mean of the others at first",
-        "entity Rock is gone: left out",
-        "feature Unit.mana is new: without effect at first",
-        "feature Unit.hp is gone: left out",
-        "the features of Unit are in another order: taken by name",
-        "action Mood is gone: left out",
-        "the actions are in another order: taken by name",
+        "entity Rock is gone: dropped",
+        "feature Unit.mana is new: no effect at first",
+        "feature Unit.hp is gone: dropped",
+        "the features of Unit are in a different order: matched by name",
+        "action Mood is gone: dropped",
+        "the actions are in a different order: matched by name",
         "choice HEAL of Move is new: starts as likely as the others are on average",
-        "choice RIGHT of Move is gone: left out",
+        "choice RIGHT of Move is gone: dropped",
         "Aim.force is from 0 to 3, was from 0 to 1: the same numbers are drawn, within the new "
         "bounds",
-        "action Pick is of another kind: starts from nothing",
+        "action Pick has a different kind: starts untrained",
     ]
     assert space_changes(OLD, OLD) == []
 
@@ -522,12 +525,15 @@ def test_what_cannot_be_a_start_is_one_error(
     )
     with pytest.raises(CheckpointError, match="no entity and no action in common"):
         initialized_from(path, adapt=True)(*nothing)
-    with pytest.raises(CheckpointError, match=r"its d_model is 8, asked for 16; its n_layer is 2"):
+    with pytest.raises(
+        CheckpointError, match=r"its d_model is 8, but 16 was requested; its n_layer is 2"
+    ):
         initialized_from(path, net=replace(SIZE, d_model=16, n_layer=1, dropout=0.5))
-    with pytest.raises(CheckpointError, match="it is a RogueNet, asked for a MLP"):
+    with pytest.raises(CheckpointError, match="it is of kind RogueNet, but MLP was requested"):
         initialized_from(path, net=MLPConfig())
     _, relpos = networks["relpos"]
-    with pytest.raises(CheckpointError, match=r"cannot be adapted: relative positions need"):
+    message = r"cannot be adapted: relative positions \(--relpos\) cannot be used.* has no 'x'"
+    with pytest.raises(CheckpointError, match=message):
         initialized_from(relpos, adapt=True)(*OLD)
     _, mlp = networks["mlp"]
     with pytest.raises(CheckpointError, match=r"cannot be adapted: .* use a RogueNet"):
@@ -577,7 +583,7 @@ def test_a_feature_that_never_changed_counts_as_new(tmp_path: Path) -> None:
     assert new.origin["init_from"] == {
         "path": str(tmp_path / "old.agent"),
         "sha256": network_digest(tmp_path / "old.agent"),
-        "changes": ["feature Unit.hp has never changed: without effect at first"],
+        "changes": ["feature Unit.hp has never changed: no effect at first"],
     }
     np.testing.assert_allclose(
         behaviour(new, batch_of(spaces, [shown]))[0],
@@ -615,7 +621,7 @@ def test_features_of_an_mlp_that_never_changed_count_as_new(tmp_path: Path) -> N
     assert isinstance(begun, dict)
     assert begun["changes"] == [
         "features of Unit have never changed: is0, is1, is2, is3, is4 and 4 more: "
-        "without effect at first"
+        "no effect at first"
     ]
     np.testing.assert_allclose(old.values(shown(10.1)), new.values(shown(10.1)), atol=1e-5)
     np.testing.assert_allclose(new.values(shown(-3.0)), new.values(shown(10.1)), atol=1e-5)

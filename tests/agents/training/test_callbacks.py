@@ -141,7 +141,8 @@ def test_what_a_callback_raises_names_it_and_nothing_is_lost(tmp_path: Path, met
     assert any(f"Failing.{method}" in note for note in caught.value.__notes__)
     if method != "on_start":
         step = load_checkpoint(tmp_path).training["step"]
-        assert any(f"has step {step}: resume goes on" in note for note in caught.value.__notes__)
+        kept = f"has step {step}: resume continues from it"
+        assert any(kept in note for note in caught.value.__notes__)
     assert (failing.calls + other.calls).count("on_end") == (1 if method == "on_end" else 2)
     assert not any("failed, too" in note for note in caught.value.__notes__)
     assert other.error is caught.value

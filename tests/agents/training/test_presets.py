@@ -178,5 +178,5 @@ def test_real_numbers_have_a_network_apart_for_the_value() -> None:
     assert seen.is_continuous
     chosen = FITTED.defaults_for(1, 1000, seen)
     assert chosen.settings["net"] == RogueNetConfig(separate_value=True)
-    assert "network apart" in chosen.reasons[-1]
+    assert "a separate network for the value" in chosen.reasons[-1]
     assert "net" not in FITTED.defaults_for(1, 1000, seen._replace(is_continuous=False)).settings

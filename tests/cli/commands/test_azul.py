@@ -247,7 +247,7 @@ def test_agents_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["mcts:", "mcts:0", "mcts:-1", "mcts:x", "mcts:inf", "mcts:nan"])
 def test_seconds_that_cannot_be(name: str) -> None:
-    with pytest.raises(UsageError, match=f"mcts takes seconds above 0 a move.*got '{name}'"):
+    with pytest.raises(UsageError, match=f"mcts needs seconds per move, above 0.*got '{name}'"):
         load_player(azul, name, 0, AgentLoader())
 
 
@@ -309,7 +309,7 @@ def test_agents_of_another_game_are_refused(trained: dict[str, Path]) -> None:
     result = run("eval", "azul", "--agents", f"{trained['snake']},random", "--games", "2")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert "the checkpoint was trained for another game" in result.stderr
+    assert "the checkpoint was trained for a different game" in result.stderr
 
 
 # --------------------------------------------------------------------------- matches
@@ -474,7 +474,10 @@ def test_no_bar_elsewhere_and_none_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["eval", "azul", "--agents", "greedy,gredy"], "no agent 'gredy'; did you mean greedy?"),
         (["eval", "azul", "--agents", "greedy,xyz"], "random, greedy, rush, mcts, mcts:SECONDS"),
-        (["eval", "azul", "--agents", "greedy"], "twice is --agents greedy,greedy"),
+        (
+            ["eval", "azul", "--agents", "greedy"],
+            "to play an agent against itself: --agents greedy,greedy",
+        ),
         (["eval", "azul", "--agents", "greedy,"], "names separated by commas"),
         (["eval", "azul", "--agents", "greedy,human"], "entity-env play --agent human"),
         (["eval", "azul", "--agents", "a,b", "--agent", "random"], "leave out --agent"),
@@ -482,7 +485,7 @@ def test_no_bar_elsewhere_and_none_at_once(monkeypatch: pytest.MonkeyPatch) -> N
             ["eval", "azul", "--agents", "greedy,random", "--games", "5"],
             "--games must be a multiple of 2",
         ),
-        (["eval", "azul", "--games", "4"], "--games is for --agents A,B"),
+        (["eval", "azul", "--games", "4"], "--games goes with --agents A,B"),
         (["eval", "snake", "--agents", "random,a"], "snake is for 1 agent"),
         (["eval", "azul", "--agents", "greedy,random", "--set", "max_rounds=-1"], "max_rounds"),
         (["play", "azul", "--agent", "gredy"], "did you mean greedy?"),

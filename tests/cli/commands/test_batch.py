@@ -131,7 +131,7 @@ class TestCommands:
         assert result.exit_code == 0
         assert f"{name}  episode 1" in result.stdout
         assert any(mark in result.stdout for mark in ("⣿█" if "pixel" in name else "◉─●"))
-        end = r"episode 1: reward \S+, 4 steps, cut short \(--episode-seed \d+\)\nseed 1\n$"
+        end = r"episode 1: reward \S+, 4 steps, truncated \(--episode-seed \d+\)\nseed 1\n$"
         assert re.search(end, result.stdout)
 
     def test_a_person_pushes(self) -> None:

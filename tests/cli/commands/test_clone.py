@@ -87,7 +87,7 @@ def test_a_dataset_is_shown_and_attributed(here: Path, replays: Path) -> None:
     bot = hashlib.sha256((here / "bot.py").read_bytes()).hexdigest()
     for line in (
         "mine.npz: 42 decisions of 7 episodes",
-        "recorded of dots",
+        "recorded with dots",
         "  settings: length=6",
         f"  identity: source=mine.py:dots, sha256={digest}",
         f"  agents: name=bot.py:Bot, sha256={bot}",
@@ -96,7 +96,7 @@ def test_a_dataset_is_shown_and_attributed(here: Path, replays: Path) -> None:
         assert line in shown.stdout.splitlines()
     assert re.search(r"^episode seeds: (\d+, ){4}\d+ and 2 more$", shown.stdout, re.M)
     assert run("dataset", "games", "--out", "games.npz").exit_code == 0
-    assert run("dataset", "games.npz").stdout.count("recorded of rock_paper_scissors") == 3
+    assert run("dataset", "games.npz").stdout.count("recorded with rock_paper_scissors") == 3
     assert "name the file to write" in refused("dataset", "games")
     assert "name the file to write" in refused("dataset", "mine.npz", "--play", "random")
 
@@ -109,7 +109,7 @@ def test_a_dataset_of_another_game_is_said_and_used(here: Path) -> None:
     again = ("mine.npz", "--out", "again.npz")
     assert run("dataset", *again, "--game", "mine.py").stderr == ""
     told = run("dataset", *again, "--game", "yours.py")
-    assert told.stderr == "mine.npz was recorded of dots, not of spots\n"
+    assert told.stderr == "mine.npz was recorded with dots, not with spots\n"
     assert told.exit_code == 0
     (here / "mine.py").write_text(f"{GAME}\n")
     told = run("dataset", *again, "--game", "mine.py")
@@ -170,8 +170,8 @@ def test_a_batch_game_gets_an_mlp(here: Path, game: str) -> None:
 def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
     assert run("dataset", "games", "--out", "d.npz").exit_code == 0
     for args, problem in (
-        (("clone", "snake", "games"), "is of another game than snake"),
-        (("clone", "snake", "d.npz"), "d.npz is of another game than snake"),
+        (("clone", "snake", "games"), "was recorded with a different game than snake"),
+        (("clone", "snake", "d.npz"), "d.npz was recorded with a different game than snake"),
         (("clone", "snake"), "name replays"),
         (("clone", "snake", "none.replay"), "no file none.replay"),
         (("clone", "snake", "--play", "human"), "record GAME --agent human"),
@@ -180,8 +180,8 @@ def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
         (("clone", "snake", "--play", "random", "--winners"), "always wins"),
         (("clone", "snake", "--play", "random", "--min-reward", 99), "none of"),
         (("clone", "rock_paper_scissors", "d.npz", "--agent", "x"), "no names of agents"),
-        (("clone", "rock_paper_scissors", "d.npz", "--agent", 7), "there are the agents [0, 1]"),
-        (("clone", "rock_paper_scissors", "games/0.replay"), "one episode alone"),
+        (("clone", "rock_paper_scissors", "d.npz", "--agent", 7), "the agents are [0, 1]"),
+        (("clone", "rock_paper_scissors", "games/0.replay"), "only one episode"),
         (("dataset", "games", "--out", "d.csv"), "NAME.npz"),
         (("dataset", "--out", "e.npz"), "name replays"),
         (("dataset", "--play", "random", "--out", "e.npz"), "--game GAME"),

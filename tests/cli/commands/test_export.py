@@ -174,7 +174,7 @@ def test_a_file_is_replaced_or_stays(tmp_path: Path) -> None:
 
 
 def test_another_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"must be called \*\.agent, got 'x\.bin'"):
+    with pytest.raises(CheckpointError, match=r"must be named \*\.agent, got 'x\.bin'"):
         write_agent(tmp_path / "x.bin", snake_weights())
 
 
@@ -182,7 +182,9 @@ def test_what_is_no_agent_is_told(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot read"):
         read_agent(tmp_path / "nothing.agent")
     for content in (b"", b"PK", MAGIC[:-1]):
-        with pytest.raises(CheckpointError, match="is no agent: write one with `entity-env export"):
+        with pytest.raises(
+            CheckpointError, match="is not an agent file: create one with `entity-env export"
+        ):
             agent_from_bytes(content, "it")
 
 
@@ -223,7 +225,7 @@ def test_a_forged_file_is_a_clear_error_or_a_network(data: st.DataObject) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"[]", "no object of JSON but a list"),
+        (b"[]", "the description is not a JSON object but a list"),
         (b"{", "it: "),
         (b"\xff", "it: "),
         (b"[" * 5000, "brackets, which are too many"),
@@ -255,7 +257,7 @@ def test_the_command_exports(tmp_path: Path) -> None:
     ("source", "target", "words"),
     [
         ("nothing", "x.agent", "no checkpoint at"),
-        (str(CHECKPOINTS[0]), "x.bin", "must be called *.agent"),
+        (str(CHECKPOINTS[0]), "x.bin", "must be named *.agent"),
         (str(CHECKPOINTS[0]), "no/folder/x.agent", "cannot write"),
     ],
 )

@@ -202,7 +202,7 @@ def test_nothing_that_is_there_is_touched(here: Path) -> None:
     (here / "bees").symlink_to("nowhere")
     for name in ("robots", "ants", "bees"):
         result = run("new", name)
-        assert (result.exit_code, "exists already" in result.stderr) == (2, True)
+        assert (result.exit_code, "already exists" in result.stderr) == (2, True)
     assert list((here / "robots").iterdir()) == []
     assert (here / "ants").read_text() == "mine"
 

@@ -75,14 +75,16 @@ class TestCaptureGoal:
         assert re.search(r"\n +0  start +8090 +0\.3292\n +1  DOWN +7698 +0\.3132\n", shown)
         assert re.search(r"\n +14  RIGHT +0 +0\.0000  matches\n", shown)
         assert "below 1229 (tau 0.05) a screen matches: first after step 14\n" in shown
-        assert "it is kept at the next step, whatever the button\n" in shown
+        assert "the match is kept at the next step with any button\n" in shown
         assert f"recorded in {out}" in shown
         assert np.array_equal(load_goal(out).goal.pixels.numpy(), goal_frame("maze"))
 
     def test_says_that_tau_cannot_be_met_for_long(self, rom: Path, tmp_path: Path) -> None:
         arguments = ("--start", "A*2", "--keys", "DOWN RIGHT", "--tau", "0.0001")
         result = run("capture-goal", rom, *arguments, "--out", tmp_path / "goal")
-        assert re.search("it is lost at the next step by .*, and kept by the others", result.stdout)
+        assert re.search(
+            "the match is lost at the next step with .*, and kept with the others", result.stdout
+        )
 
     def test_many_keys_are_shown_in_part(self, rom: Path, tmp_path: Path) -> None:
         arguments = ("--start", "A*2", "--keys", f"{WAY} A*200")
@@ -118,9 +120,9 @@ class TestCaptureGoal:
         [
             (
                 ["--keys", "SELECT"],
-                "--keys, line 1: 'SELECT' is no button: write A, B, .*; and the",
+                "--keys, line 1: 'SELECT' is not a button: write A, B, .*; and the",
             ),
-            (["--keys", "A", "--start", "A SELECT"], "--start, line 1: 'SELECT' is no button"),
+            (["--keys", "A", "--start", "A SELECT"], "--start, line 1: 'SELECT' is not a button"),
             (["--keys", ""], "keys: expected at least one button"),
             (["--keys", "A"], r"matches the goal already: their distance is 0"),
             (["--keys", "DOWN", "--quirks", "atari"], "quirks: expected one of xochip, superchip"),
@@ -157,7 +159,7 @@ class TestCaptureGoal:
     def test_a_broken_key_file_is_named(self, rom: Path, tmp_path: Path) -> None:
         (tmp_path / "keys.txt").write_text("A\nB\nC\n")
         result = run("capture-goal", rom, "--keys", tmp_path / "keys.txt", "--out", tmp_path / "g")
-        assert f"{tmp_path / 'keys.txt'}, line 3: 'C' is no button" in result.stderr
+        assert f"{tmp_path / 'keys.txt'}, line 3: 'C' is not a button" in result.stderr
 
 
 class TestGame:
@@ -218,7 +220,7 @@ class TestCommands:
     def test_play_draws_without_a_goal(self, rom: Path) -> None:
         settings = ("--set", "max_episode_steps=2", "--set", "quirks=xochip")
         result = run("play", "pixel", "--set", f"rom={rom}", *settings, "--seed", "1")
-        assert "episode 1: reward 0, 2 steps, cut short" in result.stdout
+        assert "episode 1: reward 0, 2 steps, truncated" in result.stdout
 
     @pytest.mark.parametrize("name", ["pixel:maze", "pixel:catch", "pixel:grid"])
     def test_play_draws_the_games_of_the_package(self, name: str) -> None:
@@ -230,7 +232,7 @@ class TestCommands:
     def test_play_without_a_picture(self, rom: Path) -> None:
         arguments = ("--no-render", "--set", "max_episode_steps=3", "--seed", "1")
         result = run("play", "pixel", "--set", f"rom={rom}", *arguments)
-        end = r"episode 1: reward 0, 3 steps, cut short \(--episode-seed \d+\)\nseed 1\n"
+        end = r"episode 1: reward 0, 3 steps, truncated \(--episode-seed \d+\)\nseed 1\n"
         assert re.fullmatch(end, result.stdout)
 
     def test_a_person_plays_by_lines(self, rom: Path, goal: Path) -> None:
@@ -325,17 +327,17 @@ class TestCommands:
                     "--set",
                     "quirks=chip8",
                 ],
-                "captured with settings of its own: leave out quirks",
+                "captured with its own settings: leave out quirks",
             ),
             (
                 ["play", "pixel", "--set", "rom=ROM", "--set", "quirks=atari"],
-                "setting 'quirks' needs",
+                "setting 'quirks' must be",
             ),
             (["play", "pixel:maze", "--set", "rom=ROM"], "pixel:maze has no setting 'rom'"),
             (["play", "snake", "--set", "goal=x"], "snake has no setting 'goal'"),
             (
                 ["train", "pixel", "--set", "rom=ROM"],
-                "without a goal there is nothing to be learnt",
+                "without a goal there is nothing to train",
             ),
             (["play", "pixel", "--set", "rom=ROM", "--set", ZERO], NO_STEPS),
             (["play", "pixel", "--set", "rom=ROM", "--set", "goal=GOAL", "--set", ZERO], NO_STEPS),
@@ -379,7 +381,7 @@ class TestCommands:
         words = ("--start", "A*2", "--keys", "DOWN", "--tau", "0.001", "--out", tmp_path / "goal")
         captured = run("capture-goal", tmp_path / "square.gb", *words)
         assert captured.exit_code == 0
-        assert "it is lost at the next step by" in captured.stdout
+        assert "the match is lost at the next step with" in captured.stdout
         rom_words = ("--set", f"rom={tmp_path / 'square.gb'}", "--set", f"goal={tmp_path / 'goal'}")
         played = run("play", "pixel", *rom_words, "--set", "max_episode_steps=2", "--seed", "1")
         assert (played.exit_code, played.stderr) == (0, "")

@@ -84,7 +84,7 @@ def test_an_episode_is_found_by_its_own_seed(here: Path) -> None:
     assert result.output.endswith(f"episode seed {seed}\n")
     result = run("play", "dots.py", "--episode-seed", seed, "--episodes", 2)
     assert result.exit_code == 2
-    assert "--episode-seed is of one episode, --episodes 2 is more" in result.output
+    assert "--episode-seed plays one episode: leave out --episodes 2" in result.output
 
 
 @pytest.mark.slow
@@ -118,8 +118,11 @@ def test_what_cannot_be_played(here: Path) -> None:
     (here / "y.replay").write_text("hello\n")
     result = run("verify", "x.replay", "y.replay", "z.replay")
     assert result.exit_code == 2
-    assert "x.replay is of the game 'dots' in dots.py:dots, which is not here" in result.output
-    assert "y.replay, line 1 is no JSON" in result.output
+    assert (
+        "x.replay is a replay of the game 'dots' in dots.py:dots, which is not here"
+        in result.output
+    )
+    assert "y.replay is not a replay: line 1 is not JSON" in result.output
     assert "cannot read z.replay: No such file" in result.output
 
 
@@ -164,8 +167,8 @@ def test_other_agents_take_over(here: Path) -> None:
     ("options", "message"),
     [
         (["--take-over", "9"], "x.replay has 5 decisions: expected 0 to 5, got 9"),
-        (["--agent", "random"], "--agent and --out are of --take-over"),
-        (["--debug", "1", "--take-over", "1"], "--debug and --take-over exclude each other"),
+        (["--agent", "random"], "--agent and --out go with --take-over"),
+        (["--debug", "1", "--take-over", "1"], "--debug and --take-over cannot be combined"),
         (["--debug", "5"], "x.replay has 5 decisions: there is none 5"),
         (["--take-over", "1", "--out", "x.json"], "a replay must be called NAME.replay"),
         (["--take-over", "1", "--out", "dots.py"], "a replay must be called NAME.replay"),
@@ -209,7 +212,7 @@ def test_a_terminal_pauses_steps_and_leaves(here: Path) -> None:
             env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
         )
         try:
-            terminal.wait_for("0/5, 0.01 a second")
+            terminal.wait_for("0/5, 0.01 per second")
             terminal.type(" ")
             terminal.wait_for("0/5, paused")
             terminal.type("\x1b[C")

@@ -171,7 +171,7 @@ def test_what_a_file_says_is_not_trusted(about: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        (None, "is no training run"),
+        (None, "is not a training run"),
         ({}, "has no run.json with its settings"),
         ({"config": {}, "imitates": []}, "was made by clone"),
         ({"config": {}}, "has no curves to compare with"),

@@ -43,7 +43,7 @@ def test_what_is_no_run_is_one_line_and_the_others_are_shown(folder: Path) -> No
     (folder / "runs" / "notes.txt").write_text("mine")
     result = run("runs", "runs/a", "runs/notes.txt", "runs/c")
     assert result.exit_code == 1
-    assert re.findall(r"^entity-env: (\S+) is no training run", result.stderr, re.M) == [
+    assert re.findall(r"^entity-env: (\S+) is not a training run", result.stderr, re.M) == [
         *("runs/notes.txt", "runs/c")
     ]
     assert "runs/a" in result.stdout
@@ -117,10 +117,10 @@ def test_a_report_has_the_curves_that_are_asked_for(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--out", "report.pdf"), "--out must be called *.html, *.svg or *.csv, got report.pdf"),
-        (("--curve", "x"), "no run has the curve 'x'; there are "),
+        (("--out", "report.pdf"), "--out must be named *.html, *.svg or *.csv, got report.pdf"),
+        (("--curve", "x"), "no run has the curve 'x'; the curves are "),
         (("--out", "/dev/null/x.svg"), "cannot write /dev/null/x.svg"),
-        (("nothing",), "nothing is no training run: it is no folder"),
+        (("nothing",), "nothing is not a training run: it is not a folder"),
     ],
 )
 def test_what_cannot_be_reported_is_one_line(folder: Path, args: tuple[str], told: str) -> None:

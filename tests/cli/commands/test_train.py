@@ -208,7 +208,7 @@ def test_overwrites_no_trained_agent(trained: tuple[Path, Result]) -> None:
     out, _ = trained
     result = train(out, *SMALL)
     assert result.exit_code == 2
-    assert "holds a trained agent: go on training it with --resume" in result.stderr
+    assert "holds a trained agent: continue training with --resume" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -244,7 +244,7 @@ def test_a_folder_of_somebody_else_is_refused_in_one_line(tmp_path: Path) -> Non
     result = train(tmp_path, *SMALL)
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        f"entity-env: {tmp_path}/checkpoint is no checkpoint, but holds"
+        f"entity-env: {tmp_path}/checkpoint is not a checkpoint but holds"
     )
     assert result.stderr.count("\n") == 1
     assert file.read_text() == "weeks of work"
@@ -461,7 +461,7 @@ def test_a_failure_leaves_a_replay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["snake", "--keep", "good"], "'good' is none of best, worst, failed"),
+        (["snake", "--keep", "good"], "'good' is not one of best, worst, failed"),
         (["cartpole", "--keep", "best"], "is trained in a batch environment"),
         (["cartpole", "--failures", "x"], "is trained in a batch environment"),
     ],
@@ -512,7 +512,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
         return run("train", str(new), "--out", str(second), *words, *more)
 
     for more, told in (
-        (("--init-from", str(first)), "is of another game: .*'hp'.*'HEAL'.*--adapt"),
+        (("--init-from", str(first)), "was trained for a different game: .*'hp'.*'HEAL'.*--adapt"),
         (("--adapt",), "--adapt is of --init-from"),
         (
             ("--init-from", str(first), "--adapt", "--resume"),
@@ -523,7 +523,10 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
             "its d_model is 8, asked for 16",
         ),
         (("--init-from", str(tmp_path / "none"), "--adapt"), "no checkpoint at"),
-        (("--stay-close=0.2",), "--stay-close is of --init-from: name the run to stay close to"),
+        (
+            ("--stay-close=0.2",),
+            "--stay-close goes with --init-from: name the run to stay close to",
+        ),
         (("--set-train=stay_close=[[0, 0.2], [1, 0]]",), "--stay-close is of --init-from"),
     ):
         refused = begin(*more)
@@ -540,7 +543,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
         "--set-train=net.dropout=0.1",
     )
     assert result.exit_code == 0
-    assert f"from {first}: feature Unit.hp is new: without effect at first\n" in result.stdout
+    assert f"from {first}: feature Unit.hp is new: no effect at first\n" in result.stdout
     assert f"from {first}: choice HEAL of Move is new: starts as likely as" in result.stdout
     assert step_in(second) == 64
     assert settings_in(second)["net"]["d_model"] == 8

@@ -130,7 +130,7 @@ def test_draws_every_game(name: str) -> None:
     game = PLAIN_GAMES[name]
     text = watched(game, *(RandomAgent(seed) for seed in range(game.num_agents)))
     assert f"{name}  episode 1" in text
-    assert "game over" in text or "cut short" in text
+    assert "game over" in text or "truncated" in text
 
 
 def test_an_environment_that_draws_itself_as_text_is_drawn_so() -> None:

@@ -348,7 +348,7 @@ def test_a_configuration_that_cannot_be(arguments: dict[str, Any], message: str)
 
 def test_what_is_no_configuration() -> None:
     wrong: Any = {"num_players": 2}
-    with pytest.raises(UsageError, match=r"AzulEnv: config must be of EnvConfig, got \{'num_"):
+    with pytest.raises(UsageError, match=r"AzulEnv: config must be an EnvConfig, got \{'num_"):
         AzulEnv(wrong)
     extractors: list[Any] = [wrong, 5, FeatureExtractor]
     for extractor in extractors:

@@ -84,7 +84,7 @@ def test_a_draw_that_answers_nonsense_changes_nothing() -> None:
     state = position([board(), board()], centre=(1, 0, 0, 0, 0))
     state.draw = lambda bag: 7
     game = FastGame.from_state(state)
-    with pytest.raises(SchemaError, match="draw must return a colour that is in the bag"):
+    with pytest.raises(SchemaError, match="draw must return a color that is in the bag"):
         game.play(ActionEncoder.encode(Action(9, 0, 5)))
     check_equal(game, state)
     with pytest.raises(SchemaError, match="draw must return"):

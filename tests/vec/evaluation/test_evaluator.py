@@ -383,7 +383,7 @@ def test_what_cannot_be_evaluated_is_refused(tmp_path: Path) -> None:
     run = Run(SimpleNamespace(choose_batch=stay), tmp_path)
     (tmp_path / "best").mkdir()
     (tmp_path / "best" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"no checkpoint, but holds 'notes\.txt'"):
+    with pytest.raises(UsageError, match=r"is not a checkpoint but holds 'notes\.txt'"):
         Evaluator(seeded).on_start(run.at(0))
     with pytest.raises(UsageError, match="episodes"):
         Evaluator(seeded, episodes=0)

@@ -306,7 +306,7 @@ class Wrong(Walker):
         ({"ids": {"A": ["a"]}, "actions": {}}, "'A': 2 rows of features but 1 ids"),
         ({"features": {"B": [[1]]}}, "entity 'B' is not in the observation space"),
         ({"actions": {"move": CategoricalActionMask(actor_types=["B"])}}, "actor type 'B' is not"),
-        ({"actions": {"turn": CategoricalActionMask()}}, "does not go with a Categorical"),
+        ({"actions": {"turn": CategoricalActionMask()}}, "does not take a Categorical"),
         ({"actions": {"fly": CategoricalActionMask()}}, "'fly' is not in the action space"),
     ],
 )

@@ -174,7 +174,7 @@ class TestWhoeverIsReady:
                 pass
             slow = vec.recv()
             assert slow.env_id.tolist() == [0, 1]
-            with pytest.raises(ProtocolError, match="go on with send and recv, or reset"):
+            with pytest.raises(ProtocolError, match="continue with send and recv, or reset"):
                 vec.act(stay(4))
             for wrong in ([0], [0, 1, 2, 3], [1, 2], [7], []):
                 with pytest.raises(ProtocolError, match="the environments of one batch"):

@@ -50,7 +50,7 @@ def write_agent(path: str | Path, weights: Weights) -> None:
     """Writes an agent to a file, atomically, and only if `read_agent` will accept it."""
     file = Path(path)
     if file.suffix != SUFFIX:
-        raise CheckpointError(f"an agent's file must be called *{SUFFIX}, got {file.name!r}")
+        raise CheckpointError(f"an agent file must be named *{SUFFIX}, got {file.name!r}")
     weights.require_fit("the network", "its description")
     content = agent_bytes(weights)
     agent_from_bytes(content, f"{file}, which was not written")
@@ -88,7 +88,7 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
     `where` names it in errors. Raises as `read_agent`.
     """
     if content[: len(MAGIC)] != MAGIC:
-        raise CheckpointError(f"{where} is no agent: write one with `entity-env export`")
+        raise CheckpointError(f"{where} is not an agent file: create one with `entity-env export`")
     version = int.from_bytes(content[len(MAGIC) : _CHECKSUM], "little")
     if version != VERSION:
         raise CheckpointError(
@@ -98,7 +98,7 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
     body = content[_BODY:]
     if hashlib.sha256(body).digest() != content[_CHECKSUM:_BODY]:
         raise CheckpointError(
-            f"{where} is damaged: its checksum is another; copy or export it again"
+            f"{where} is damaged: its checksum does not match; copy or export it again"
         )
     length = int.from_bytes(body[:8], "little")
     if len(body) < 8 or length > len(body) - 8:
@@ -119,5 +119,5 @@ def _description(text: bytes) -> dict[str, Any]:
         raise ValueError(f"a description of {len(text)} bytes is longer than {_MAX_DESCRIPTION}")
     data = parse_json(text)
     if not isinstance(data, dict):
-        raise ValueError(f"the description is no object of JSON but a {type(data).__name__}")
+        raise ValueError(f"the description is not a JSON object but a {type(data).__name__}")
     return data

@@ -107,10 +107,11 @@ def find_checkpoint(path: Path) -> Path:
         for folder in (place, old_of(place)):
             if os.path.isfile(folder / CONFIG):
                 return folder
-    what = "holds none" if os.path.isdir(path) else "is no folder"
+    what = "the path is a file" if os.path.exists(path) else "the path does not exist"
+    what = "the folder holds none" if os.path.isdir(path) else what
     raise CheckpointError(
-        f"no checkpoint at {path}: expected a folder with {CONFIG} and {MODEL}, or a training run "
-        f"with the folder {SUBFOLDER!r}; the path {what}"
+        f"no checkpoint at {path}: {what}. Expected a folder with {CONFIG} and {MODEL}, or a "
+        f"training run with the folder {SUBFOLDER!r}"
     )
 
 
@@ -143,7 +144,7 @@ def _parsed_header(content: bytes, path: Path) -> Header:
     data = parse_json(content)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(
-            f'{path} is no checkpoint of entity_env: it lacks "format": "{FORMAT}"'
+            f'{path} is not a checkpoint of entity_env: it lacks "format": "{FORMAT}"'
         )
     if data.get("version") != VERSION:
         raise CheckpointError(
@@ -188,7 +189,7 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(
-            f"{path} is no checkpoint, but holds {others[0]!r}{more}: nothing there is replaced, "
+            f"{path} is not a checkpoint but holds {others[0]!r}{more}: nothing there is replaced, "
             "choose another folder or move them away"
         )
 

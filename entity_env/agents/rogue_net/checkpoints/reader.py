@@ -47,8 +47,8 @@ def find_network(path: Path) -> Path:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}. Of enn-trainer it reads a folder with {ENN_CONFIG}, or a file *{SUFFIX}; "
-            f"an exported agent is a file *{AGENT_SUFFIX}"
+            f"{error}; or, from enn-trainer, a folder with {ENN_CONFIG} or a file *{SUFFIX}; or an "
+            f"exported agent, a file *{AGENT_SUFFIX}"
         ) from error
 
 
@@ -92,7 +92,7 @@ def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]
                 raise failure
             return header, files
         before = after
-    raise CheckpointError(f"cannot read {folder}: it is replaced all the time")
+    raise CheckpointError(f"cannot read {folder}: it keeps changing")
 
 
 def read_model(folder: Path, header: Header, content: bytes) -> Weights:

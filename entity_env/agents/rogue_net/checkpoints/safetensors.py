@@ -87,7 +87,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
     entries: list[_Entry] = []
     header = json.loads(text, object_hook=partial(_entry_or_dict, entries))
     if not isinstance(header, dict):
-        raise ValueError("the header is no object of JSON")
+        raise ValueError("the header is not a JSON object")
     header.pop("__metadata__", None)
     for name, entry in header.items():
         if len(name) > _MAX_NAME or not isinstance(entry, _Entry):
@@ -98,7 +98,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
     filled = 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]):
         if entry.start != filled or not entry.start <= entry.stop <= len(content) - begin:
-            raise ValueError(f"{name!r} is not where the data of the one before it ends")
+            raise ValueError(f"{name!r} does not begin where the data of the previous tensor ends")
         size = math.prod(entry.shape) * np.dtype(entry.dtype).itemsize
         if size != entry.stop - entry.start:
             raise ValueError(
@@ -117,9 +117,9 @@ def _entry_or_dict(entries: list[_Entry], found: dict[str, Any]) -> _Entry | dic
     match found:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
             if dtype not in _DTYPES:
-                raise ValueError(f"the dtype {dtype[:80]!r} is not read")
+                raise ValueError(f"the dtype {dtype[:80]!r} is not supported")
             if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
-                raise ValueError(f"{shown(shape)} is no shape")
+                raise ValueError(f"{shown(shape)} is not a shape")
             entries.append(_Entry(start, stop, _DTYPES[dtype], tuple(shape)))
             return entries[-1]
     return found

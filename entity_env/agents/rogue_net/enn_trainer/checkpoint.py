@@ -119,7 +119,7 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
             info = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
         except tarfile.HeaderError as error:
             raise CheckpointError(
-                f"{place}: {error}: the archive is incomplete, or no uncompressed tar archive"
+                f"{place}: {error}: the archive is incomplete, or not an uncompressed tar archive"
             ) from error
         data = memoryview(content)[at + block : at + block + info.size]
         if info.size != len(data):
@@ -138,7 +138,8 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
             continue
         if not info.isreg() or info.type == tarfile.GNUTYPE_SPARSE:
             raise CheckpointError(
-                f"{where}: {name!r} is no regular file but of type {info.type!r}: pack plain files"
+                f"{where}: {name!r} is not a regular file but of type {info.type!r}: pack plain "
+                "files"
             )
         if name in members:
             raise CheckpointError(f"{where} holds more than one file {name!r}")

@@ -109,7 +109,7 @@ def _array(fields: object) -> NDArray[Any]:
     if fields[b"__tensor__"] not in _KINDS:
         raise ValueError(f"the unknown kind {shown(fields[b'__tensor__'])}")
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"the dtype {shown(dtype)}, which is not read")
+        raise ValueError(f"the dtype {shown(dtype)}, which is not supported")
     if not isinstance(data, bytes) or not isinstance(shape, tuple):
         raise ValueError(f"shape {shown(shape)} and data of type {type(data).__name__}")
     size = math.prod(shape) * np.dtype(dtype).itemsize

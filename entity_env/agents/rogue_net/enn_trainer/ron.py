@@ -62,12 +62,12 @@ def parse_ron(content: bytes, where: str) -> Ron:
     if len(content) > MAX_BYTES:
         raise CheckpointError(
             f"{where} is {len(content)} bytes long, at most {MAX_BYTES} are read: "
-            "it is no configuration"
+            "it is not a configuration"
         )
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where} is no text in UTF-8: {error}") from error
+        raise CheckpointError(f"{where} is not UTF-8 text: {error}") from error
     return _Reader(text, where).read()
 
 

@@ -218,7 +218,8 @@ class _OwnStart:
         theirs = self.header.obs_space, self.header.action_space
         if differing := differences(theirs, (obs_space, action_space)):
             raise CheckpointError(
-                f"{self.found} is of another game: {'; '.join(differing)}. A network of a class of "
+                f"{self.found} was trained for a different game: {'; '.join(differing)}. A network "
+                "of a class of "
                 "your own cannot be adapted"
             )
         made = _filled(self.policy(obs_space, action_space), self.content, self.found)

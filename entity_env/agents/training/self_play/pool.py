@@ -157,7 +157,7 @@ class OpponentPool(Callback):
         total = sum(shares.values())
         if not shares or min(shares.values()) <= 0 or total > 1 + 1e-9:
             raise UsageError(
-                f"shares of opponents must be above 0, and 1 at most together, got {dict(shares)}"
+                f"shares of opponents must be above 0 and add up to at most 1, got {dict(shares)}"
             )
         self._size = checked_count("size", size, 2)
         self._num_playing = checked_count("num_playing", num_playing)
@@ -214,7 +214,7 @@ class OpponentPool(Callback):
         results = self.vec.take_results()
         if self._shares and self._is_cooperative(results):
             _log.warning(
-                "all seats earn the same in this game: the learner has all of them from now on"
+                "all seats earn the same in this game: the learner takes all of them from now on"
             )
             self._shares = {}
             self.vec.set_opponents([])
@@ -321,7 +321,7 @@ class OpponentPool(Callback):
         try:
             data = parse_json(read_file(folder / _POOL_FILE, _MAX_BYTES))
             if not isinstance(data, dict) or data.get("format") != _FORMAT:
-                raise ValueError("it is no file of a pool")
+                raise ValueError("it is not a pool file")
             self.rating = _from_json(data["learner"])
             entries = [dict(each) for each in data[SELF]]
             others = {str(name): dict(each) for name, each in data["others"].items()}

@@ -259,7 +259,7 @@ class Recording:
                 recorder.close()
             except Exception as error:
                 name, reason = type(recorder).__name__, _line(error)
-                _LOGGER.warning("%s did not close well: %s", name, reason)
+                _LOGGER.warning("%s did not close cleanly: %s", name, reason)
 
 
 def _start(recorder: Recorder, run: TrainingRun) -> None:

@@ -261,11 +261,11 @@ def _cut_curves(path: Path, step: int) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        raise UsageError(f"cannot write curves to {path}: it is no file")
+        raise UsageError(f"cannot write curves to {path}: it is not a file")
     with open(path, "rb+") as file:
         begin = file.read(len(_BEGIN))
         if begin != _BEGIN[: len(begin)]:
-            raise UsageError(f"{path} has no curves of entity_env: move it away")
+            raise UsageError(f"{path} was not written by entity_env: move it away")
         file.seek(0)
         end = 0
         for line in file:

@@ -57,7 +57,9 @@ def read_about(out: Path) -> Mapping[str, Any]:
     with suppress(OSError, ValueError):
         data = parse_json(read_file(path, _MAX_RUN_BYTES))
     if not isinstance(data, dict) or data.get("format") != RUN_FORMAT:
-        raise UsageError(f"{path} is no file of entity_env: move it away, or choose another folder")
+        raise UsageError(
+            f"{path} was not written by entity_env: move it away, or choose another folder"
+        )
     return data
 
 
@@ -223,7 +225,7 @@ def read_run(path: str | Path) -> TrainingRun:
         raise CheckpointError(f"cannot read the run in {path}: {error}") from error
     if not isinstance(about, dict) or (is_run and about.get("format") != RUN_FORMAT):
         raise CheckpointError(
-            f'{path / RUN_FILE} lacks "format": "{RUN_FORMAT}": it is not of a run'
+            f'{path / RUN_FILE} lacks "format": "{RUN_FORMAT}": it does not describe a run'
         )
     points: dict[str, tuple[list[int], list[float]]] = {}
     num_broken = 0
@@ -263,10 +265,10 @@ def _read_checkpoint(path: Path) -> TrainingRun:
     try:
         training = read_header(find_checkpoint(path)).training
     except CheckpointError as error:
-        what = "is no folder" if not path.is_dir() else str(error)
+        what = "is not a folder" if not path.is_dir() else str(error)
         if path.is_dir() and "no checkpoint at" in what:
             what = f"has no {RUN_FILE}, {CURVES_FILE} or checkpoint"
-        raise UsageError(f"{path} is no training run: it {what}") from error
+        raise UsageError(f"{path} is not a training run: it {what}") from error
     config, step = training.get("config"), _finite(training.get("step"))
     clock = _NO_CURVE
     if step is not None and 0 <= step < _LARGEST_STEP:

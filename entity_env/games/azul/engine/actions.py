@@ -50,7 +50,7 @@ class Color(IntEnum):
     def from_index(cls, index: int) -> Color:
         """Color of an index from 0 to 4; raises SchemaError for other numbers."""
         if not is_index(index, NUM_COLOURS):
-            raise SchemaError(f"Azul: a colour is an integer from 0 to 4, got {index!r}")
+            raise SchemaError(f"Azul: a color must be an integer from 0 to 4, got {index!r}")
         return cls(index)
 
 
@@ -64,7 +64,7 @@ class DraftSource(IntEnum):
     def Factory(cls, index: int) -> DraftSource:
         """Factory of an index from 0 to 8; raises SchemaError for other numbers."""
         if not is_index(index, CENTRE):
-            raise SchemaError(f"Azul: a factory is an integer from 0 to 8, got {index!r}")
+            raise SchemaError(f"Azul: a factory must be an integer from 0 to 8, got {index!r}")
         return cls(index)
 
 
@@ -77,7 +77,7 @@ class DraftDestination(IntEnum):
     def PatternLine(cls, row: int) -> DraftDestination:
         """Pattern line of a row from 0 to 4; raises SchemaError for other numbers."""
         if not is_index(row, FLOOR):
-            raise SchemaError(f"Azul: a pattern line is an integer from 0 to 4, got {row!r}")
+            raise SchemaError(f"Azul: a pattern line must be an integer from 0 to 4, got {row!r}")
         return cls(row)
 
 

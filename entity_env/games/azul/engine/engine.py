@@ -151,8 +151,8 @@ def why_not(state: GameState, action: Action) -> str:
     if player.line_counts[row] > row:
         return "the line is full"
     if player.line_counts[row]:
-        return "the line has another colour"
-    return "that row of the wall has the colour"
+        return "the line has another color"
+    return "that row of the wall has the color"
 
 
 # -------------------------------------------------------------------------------------------- deals
@@ -177,7 +177,7 @@ def _checked_colour(colour: object, bag: tuple[int, ...]) -> int:
     if is_index(colour, NUM_COLOURS) and bag[colour]:
         return int(colour)
     raise SchemaError(
-        f"Azul: draw must return a colour that is in the bag, from 0 to {NUM_COLOURS - 1}: "
+        f"Azul: draw must return a color that is in the bag, from 0 to {NUM_COLOURS - 1}: "
         f"got {colour!r}, the bag has {bag} of each"
     )
 

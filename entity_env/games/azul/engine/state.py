@@ -424,23 +424,23 @@ def _player(data: object, where: str) -> Player:
         colour, count = _pair(line, f"{where}.lines[{row}]", row)
         player.set_line(row, colour, count)
         if count and player.wall >> 5 * row + column_of(row, colour) & 1:
-            _fail(f"{where}.lines[{row}]", "must not have a colour of its wall row", line)
+            _fail(f"{where}.lines[{row}]", "must not have a color of its wall row", line)
     floor = given.value("floor")
     if not isinstance(floor, Sequence) or len(floor) > FLOOR_SLOTS:
         _fail(f"{where}.floor", f"must be at most {FLOOR_SLOTS} tiles", floor)
     if not all(is_index(tile, MARKER + 1) for tile in floor) or list(floor).count(MARKER) > 1:
-        _fail(f"{where}.floor", "must be colours, 0 to 4, and at most one marker, 5", floor)
+        _fail(f"{where}.floor", "must be colors, 0 to 4, and at most one marker, 5", floor)
     player.floor = [int(tile) for tile in floor]
     return player
 
 
 def _pair(line: object, where: str, row: int) -> tuple[int, int]:
     if not isinstance(line, Sequence) or len(line) != 2:
-        _fail(where, "must be a colour and a count", line)
+        _fail(where, "must be a color and a count", line)
     colour, count = line
     is_empty = colour == NO_COLOUR and count == 0
     if not is_empty and not (is_index(colour, NUM_COLOURS) and is_index(count, row + 2) and count):
-        _fail(where, f"must be [-1, 0], or a colour and a count from 1 to {row + 1}", line)
+        _fail(where, f"must be [-1, 0], or a color and a count from 1 to {row + 1}", line)
     return int(colour), int(count)
 
 

@@ -216,7 +216,7 @@ def _no_action(agent: object) -> EpisodeDone:
     return EpisodeDone(f"{type(agent).__name__} has no legal action: the game is over")
 
 
-PROMPT: Final = "source, colour, line: "
+PROMPT: Final = "source, color, line: "
 
 
 class HumanAgent:

@@ -44,7 +44,7 @@ _AGENTS: Final[Mapping[str, Callable[[], AzulAgent]]] = {
     "mcts": MCTSAgent,
 }
 _MCTS: Final = "mcts:"
-_HINT: Final = "Source, colour, line: '2 red 3', 'c black floor'.  ? shows all, q leaves."
+_HINT: Final = "Source, color, line: '2 red 3', 'c black floor'.  ? shows all, q leaves."
 _HELP: Final = ("?", "h", "help")
 
 Choose: TypeAlias = Callable[[GameState, Observation], int | None]
@@ -157,7 +157,7 @@ def _searching(name: str) -> MCTSAgent:
         return MCTSAgent(seconds=float(name.removeprefix(_MCTS)))
     except (ValueError, UsageError) as error:
         raise UsageError(
-            f"mcts takes seconds above 0 a move, as in {_MCTS}0.5: got {name!r}"
+            f"mcts needs seconds per move, above 0, as in {_MCTS}0.5: got {name!r}"
         ) from error
 
 

@@ -219,7 +219,7 @@ def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> No
     meta = _meta(captured, rom, rom_name)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} is there already: remove it, or choose another --out")
+            raise UsageError(f"{folder} already exists: remove it, or choose another --out")
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = folder.parent / f".{folder.name}.{os.getpid()}.part"
         try:
@@ -343,7 +343,7 @@ def _read_meta(path: Path) -> dict[str, object]:
             "entity-env capture-goal wrote"
         ) from error
     except ValueError as error:  # also for text that is not UTF-8
-        raise UsageError(f"{path} is no JSON: {error}") from error
+        raise UsageError(f"{path} is not JSON: {error}") from error
     if not isinstance(meta, dict):
         raise UsageError(f"{path}: expected an object, got {type(meta).__name__}")
     for name, (expected, is_right) in _FIELDS.items():

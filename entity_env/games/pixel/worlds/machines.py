@@ -96,7 +96,7 @@ class GameBoyMachine:
     ) -> World:
         """Machines and bank, all in one state; default: power-on."""
         if device != "cpu":
-            raise UsageError(f"device: Game Boys run on the CPU alone, got {device!r}")
+            raise UsageError(f"device: Game Boys run only on the CPU, got {device!r}")
         if start is not None and set(start) != {"machine"}:
             raise SchemaError(f"start: expected the state of a Game Boy, got {sorted(start)}")
         return PyBoyWorld(

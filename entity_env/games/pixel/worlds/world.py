@@ -122,7 +122,7 @@ def _parse_word(word: str, where: str) -> tuple[Button, int]:
     found = _WORD.fullmatch(word)
     name = found[1].upper() if found else ""
     if not found or name not in Button.__members__:
-        raise UsageError(f"{where}: {shown(word)} is no button: write {_NAMES}, or RIGHT*3")
+        raise UsageError(f"{where}: {shown(word)} is not a button: write {_NAMES}, or RIGHT*3")
     count = int(found[2] or 1)
     if count < 1:
         raise UsageError(f"{where}: {word}: expected at least one step")

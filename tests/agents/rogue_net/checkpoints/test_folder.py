@@ -191,11 +191,11 @@ def test_a_folder_that_is_no_checkpoint_is_refused_and_stays(
     for name, content in theirs.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(content)
-    with pytest.raises(UsageError, match=r"is no checkpoint, but holds .*move") as error:
+    with pytest.raises(UsageError, match=r"is not a checkpoint but holds .*move") as error:
         save_checkpoint(path, _net())
     assert "\n" not in str(error.value)
     assert tree(tmp_path / "home") == theirs
-    with pytest.raises(UsageError, match="is no checkpoint"):
+    with pytest.raises(UsageError, match="is not a checkpoint but holds"):
         write_enn_checkpoint(path, _net().weights())
     assert tree(tmp_path / "home") == theirs
 
@@ -303,7 +303,9 @@ def test_truncated_files_raise(tmp_path: Path, name: str, share: float) -> None:
 
 
 def test_missing_files_raise(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no checkpoint at .*nowhere.*is no folder"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint at .*nowhere: the path does not exist"
+    ):
         load_checkpoint(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="holds none"):
         load_checkpoint(tmp_path)
@@ -322,7 +324,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "no checkpoint of entity_env"),
+        ({"format": "other"}, "is not a checkpoint of entity_env"),
         ({"version": 99}, "version 99 of the format, expected 1"),
         ({"version": None}, "version None"),
         (
@@ -337,7 +339,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         ({"net": NET | {"translation": {"reference_entity": "Input"}}}, "position_features"),
         (
             {"net": NET | {"translation": {"reference_entity": "X", "position_features": []}}},
-            "the entity 'X', which is none of Input, __global__",
+            "the entity 'X', which is not one of Input, __global__",
         ),
         (
             {"net": NET | {"d_model": 15}},
@@ -370,7 +372,7 @@ def test_tensors_that_do_not_fit_raise(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         load_checkpoint(path)
     assert "auxiliary_heads.value.bias is missing" in str(error.value)
-    assert "extra belongs to no part of the network" in str(error.value)
+    assert "extra does not belong to the network" in str(error.value)
     assert "of float64, expected (1, 16) of float32" in str(error.value)
 
 

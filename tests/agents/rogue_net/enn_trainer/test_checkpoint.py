@@ -184,7 +184,7 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
     read = parse_enn_checkpoint(_edited(XOR, config=(layers, "")), "x")
     assert read.rogue_net_config().n_layer == 2
     old = _edited(_edited(XOR, config=("version: 4", "version: 1")), config=(layers, ""))
-    with pytest.raises(CheckpointError, match=r"blocks\.1.* belongs to no part"):
+    with pytest.raises(CheckpointError, match=r"blocks\.1.* does not belong to the network"):
         parse_enn_checkpoint(old, "x")
 
 
@@ -212,7 +212,7 @@ def test_what_a_setting_that_is_left_out_meant() -> None:
         ({"state": ("action_space:", "actions:")}, "needs a dict under 'action_space'"),
         ({"state": ("GlobalCategoricalActionSpace", "Box")}, "no action space 'Box'"),
         ({"state": ('"is_set"', "3")}, "expected a name, got a int"),
-        ({"state": ('"is_set"', '"is_set", "is_set"')}, "is_set came more than once"),
+        ({"state": ('"is_set"', '"is_set", "is_set"')}, "got is_set more than once"),
         ({"state": ('"Input"', '"__global__"')}, "'__global__' is reserved"),
         ({"state": ('"is_set"', '"is_set", "more"')}, r"has shape \(2,\) .*expected \(3,\)"),
     ],
@@ -267,11 +267,11 @@ def test_a_tensor_is_what_it_says() -> None:
 @pytest.mark.parametrize(
     ("blob", "message"),
     [
-        (_blob(dtype="|O"), "the dtype '|O', which is not read"),
-        (_blob(dtype="<U2"), "which is not read"),
-        (_blob(dtype=b"<f4"), "which is not read"),
-        (_blob(dtype="<M8[s]"), "which is not read"),
-        (_blob(dtype="f4,f4"), "which is not read"),
+        (_blob(dtype="|O"), "the dtype '|O', which is not supported"),
+        (_blob(dtype="<U2"), "which is not supported"),
+        (_blob(dtype=b"<f4"), "which is not supported"),
+        (_blob(dtype="<M8[s]"), "which is not supported"),
+        (_blob(dtype="f4,f4"), "which is not supported"),
         (_blob(shape=[3]), "needs 12 bytes, but has 8"),
         (_blob(shape=[-2]), "the impossible shape"),
         (_blob(shape=[2.0]), "the impossible shape"),
@@ -376,17 +376,20 @@ def _resized(content: bytes, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (_odd_member(tarfile.SYMTYPE), "'state.ron' is no regular file"),
-        (_odd_member(tarfile.LNKTYPE), "'state.ron' is no regular file"),
-        (_odd_member(tarfile.CHRTYPE), "'state.ron' is no regular file"),
-        (_odd_member(tarfile.GNUTYPE_SPARSE), "'state.ron' is no regular file but of type b'S'"),
+        (_odd_member(tarfile.SYMTYPE), "'state.ron' is not a regular file"),
+        (_odd_member(tarfile.LNKTYPE), "'state.ron' is not a regular file"),
+        (_odd_member(tarfile.CHRTYPE), "'state.ron' is not a regular file"),
+        (_odd_member(tarfile.GNUTYPE_SPARSE), "'state.ron' is not a regular file but of type b'S'"),
         (_tar(("a/state.ron", b""), ("b/state.ron", b"")), "more than one file 'state.ron'"),
         (_tar(*((f"{i}", b"") for i in range(1001))), "more than 1000 members"),
         (_tar(("a", b"x" * 600))[:1000], "a file of 600 bytes is beyond the end"),
         (_resized(_tar(("a", b"x")), 8**11 - 1), "is beyond the end"),
         (_tar(("a", b"x"))[:1024], "empty header: the archive is incomplete"),
         (b"", "empty header: the archive is incomplete"),
-        (b"\x1f\x8b" + bytes(600), "bad checksum: the archive is incomplete, or no uncompressed"),
+        (
+            b"\x1f\x8b" + bytes(600),
+            "bad checksum: the archive is incomplete, or not an uncompressed",
+        ),
         (b"x" * 1024, "invalid header: the archive"),
     ],
 )
@@ -415,7 +418,7 @@ def test_missing_files_raise(tmp_path: Path) -> None:
     (tmp_path / "x.roguenet").write_bytes(_tar(("config.ron", b"")))
     with pytest.raises(CheckpointError, match=r"lacks state\.ron: it holds config\.ron"):
         read_network(tmp_path / "x.roguenet")
-    with pytest.raises(CheckpointError, match=r"Of enn-trainer it reads a folder with config\.ron"):
+    with pytest.raises(CheckpointError, match=r"or, from enn-trainer, a folder with config\.ron"):
         read_network(tmp_path / "nothing")
 
 
@@ -433,10 +436,10 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
     ("content", "message"),
     [
         (b"\0", "is beyond its 1 bytes"),
-        (SAFE[:-1], "is not where the data of the one before it ends"),
+        (SAFE[:-1], "does not begin where the data of the previous tensor ends"),
         (SAFE + b"\0", "1 bytes belong to no tensor"),
         (b"\xff" * 8 + SAFE[8:], "is beyond its"),
-        (_with_header("[]"), "the header is no object"),
+        (_with_header("[]"), "the header is not a JSON object"),
         (_with_header("{"), "Expecting property name"),
         (_with_header("{" + ENTRY, b"0000"), "Expecting ',' delimiter"),
         (_with_header("{" + ENTRY + "," + ENTRY + "}", b"0000"), "a name twice"),
@@ -445,12 +448,21 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
             _with_header("{" + ENTRY.replace("F32", "BF16") + "}", b"0000"),
             "the dtype 'BF16' is not",
         ),
-        (_with_header("{" + ENTRY.replace("[1]", "[-1]") + "}", b"0000"), "[-1] is no shape"),
+        (_with_header("{" + ENTRY.replace("[1]", "[-1]") + "}", b"0000"), "[-1] is not a shape"),
         (_with_header("{" + ENTRY.replace("[1]", "[1,,1]") + "}", b"0000"), "Expecting value"),
-        (_with_header("{" + ENTRY.replace("[1]", f"[{'1,' * 9}1]") + "}", b"0000"), "is no shape"),
+        (
+            _with_header("{" + ENTRY.replace("[1]", f"[{'1,' * 9}1]") + "}", b"0000"),
+            "is not a shape",
+        ),
         (_with_header("{" + ENTRY.replace("[1]", f"[1,{'9' * 21}]") + "}", b"0000"), "needs 3999"),
-        (_with_header("{" + ENTRY.replace("[0,4]", "[4,0]") + "}", b"0000"), "is not where"),
-        (_with_header("{" + ENTRY.replace("[0,4]", "[1,5]") + "}", b"00000"), "is not where"),
+        (
+            _with_header("{" + ENTRY.replace("[0,4]", "[4,0]") + "}", b"0000"),
+            "does not begin where",
+        ),
+        (
+            _with_header("{" + ENTRY.replace("[0,4]", "[1,5]") + "}", b"00000"),
+            "does not begin where",
+        ),
         (_with_header('{"a":{}}'), "does not say what 'a' is"),
         (_with_header('{"' + "a" * 2000 + ENTRY[2:] + "}", b"0000"), "does not say what 'aaaa"),
         (_with_header('{"\\q' + ENTRY[2:] + "}", b"0000"), "Invalid \\escape"),

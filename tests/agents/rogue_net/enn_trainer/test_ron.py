@@ -139,7 +139,7 @@ def test_what_is_wrong_raises_with_its_place(text: str, message: str) -> None:
 
 
 def test_bytes_that_are_no_text_and_files_too_long() -> None:
-    with pytest.raises(CheckpointError, match="no text in UTF-8"):
+    with pytest.raises(CheckpointError, match="is not UTF-8 text"):
         parse_ron(b"\xff", "x.ron")
     with pytest.raises(CheckpointError, match="at most 4194304 are read"):
         parse_ron(b" " * (5 << 20), "x.ron")

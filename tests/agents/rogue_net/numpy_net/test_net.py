@@ -459,7 +459,7 @@ KEYS = {"keys": np.zeros((1, 0), np.float32)}
         ({"visible": {"A": [True]}}, "needs 2 bools"),
         ({"visible": {"C": [True]}}, "'C', which does not exist"),
         ({"actions": {"fly": CategoricalActionMask()}}, "'fly' is not in the action space"),
-        ({"actions": {"move": GlobalCategoricalActionMask()}}, "does not go with a Global"),
+        ({"actions": {"move": GlobalCategoricalActionMask()}}, "does not take a Global"),
         ({"actions": {"move": CategoricalActionMask(actor_ids=[99])}}, "actor 99 is not among"),
         (
             {"actions": {"move": CategoricalActionMask(actor_ids=[10], mask=[[0, 0, 0]])}},
@@ -630,7 +630,7 @@ def test_it_decides_for_batches() -> None:
         obs = vec.reset(seed=2)
         for _ in range(5):
             obs = vec.act(agent.decide_batch(obs, multi_snake.schema))
-    with pytest.raises(CheckpointError, match="trained for another game"):
+    with pytest.raises(CheckpointError, match="trained for a different game"):
         agent.decide_batch(obs, snake.schema)
 
 

@@ -151,7 +151,7 @@ class TestPooling:
         with pytest.raises(UsageError, match="pooling must be one of"):
             RogueNetConfig(pooling="sum")
         relpos = RelposEncodingConfig((3, 3), ("x", "y"))
-        with pytest.raises(UsageError, match="pooling has no relative positions"):
+        with pytest.raises(UsageError, match="pooling cannot be combined with relpos_encoding"):
             RogueNetConfig(pooling="max", relpos_encoding=relpos)
 
 

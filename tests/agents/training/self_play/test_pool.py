@@ -200,6 +200,6 @@ def test_an_agent_of_another_game_is_named_before_it_plays(tmp_path: Path) -> No
     pool = OpponentPool(VecEnv(tic_tac_toe, 8), tic_tac_toe.schema, {str(tmp_path): 0.5})
     with (
         pool.vec,
-        pytest.raises(CheckpointError, match=r"the opponent .* another game"),
+        pytest.raises(CheckpointError, match=r"the opponent .* a different game"),
     ):
         train(pool.vec, CONFIG, callbacks=[pool])

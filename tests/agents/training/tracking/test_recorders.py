@@ -112,7 +112,7 @@ def test_a_recorder_that_fails_is_told_once_and_the_run_goes_on(
 def test_an_end_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
     failing, other = Notebook("close"), Notebook()
     train(VecSigns(), CONFIG, recorders=[other, failing])
-    assert "Notebook did not close well: no space left" in caplog.text
+    assert "Notebook did not close cleanly: no space left" in caplog.text
     assert other.calls[-1] == "close"
 
 

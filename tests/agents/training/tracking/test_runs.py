@@ -437,7 +437,7 @@ def test_a_damaged_run_is_one_sentence(tmp_path: Path, content: str) -> None:
 
 
 def test_what_is_no_run_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is no training run: it has no run\.json"):
+    with pytest.raises(UsageError, match=r"is not a training run: it has no run\.json"):
         read_run(tmp_path)
-    with pytest.raises(UsageError, match="is no training run: it is no folder"):
+    with pytest.raises(UsageError, match="is not a training run: it is not a folder"):
         read_run(tmp_path / "nothing")

@@ -172,8 +172,8 @@ def test_whatever_is_not_legal_is_refused(state: GameState, action_id: int) -> N
         (Action(9, 0, 0), "there is none"),
         (Action(1, 0, 5), "there is none"),
         (Action(0, 1, 0), "the line is full"),
-        (Action(0, 0, 1), "the line has another colour"),
-        (Action(0, 1, 2), "that row of the wall has the colour"),
+        (Action(0, 0, 1), "the line has another color"),
+        (Action(0, 1, 2), "that row of the wall has the color"),
     ],
 )
 def test_a_refusal_gives_a_reason(action: Action, reason: str) -> None:
@@ -249,7 +249,7 @@ def test_a_draw_is_asked_tile_by_tile_with_the_bag() -> None:
 
 @pytest.mark.parametrize("answer", [5, -1, 1.0, None, True, "0"])
 def test_a_draw_that_answers_nonsense(answer: int) -> None:
-    with pytest.raises(SchemaError, match="draw must return a colour that is in the bag"):
+    with pytest.raises(SchemaError, match="draw must return a color that is in the bag"):
         new_game(2, draw=lambda bag: answer)
 
 

@@ -144,10 +144,10 @@ def player(data: dict[str, Any], index: int = 0) -> dict[str, Any]:
             lambda data: player(data)["lines"].__setitem__(0, [5, 1]),
             r"lines\[0\] must be \[-1, 0\]",
         ),
-        (lambda data: player(data)["lines"].__setitem__(0, 3), "must be a colour and a count"),
+        (lambda data: player(data)["lines"].__setitem__(0, 3), "must be a color and a count"),
         (
             lambda data: player(data).update(wall=1, lines=[[0, 1], *[[-1, 0]] * 4]),
-            "must not have a colour of its wall row",
+            "must not have a color of its wall row",
         ),
         (lambda data: data.update(factories=[[0] * 5] * 5), "must have 20"),
         (lambda data: data.update(end=np.zeros(2)), "end must be None or one of row"),

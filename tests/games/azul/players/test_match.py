@@ -207,7 +207,7 @@ def test_standings() -> None:
     assert lines[0].split() == ["agent", "elo", "win", "rate", "95", "%", "score", "games"]
     assert lines[1].startswith("a ")
     assert "83.3%" in lines[1]
-    with pytest.raises(UsageError, match="'a' and 'c' have not met"):
+    with pytest.raises(UsageError, match="'a' and 'c' have not played each other"):
         match.win_rate("a", "c")
 
 

@@ -149,11 +149,11 @@ class TestFolder:
 
     def test_overwrites_nothing(self, captured: Captured, folder: Path) -> None:
         before = (folder / "goal.json").read_bytes()
-        with pytest.raises(UsageError, match="is there already: remove it, or choose another"):
+        with pytest.raises(UsageError, match="already exists: remove it, or choose another"):
             save_goal(captured, MAZE, "maze.ch8", folder)
         assert (folder / "goal.json").read_bytes() == before
         (folder.parent / "file").write_text("")
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="already exists"):
             save_goal(captured, MAZE, "maze.ch8", folder.parent / "file")
 
     def test_an_empty_folder_will_do(self, captured: Captured, tmp_path: Path) -> None:
@@ -246,9 +246,9 @@ class TestRefuses:
     @pytest.mark.parametrize(
         ("name", "data", "message"),
         [
-            ("goal.json", b"{", r"goal\.json is no JSON"),
+            ("goal.json", b"{", r"goal\.json is not JSON"),
             ("goal.json", b"[]", r"goal\.json: expected an object, got list"),
-            ("goal.json", b"\xff\xfe", r"goal\.json is no JSON"),
+            ("goal.json", b"\xff\xfe", r"goal\.json is not JSON"),
             ("goal.npy", b"", r"goal\.npy cannot be read"),
             ("goal.npy", b"\x93NUMPY rubbish", r"goal\.npy cannot be read"),
             ("start.npz", b"", r"start\.npz cannot be read"),
