@@ -32,13 +32,13 @@ class Area(NamedTuple):
     limit: int
     """The check fails above it."""
     before: int
-    """Hits at commit 888962ce."""
+    """Hits before this check was added."""
 
 
 AREAS: Final = {
-    "docs": Area("pages in Markdown", 274, 373),
+    "docs": Area("pages in Markdown", 47, 373),
     "help": Area("docstrings of entity_env/cli, from which --help is made", 83, 103),
-    "package": Area("other docstrings, and comments, of entity_env", 733, 740),
+    "package": Area("other docstrings, and comments, of entity_env", 44, 740),
     "messages": Area("other strings of entity_env with several words", 5, 96),
     "scripts": Area("docstrings and comments of examples, benchmarks and tools", 151, 151),
 }
@@ -311,7 +311,7 @@ def summary(hits: Sequence[Hit]) -> str:
     rows = {rule.name: [counts[rule.name, area] for area in AREAS] for rule in RULES}
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     rows["limit"] = [area.limit for area in AREAS.values()]
-    rows["at 888962ce"] = [area.before for area in AREAS.values()]
+    rows["before"] = [area.before for area in AREAS.values()]
     table = [("", *AREAS, "all"), *((name, *row, sum(row)) for name, row in rows.items())]
     return "\n".join(f"{row[0]:11}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in table)
 
