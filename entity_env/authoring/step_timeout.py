@@ -125,6 +125,7 @@ class _Watchdog:
         self._tick_s = timeout_s / _TICKS
         self._lock = threading.Lock()
         self._is_running = False
+        self._has_fired = False
         self._num_ticks = 0
         self._thread: threading.Thread | None = None
 
@@ -140,7 +141,21 @@ class _Watchdog:
         self._is_running = False
         with self._lock:
             self._num_ticks = 0
-            raise_in(_main_ident(), None)  # not raised yet, and too late
+            has_fired, self._has_fired = self._has_fired, False
+        if has_fired:
+            self._absorb()
+
+    def _absorb(self) -> None:
+        """Catches an exception that the main thread may not have raised yet.
+
+        To cancel it would slow this process down: CPython 3.11 then looks for it forever.
+        """
+        try:
+            raise_in(_main_ident(), self._kind)  # in its place, or again
+            while True:
+                pass
+        except self._kind:
+            pass
 
     def _watch(self) -> None:
         while True:
@@ -153,6 +168,7 @@ class _Watchdog:
                 if not self._is_running:
                     self._thread = None
                     return
+                self._has_fired = True
                 raise_in(_main_ident(), self._kind)
 
 

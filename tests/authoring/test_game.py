@@ -590,6 +590,18 @@ class TestStepTimeout:
             with pytest.raises(GameHangs):
                 timeout._tick(signal.SIGALRM, None)
 
+    def test_a_step_that_ends_as_the_watchdog_fires_raises_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delattr(signal, "setitimer")
+        with StepTimeout(0.02) as timeout:
+            watchdog = timeout._watchdog
+            assert watchdog is not None
+            with watchdog._lock:  # it fires, and the main thread has not noticed yet
+                watchdog._has_fired = True
+        assert not watchdog._has_fired
+        Event().wait(0.05)  # longer than the timeout, of no step
+
 
 def test_a_loop_over_episodes_that_ask_nothing_ends() -> None:
     def play(agent: Agent, *, seed: int) -> None:
