@@ -1,4 +1,4 @@
-"""BatchEnvStepper: steps a batch environment with any autoreset mode."""
+"""BatchEnvStepper: wraps a batch environment, with any autoreset mode."""
 
 from __future__ import annotations
 
