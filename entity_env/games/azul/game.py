@@ -114,7 +114,7 @@ def play(agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds
 def play_by_id(
     agents: Sequence[Agent], *, seed: int, num_players: int = 2, max_rounds: int = 0
 ) -> None:
-    """Azul with moves chosen among 300 masked ids.
+    """Azul with moves chosen by id, out of 300, with a mask.
 
     Args:
         agents, seed: as for `play`.
