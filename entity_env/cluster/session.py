@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster: a running one, or one on this machine for as long as it is used."""
+"""Connection to a Ray cluster: a running cluster, or a temporary one on this machine."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _HTTP2_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0
 _HTTP2_SETTINGS: Final = 4
 _FORMS: Final = "expected auto, local, HOST:PORT or ray://HOST:PORT"
 _QUIET: Final = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns that this will be the default
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # lines of its daemons about processes that died
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray warns that this will be the default
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # drops its daemons' lines about processes that died
 }
 WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
-"""Environment variables of processes on the cluster: each has one CPU."""
+"""Environment variables of processes on the cluster; each process has one CPU."""
 
 
 class Portable(Generic[T]):
-    """A value that other processes unpickle with this process's `sys.path` and current folder.
+    """A value that is unpickled with this process's `sys.path` and current folder.
 
-    So a game of a file is found there, and relative paths are, if the files have the same paths on
-    their machine.
+    So a game in a file, and relative paths, are found in the other process if its machine has the
+    files at the same paths.
 
     Args:
-        value: of any type that cloudpickle can pickle.
+        value: any value that cloudpickle can pickle.
     """
 
     def __init__(self, value: T) -> None:
@@ -57,7 +57,7 @@ class Portable(Generic[T]):
 
 
 def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
-    with contextlib.suppress(OSError):  # another machine has not the same folders, and needs none
+    with contextlib.suppress(OSError):  # another machine may not have these folders, nor need them
         os.chdir(folder)
     sys.path += [folder for folder in path if folder not in sys.path]
     return Portable(cloudpickle.loads(data))
@@ -67,22 +67,23 @@ def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
 def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
     """Connects to a Ray cluster; yields its number of CPUs.
 
-    A cluster that was started here ends with the context, its files too; one that was running is
-    only left, and so is a connection that this process already has, which is used as it is.
+    A cluster started here ends with the context, and its files are removed. A cluster that was
+    already running continues. An existing connection of this process is used and kept.
 
     Args:
-        address: `HOST:PORT` of a cluster that this machine belongs to, `ray://HOST:PORT` of another
-            one, `local` for a new one on this machine, or `auto`: the one in `RAY_ADDRESS`, else
-            the one that `ray start` started on this machine, else a new one.
-        num_cpus: CPUs that are needed at once.
+        address: `HOST:PORT` of a cluster that this machine belongs to; `ray://HOST:PORT` of another
+            cluster; `local` for a new cluster on this machine; or `auto`: the cluster in
+            `RAY_ADDRESS`, else the cluster started by `ray start` on this machine, else a new
+            cluster.
+        num_cpus: minimum number of CPUs.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        UsageError: there is no cluster at the address, it has too few CPUs, or a machine of it has
-            another version of Python or of this package.
+        UsageError: no cluster at the address, too few CPUs, or a machine with another version of
+            Python or of this package.
     """
     found = _resolve(address)
-    if found is not None:  # before Ray is imported, which reads it
+    if found is not None:  # before the import of Ray, which reads it
         os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", str(_REQUEST_S))
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -101,7 +102,7 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
         yield total
 
 
-def import_ray() -> Any:  # noqa: ANN401  # its types are only there where Ray is
+def import_ray() -> Any:  # noqa: ANN401 - its types exist only where Ray is installed
     """The module `ray`."""
     try:
         import ray
@@ -117,9 +118,10 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
         "runtime_env": {"env_vars": WORKER_ENV},
     }
     if address is None:
-        # Without one, Ray writes a token into the home folder. Nobody else joins this cluster.
+        # Without a token, Ray writes one into the home folder. Only this program joins this
+        # cluster.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        folder = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have 107 characters
+        folder = tempfile.mkdtemp(prefix="ray-")  # short: socket paths have at most 107 characters
         stack.callback(_remove, folder)
         options |= {"include_dashboard": False, "_temp_dir": folder}
         stack.callback(end_cluster, ray, folder)
@@ -128,7 +130,7 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
     try:
         with _blocked_signals() if address is None else contextlib.nullcontext():
             ray.init(address="local" if address is None else address, **options)
-    except (Exception, SystemExit) as error:  # it ends the program where a node is lost
+    except (Exception, SystemExit) as error:  # Ray ends the program if a node is lost
         what = "start a Ray cluster here" if address is None else f"join the Ray cluster {address}"
         raise UsageError(f"cannot {what}: {_reason(error)}") from error
 
@@ -137,7 +139,7 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
 def _blocked_signals() -> Iterator[None]:
     """Delays Ctrl-C and SIGHUP until the daemons of a cluster are started and known.
 
-    They inherit it, so that a closed terminal ends the program alone, which then ends them.
+    The daemons inherit the block: a closed terminal ends only the program, which then ends them.
     """
     if sys.platform == "win32":
         yield
@@ -150,9 +152,9 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def end_cluster(ray: Any, folder: str) -> None:  # noqa: ANN401
-    """Ends a cluster that was started here; afterwards, all of its processes have exited.
+    """Ends a cluster started here; when it returns, all its processes have exited.
 
-    Ray gives its daemon one second, then kills it and leaves the workers to notice that.
+    Ray gives its daemon one second, then kills it and relies on the workers to notice.
     """
     import psutil  # comes with Ray
 
@@ -164,7 +166,7 @@ def end_cluster(ray: Any, folder: str) -> None:  # noqa: ANN401
     try:
         ray.shutdown()
         psutil.wait_procs(processes, timeout=_END_S)
-    finally:  # also if Ctrl-C interrupts Ray
+    finally:  # even if Ctrl-C interrupts Ray
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -172,7 +174,7 @@ def end_cluster(ray: Any, folder: str) -> None:  # noqa: ANN401
 
 
 def _remove(folder: str) -> None:
-    """Removes the files of a cluster, of which daemons that are ending may write a last one."""
+    """Removes the files of a cluster; daemons that are exiting may still write files."""
     end = time.monotonic() + _REMOVE_S
     while os.path.exists(folder) and time.monotonic() < end:
         shutil.rmtree(folder, ignore_errors=True)
@@ -180,7 +182,7 @@ def _remove(folder: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The cause of an error of Ray in one line."""
+    """Cause of a Ray error, in one line."""
     text = str(error.__cause__ or error).strip()
     if "Traceback" in text:
         text = text.rpartition("\n")[2]
@@ -200,15 +202,15 @@ def _resolve(address: str) -> str | None:
         return given
     folder = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray")
     try:
-        latest = (folder / "ray_current_cluster").read_text().strip()  # `ray start` writes it
+        latest = (folder / "ray_current_cluster").read_text().strip()  # written by `ray start`
         _probe(latest, latest)
-    except (OSError, UsageError):  # there was none, or it has ended
+    except (OSError, UsageError):  # none, or it has ended
         return None
     return latest if given != "local" else None
 
 
 def _probe(address: str, name: str) -> None:
-    """Checks that a server of gRPC answers: Ray itself would wait for minutes."""
+    """Checks that a gRPC server answers; Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) >= 2**16:
         raise UsageError(f"{shown(name)} is not the address of a Ray cluster: {_FORMS}")
@@ -227,7 +229,7 @@ def _probe(address: str, name: str) -> None:
 
 @contextlib.contextmanager
 def _kept_handler() -> Iterator[None]:
-    """Puts the handler of SIGTERM back, which Ray replaces."""
+    """Restores the SIGTERM handler, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -235,14 +237,14 @@ def _kept_handler() -> Iterator[None]:
     try:
         yield
     finally:
-        if previous is not None:  # None: it was not made by Python
+        if previous is not None:  # None: not installed from Python
             signal.signal(signal.SIGTERM, previous)
 
 
 def _check_versions(ray: Any) -> None:  # noqa: ANN401
-    """Checks that every machine has our versions of Python and of this package."""
+    """Checks that every machine has this process's versions of Python and of this package."""
 
-    def versions() -> dict[str, str]:  # sent by value: the package may be missing there
+    def versions() -> dict[str, str]:  # sent by value: the package may be missing on the machine
         import sys
         from importlib.metadata import PackageNotFoundError, version
 

@@ -1,4 +1,4 @@
-"""VecOptions: what a `VecEnv` runs, and how; checked, and sent to its workers."""
+"""VecOptions: validated arguments of a `VecEnv`, sent to its workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.batch_env.source import BatchSource
 
 OnError: TypeAlias = Literal["raise", "restart"]
-"""What happens when a game raises or hangs, or its process dies: the call that waits for it raises,
-or the environment begins its next episode, and the failed episode is truncated."""
+"""Reaction to a game that raises or hangs, or whose process dies. "raise": the call that waits for
+the game raises. "restart": the failed episode is truncated, and the environment starts its next
+episode."""
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
-"""A game, an `Environment` class, a function that returns a new `Environment`, or a source of
-environments that are arrays, as `MultiSnakeBatch`."""
+"""A game, an `Environment` class, a function that returns a new `Environment`, or a source of array
+environments, such as `MultiSnakeBatch`."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class VecOptions:
 
     @property
     def autoresets(self) -> Sequence[Autoreset]:
-        """The modes that the source has."""
+        """Autoreset modes of the source."""
         source = self.source
         return source.autoresets if isinstance(source, BatchSource) else get_args(Autoreset)
 
     @property
     def has_episode_seeds(self) -> bool:
-        """Whether every episode has its own seed."""
+        """True if every episode has its own seed."""
         return not isinstance(self.source, BatchSource) or self.source.has_episode_seeds
 
     def new_runs(
@@ -85,7 +86,7 @@ class VecOptions:
         return make(env_ids, self.num_envs, seed, starts)
 
     def pickled(self) -> bytes:
-        """All of them for a worker, by value where the source is defined in `__main__`."""
+        """Pickled options for a worker; by value if the source is defined in `__main__`."""
         try:
             return to_pickle(self)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
@@ -96,7 +97,7 @@ class VecOptions:
 
 
 def missing_for_workers() -> str:
-    """What worker processes need and this system lacks; "" = nothing."""
+    """Requirements of worker processes that this system lacks; "" = nothing."""
     if sys.platform in ("emscripten", "wasi"):
         return "processes"
     can_share = sys.platform == "win32" or hasattr(socket, "send_fds")
@@ -104,7 +105,7 @@ def missing_for_workers() -> str:
 
 
 def require_source(source: object) -> None:
-    """Raises a `SchemaError` if something cannot be the source of a `VecEnv`."""
+    """Raises `SchemaError` for an object that cannot be the source of a `VecEnv`."""
     if not isinstance(source, Game | BatchSource) and not callable(source):
         raise SchemaError(
             "a VecEnv needs a Game, an Environment class, or a function that returns an "

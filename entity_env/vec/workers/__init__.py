@@ -1,4 +1,4 @@
-"""Environments stepped in other processes: starting and ending them, shared memory, waking up.
+"""Environments stepped in other processes: process lifecycle, shared memory, wake-up.
 
-What is stepped there is `in_process` or `batch_env`; nothing here knows games.
+The environments themselves are in `in_process` or `batch_env`; nothing here depends on games.
 """

@@ -50,8 +50,8 @@ _FIRST_COMMAND_BYTES: Final = 1 << 12
 class WorkerHandle:
     """Starts a worker, sends it commands, and reads its steps.
 
-    The half `parity` of the shared rows holds the last step of its environments; the next one goes
-    to the other half. A `WorkerError` if the process cannot be started.
+    The half `parity` of the shared rows holds the last step of its environments; the next step goes
+    to the other half. Raises `WorkerError` if the process cannot be started.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class WorkerHandle:
         self.index = index
         self.envs = envs
         self.deadline: float | None = None
-        """When the present command counts as hanging."""
+        """Time at which the current command counts as hanging."""
         self.error: WorkerError | None = None
-        """Why the worker cannot be used any more."""
+        """Why the worker can no longer be used."""
         self.num_steps = 0
         self.parity = parity
-        """Half of the shared rows that holds the step that was read last."""
+        """Half of the shared rows that holds the step read last."""
         self._words = words_of(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
         self._words[Word.CURRENT] = NO_ENV
         self._command: tuple[SharedBlock, int] | None = None
-        """Block of actions or of a message to the worker, and its number among those sent."""
+        """Block of actions or of a message to the worker, and its number among the blocks sent."""
         self._num_sent = 0
         """Number of blocks sent to the worker."""
         self._num_read = 0
-        """Commands whose results were read; an interrupted reading counts."""
+        """Number of commands whose results were read, including interrupted reads."""
         self._reader: StepReader | None = None
         self._is_exiting = False
         self._is_released = False
@@ -140,7 +140,7 @@ class WorkerHandle:
         )
 
     def begin(self, rows: SharedRows, block: SharedBlock) -> None:
-        """Sends the block of all rows; the worker executes commands from now on."""
+        """Sends the block of all rows; from now on the worker executes commands."""
         try:
             self._num_sent += 1
             block.send(self.connection, self._num_sent)
@@ -155,26 +155,26 @@ class WorkerHandle:
 
     @property
     def is_ready(self) -> bool:
-        """The worker executes commands; else it has ended, or its start was interrupted."""
+        """True if the worker executes commands; False if it has ended or was not fully started."""
         return self.error is None and self._reader is not None
 
     @property
     def is_busy(self) -> bool:
-        """A command is being executed, or its result has not been read."""
+        """True while a command is being executed or its result has not been read."""
         return self.error is None and self.event.num_notifications != self._num_read
 
     def act(self, values: ActionValues, timeout_s: float | None) -> None:
-        """Makes the worker step; only `read` raises if it is gone."""
+        """Starts a step of the worker; if the worker is gone, only `read` raises."""
         parts = [np.ascontiguousarray(a, _dtype(a)).tobytes() for a in values.values()]
         data = b"".join(part.ljust(-(-len(part) // 8) * 8) for part in parts)
         self.num_steps += self._send(Command.ACT, data, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
-        """Makes the worker begin new episodes; only `read` raises if it is gone."""
+        """Starts new episodes in the worker; if the worker is gone, only `read` raises."""
         self._send(Command.RESET, pickle.dumps(reset), self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
-        """Makes the worker render one of its environments; `read_image` has the result."""
+        """Starts rendering one of the worker's environments; `read_image` returns the result."""
         self._send(Command.RENDER, pickle.dumps(env_id), self.parity, timeout_s)
 
     def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
@@ -193,10 +193,10 @@ class WorkerHandle:
         return message
 
     def read(self) -> BatchStep | EntityEnvError:
-        """The worker's step, or its error; it is idle again.
+        """The worker's step, or its error; the worker becomes idle.
 
-        After an interrupt in here the worker is idle, too, and may be reset: it sends again what
-        was not received.
+        An interrupt in this method also leaves the worker idle. It may then be reset: it resends
+        everything that was not received.
         """
         if self.error is not None:
             return self.error
@@ -221,7 +221,7 @@ class WorkerHandle:
         return step
 
     def _message(self, number: int = 0) -> Any:  # noqa: ANN401 - any pickled object
-        """The message in the block of this number, or in the next one."""
+        """The message in the block with this number, or in the next block."""
         return message_in(SharedBlock.receive(self.connection, number))
 
     def _send(self, command: int, data: bytes, parity: int, timeout_s: float | None) -> bool:
@@ -235,7 +235,7 @@ class WorkerHandle:
         return True
 
     def _room(self, num_bytes: int) -> SharedBlock | None:
-        """The block for commands, of at least this size; None when the worker is gone."""
+        """Block for commands, of at least this size; None if the worker is gone."""
         if self._command is not None and self._command[0].num_bytes >= num_bytes:
             return self._command[0]
         self._num_sent += 1
@@ -258,7 +258,7 @@ class WorkerHandle:
         return self._fail(f"worker {self.index}, which runs {self._env_names()}, died ({how})")
 
     def hangs(self, timeout_s: float) -> WorkerError:
-        """Kills a worker that does not finish in time; returns an error with its stack."""
+        """Kills a worker that does not finish in time; returns an error with the worker's stack."""
         stack = self._stack()
         message = f"worker {self.index}, which runs {self._env_names()}, hangs: no answer for"
         return self._fail(f"{message} {timeout_s:g} s", stack)
@@ -290,7 +290,7 @@ class WorkerHandle:
         )
 
     def request_exit(self, until: float) -> None:
-        """Makes the worker close its games and exit, after its present command."""
+        """Makes the worker close its games and exit after its current command."""
         if self.error is not None or self._is_exiting:
             return
         if self._reader is None:
@@ -298,21 +298,21 @@ class WorkerHandle:
             self._is_exiting = True
             return
         if self.is_busy and self._words[Word.COMMAND] == Command.CLOSE:
-            self._is_exiting = True  # sent already, by a call that was interrupted
+            self._is_exiting = True  # already sent, by an interrupted call
             return
         if self.is_busy:
             if self.deadline is not None:
                 until = min(until, self.deadline)
             if self.event.wait(max(until - monotonic(), 0.0)) is not Wake.NOTIFIED:
                 return
-            self.read()  # this result must not be taken for that of the next command
+            self.read()  # this result must not be mistaken for the next command's
             if self._is_released:
                 return
         self._notify(Command.CLOSE, self.parity, None)
         self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
-        """Waits until the worker has exited, and kills it if it does not; may be called twice."""
+        """Waits until the worker has exited; kills it after `until`. May be called twice."""
         failure: EntityEnvError | None = None
         if self.error is None and self._is_exiting:
             if self._reader is not None and (
@@ -326,9 +326,9 @@ class WorkerHandle:
         return failure
 
     def end(self) -> None:
-        """Kills the process, and releases its resources; may be called twice.
+        """Kills the process and releases its resources; may be called twice.
 
-        The memory of its last step stays mapped as long as there are views of it.
+        The memory of its last step stays mapped while views of it exist.
         """
         if self.error is None:
             self.error = WorkerError(f"worker {self.index} was ended", worker=self.index)
@@ -347,7 +347,7 @@ class WorkerHandle:
         if self._command is not None:
             self._command[0].close()
         self._is_released = True
-        with contextlib.suppress(ValueError):  # killed, and not reported yet
+        with contextlib.suppress(ValueError):  # killed but not yet reported
             self.process.close()
 
     def _notify(self, command: int, parity: int, timeout_s: float | None) -> None:
@@ -371,12 +371,12 @@ class WorkerHandle:
     if sys.platform != "win32":
 
         def _signaled_stack(self, number: int) -> str:
-            """The stack that SIGUSR1 makes the worker write to a file."""
+            """Stack that the worker writes to a file on SIGUSR1."""
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid or 0, signal.SIGUSR1)
             deadline = monotonic() + _STACK_TIMEOUT_S
             size = 0
-            while monotonic() < deadline:  # until it has been written, and no longer grows
+            while monotonic() < deadline:  # until it has been written and stops growing
                 wait([self.process.sentinel], 0.02)
                 before, size = size, os.fstat(number).st_size
                 if size and size == before:
@@ -385,7 +385,7 @@ class WorkerHandle:
 
 
 def split_evenly(num_envs: int, num_workers: int) -> list[range]:
-    """Ranges of environments whose sizes differ by one at most."""
+    """Ranges of environments whose sizes differ by at most one."""
     edges = [num_envs * i // num_workers for i in range(num_workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(edges)]
 

@@ -40,17 +40,17 @@ from entity_env.vec.workers.wakeup_event import Wake, wait_all, wait_any
 _logger = logging.getLogger(__name__)
 
 _END_TIMEOUT_S: Final = 5.0
-"""How long `close` takes at most, whatever the workers do."""
+"""Maximum duration of `close`, whatever the workers do."""
 _EXIT_TIMEOUT_S: Final = 4.0
-"""How long it waits for games that are busy, so that others have time left to be closed."""
+"""Time that `close` waits for busy games; the rest is left for closing the others."""
 _POLL_S: Final = 0.2
-"""How often a waiting thread checks whether another one has closed the workers."""
+"""Interval at which a waiting thread checks whether another thread has closed the workers."""
 _MAX_REPLACEMENTS: Final = 5
-"""New workers that die in a row, without a step in between, before this is an error."""
+"""Number of consecutive new workers that may die without a step before an error is raised."""
 
 
 class WorkerPool:
-    """Executor of environments in worker processes, each a group; errors as for `VecEnv`."""
+    """Executor of environments in worker processes, a group per worker; errors as for `VecEnv`."""
 
     def __init__(self, options: VecOptions) -> None:
         num_envs, num_workers = options.num_envs, options.num_workers
@@ -61,9 +61,9 @@ class WorkerPool:
         self._step_timeout_s = options.step_timeout_s
         self._start_timeout_s = options.start_timeout_s
         self._process = os.getpid()
-        """The process that the workers belong to."""
+        """Process that owns the workers."""
         self._thread: int | None = None
-        """The thread that waits for workers."""
+        """Thread that waits for workers."""
         self._is_closing = False
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
@@ -72,11 +72,11 @@ class WorkerPool:
         """Totals of workers that were replaced."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._joined = LocalMemory(), LocalMemory()
-        """Arrays of all workers together, of two steps in turn."""
+        """Arrays of all workers together, for two steps in turn."""
         self._lost: dict[int, EpisodeCollector] = {}
         """Episodes of workers that died, until the next step reports them."""
         self.failures: dict[int, str] = {}
-        # Before multiprocessing ends its children, which would not close their games.
+        # Runs before multiprocessing ends its children, which would not close their games.
         self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
         try:
             self._start(num_envs)
@@ -145,7 +145,7 @@ class WorkerPool:
                         worker.hangs(self._step_timeout_s or 0.0)
 
     def _timeout_s(self, workers: Sequence[WorkerHandle]) -> float:
-        """How long to wait before a worker counts as hanging or another thread may have closed."""
+        """Seconds until a worker counts as hanging, or until the next check for a close."""
         deadlines = [worker.deadline for worker in workers if worker.deadline is not None]
         left_s = min(deadlines) - monotonic() if deadlines else _POLL_S
         return min(max(left_s, 0.0), _POLL_S)
@@ -164,7 +164,7 @@ class WorkerPool:
                 failed = failed or self._with_place(step)
                 rows = self._slices[worker.index]
                 self._stats.number[rows] = self._rows.numbers[rows]
-        if failed is not None:  # the workers that have stepped are counted
+        if failed is not None:  # count the workers that have stepped
             for group, step in steps.items():
                 self._count([group], self._join({group: step}))
             raise failed
@@ -189,14 +189,14 @@ class WorkerPool:
 
     def close(self) -> None:
         if os.getpid() != self._process:
-            return  # a fork: the workers belong to the process that made them
+            return  # a fork: the workers belong to the parent process
         self._is_closing = True
         self._wait_for_other_thread()
         start = monotonic()
-        for worker in sorted(self._workers, key=lambda worker: worker.is_busy):  # hanging ones last
+        for worker in sorted(self._workers, key=lambda worker: worker.is_busy):  # hanging last
             worker.request_exit(start + _EXIT_TIMEOUT_S)
         failures = [worker.close(start + _END_TIMEOUT_S) for worker in self._workers]
-        self._joined = LocalMemory(), LocalMemory()  # it keeps views of what workers have written
+        self._joined = LocalMemory(), LocalMemory()  # drops views of the workers' memory
         if self._rows_block is not None:
             self._rows_block.close()
         self._header.close()
@@ -206,13 +206,13 @@ class WorkerPool:
                 raise failure
 
     def _wait_for_other_thread(self) -> None:
-        """Gives a thread that waits for workers time to see that they are being closed."""
+        """Gives a thread that waits for workers time to notice that they are being closed."""
         deadline = monotonic() + 2 * _POLL_S
         while self._thread not in (None, get_ident()) and monotonic() < deadline:
             sleep(_POLL_S / 20)
 
     def _require_own_process(self) -> None:
-        """Raises a `ProtocolError` in a fork: two processes would mix their steps."""
+        """Raises `ProtocolError` in a fork: two processes would mix their steps."""
         if os.getpid() != self._process:
             raise ProtocolError(
                 f"this VecEnv was made by process {self._process}, and this one, {os.getpid()}, "
@@ -243,18 +243,19 @@ class WorkerPool:
         self._rows_block = block = SharedBlock.create(num_bytes)
         self._rows = SharedRows(block, self._layout, num_envs, self.num_agents)
         self._stats = EpisodeStats(num_rows, self.num_agents)
-        """Of the current episodes; `number` is that of the next one if a row is over."""
+        """Statistics of the current episodes; if a row is over, `number` belongs to the next
+        episode."""
         self._stats.number[:] = 0
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
-        """The first observation has been shown, and not the last."""
+        """True after the first observation and before the last."""
         self._num_asked = np.zeros(num_rows)
-        """1 where the row waits for an action, else 0; floats, as `EpisodeStats.length` has."""
+        """1 where the row waits for an action, otherwise 0; floats, as `EpisodeStats.length`."""
         self._slices = [self._rows.slice_of(envs) for envs in self.groups]
         for worker in self._workers:
             worker.begin(self._rows, block)
 
     def _idle(self, group: int) -> WorkerHandle:
-        """A worker after its present command, if there is one."""
+        """A worker after its current command, if any."""
         worker = self._workers[group]
         if worker.is_busy:
             self.wait([group], 1)
@@ -264,10 +265,10 @@ class WorkerPool:
         return worker
 
     def _replace(self, group: int) -> WorkerHandle:
-        """Starts a new worker in place of one that cannot be used any more."""
+        """Starts a new worker in place of an unusable one."""
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
-        # Its first step goes where the old one failed to write: the last step stays valid.
+        # Its first step goes where the old worker failed to write, so the last step stays valid.
         worker = self._handle(group, old.envs, old.parity)
         self._workers[group] = worker
         worker.wait_until_ready(self._start_timeout_s)
@@ -283,9 +284,9 @@ class WorkerPool:
         return self._seeds[env_id][self._number_of(env_id) - is_over]
 
     def _number_of(self, env_id: int) -> int:
-        """Number of the current episode, or of the next one if it has ended."""
+        """Number of the current episode, or of the next if it has ended."""
         rows = self._rows_of(env_id)
-        # Of an agent that is over it is that of its next one.
+        # For an agent that is over, `number` is that of its next episode.
         numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
         return int((numbers[is_playing] if is_playing.any() else numbers).max())
 
@@ -341,7 +342,7 @@ class WorkerPool:
         self._before[worker.index] = self._before[worker.index].plus(restarts)
 
     def _count(self, groups: Sequence[int], step: BatchStep) -> None:
-        """Counts a step of some groups, so that their workers can be replaced."""
+        """Counts a step of some groups; the counts allow replacing their workers."""
         if len(groups) == len(self._workers):
             rows: slice | NDArray[np.int64] = slice(None)
         else:
@@ -359,7 +360,7 @@ class WorkerPool:
         self._is_playing[rows] |= has_actors
 
     def _with_lost(self, worker: WorkerHandle, step: BatchStep) -> BatchStep:
-        """Adds the episodes of the worker that this one has replaced."""
+        """Adds the lost episodes of the worker that this worker replaced."""
         lost = self._lost.pop(worker.index, None)
         if lost:
             finished = lost.finished()
@@ -368,7 +369,7 @@ class WorkerPool:
         return step
 
     def _with_place(self, error: EntityEnvError) -> EntityEnvError:
-        """The error with seed, episode and step, which a worker that died did not add."""
+        """The error with seed, episode and step; a worker that died could not add them."""
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
         rows = self._rows_of(error.env_id)

@@ -1,4 +1,4 @@
-"""Main function of a worker process, which steps its environments by commands of the parent."""
+"""Main function of a worker process, which executes the parent's commands."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
 _POLL_S: Final = 1.0
-"""How often a worker checks whether its parent lives, where nothing notifies it."""
+"""Interval at which a worker checks whether its parent is alive, if nothing notifies it."""
 _GRACE_S: Final = 1.0
-"""How long a worker whose parent is gone may take to close its games."""
+"""Time for a worker to close its games after its parent is gone."""
 
 
 def run_worker(setup: Setup) -> None:
@@ -81,7 +81,7 @@ def run_worker(setup: Setup) -> None:
 
 
 def _started(setup: Setup, num_envs: int, batch: ProcessBatch, sender: _Sender) -> _Worker | None:
-    """The worker; None when it cannot be made, or the parent is closing already."""
+    """The worker; None if it cannot be made or the parent is already closing."""
     try:
         worker = _Worker(setup, num_envs, batch, sender)
         sender.send_message(None)
@@ -94,13 +94,13 @@ def _started(setup: Setup, num_envs: int, batch: ProcessBatch, sender: _Sender) 
 
 
 class _Sender:
-    """Sends blocks and pickled messages to the parent, numbered in turn."""
+    """Sends blocks and pickled messages to the parent, numbered consecutively."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._num_sent = 0
         self._messages: list[SharedBlock] = []
-        """Kept open until the next command, when the parent has received them."""
+        """Messages, kept open until the next command: by then the parent has received them."""
 
     def send(self, block: SharedBlock) -> int:
         """Sends memory; returns its number."""
@@ -113,7 +113,7 @@ class _Sender:
         data = pickle.dumps(message)
         try:
             block = SharedBlock.create(len(data))
-        except WorkerError:  # no memory is left, but this message is short
+        except WorkerError:  # out of memory, but this message is short
             self._num_sent += 1
             SharedBlock.send_copy(data, self._connection, self._num_sent)
             return self._num_sent
@@ -122,7 +122,7 @@ class _Sender:
         return self.send(block)
 
     def send_failure(self, error: BaseException, index: int) -> None:
-        """Sends an error, if the parent is still there to read it."""
+        """Sends an error if the parent can still read it."""
         with contextlib.suppress(ConnectionError):
             self.send_message(Failure.of(error, index))
 
@@ -143,13 +143,13 @@ class _Worker:
         self._words = words_of(setup.header, setup.index)
         batch.current = self._words[Word.CURRENT :]
         self._command: SharedBlock | None = None
-        """Actions, or a message of the parent."""
+        """Actions, or a message from the parent."""
         self._command_number = 0
         self._num_actors = {name: 0 for name in batch.spaces[1]}
         self._writer = self._start(num_envs)
 
     def serve(self) -> None:
-        """Executes commands until `CLOSE`, or until the parent is gone."""
+        """Executes commands until `CLOSE` or until the parent is gone."""
         event, words = self._setup.event, self._words
         while True:
             begin = perf_counter_ns()
@@ -167,7 +167,7 @@ class _Worker:
                 self._execute(command)
             except BaseException as error:
                 self._leave_fork()
-                # A `LocalBatch` adds the place to an `Exception`, but not to a `SystemExit`.
+                # A `LocalBatch` adds the place to an `Exception` but not to a `SystemExit`.
                 env_id = self._setup.envs.start + words[Word.CURRENT]
                 has_place = is_a(error, Exception) and command != Command.RENDER
                 self._send_result(
@@ -179,15 +179,15 @@ class _Worker:
             event.notify()
 
     def _leave_fork(self) -> None:
-        """Ends a process that an environment forked, before it answers the parent.
+        """Ends a process that an environment forked, before that process answers the parent.
 
-        A `LocalBatch` ends such a process earlier, before it writes to the shared memory.
+        A `LocalBatch` ends such a process earlier, before it writes to shared memory.
         """
         if os.getpid() != self._process:
             os._exit(1)
 
     def _start(self, num_envs: int) -> StepWriter:
-        """Sends the spaces to the parent, and receives the block of all rows."""
+        """Sends the spaces to the parent and receives the block of all rows."""
         batch, num_agents = self._batch, self._batch.num_agents
         self._sender.send_message(Ready(batch.spaces, num_agents, batch.can_reset_envs))
         layout = FrameLayout(*batch.spaces)
@@ -236,7 +236,7 @@ class _Worker:
             arena.number = words[Word.ARENA_BLOCK] = self._sender.send(arena.block)
 
     def _note_numbers(self, env_ids: Iterable[int]) -> None:
-        """Writes the numbers of the current, or next, episodes of environments for the parent."""
+        """Writes the numbers of the environments' current, or next, episodes for the parent."""
         num_agents = self._batch.num_agents
         for env_id in env_ids:
             first = env_id * num_agents
@@ -256,7 +256,7 @@ class _Worker:
         return self._command
 
     def _read_actions(self) -> dict[str, NDArray[Any]]:
-        """One value for each actor of the last step, in the order of the actions."""
+        """One value per actor of the last step, in the order of the actions."""
         block = self._command_block()
         values: dict[str, NDArray[Any]] = {}
         offset = 0
@@ -287,16 +287,16 @@ class _Worker:
 
 
 def _ignore_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler that does nothing: the parent gets the signal, too, and closes its workers.
+    """Signal handler that does nothing: the parent also gets the signal, and closes its workers.
 
-    Not `SIG_IGN`, which every program that a game starts would inherit.
+    Not `SIG_IGN`: every program started by a game would inherit it.
     """
 
 
 def _exit_with_parent(setup: Setup) -> None:
-    """Starts a thread that ends this process soon after its parent, also while a game hangs.
+    """Starts a thread that ends this process soon after its parent, even while a game hangs.
 
-    The lifeline stays open while a fork of the parent lives, so the parent is watched, too.
+    The lifeline stays open while a fork of the parent lives, so the parent process is also watched.
     """
     handles: list[Any] = [setup.lifeline]
     if hasattr(os, "pidfd_open"):
@@ -313,7 +313,7 @@ def _exit_with_parent(setup: Setup) -> None:
                 is_over = not _sends_stack(setup.lifeline)
             else:
                 is_over = bool(ready) or not _is_alive(setup.parent)
-        # A worker that waits for its parent sees that it is gone, and closes its games by itself.
+        # A waiting worker notices that its parent is gone, and closes its games itself.
         threading.Event().wait(_GRACE_S)
         os._exit(1)
 
@@ -321,7 +321,7 @@ def _exit_with_parent(setup: Setup) -> None:
 
 
 def _sends_stack(lifeline: Lifeline[Any, Any]) -> bool:
-    """Answers a request for the stack of the game; False if the parent is gone instead."""
+    """Answers a request for the stack of the game; returns False if the parent is gone."""
     try:
         lifeline.recv_bytes()
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
@@ -332,7 +332,7 @@ def _sends_stack(lifeline: Lifeline[Any, Any]) -> bool:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process exists; True where the system cannot say."""
+    """True if a process exists, or if the system cannot tell."""
     if os.name == "nt":
         return True
     try:

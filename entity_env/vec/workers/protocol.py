@@ -1,4 +1,4 @@
-"""Commands and messages between a parent and its workers, other than steps."""
+"""Commands and messages between a parent and its workers, except steps."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _COUNTERS: Final = ("seed", "episode", "step")
 
 
 class Command:
-    """Commands of the parent; plain numbers, as an Enum takes 50 ns at every use."""
+    """Commands of the parent; plain numbers, because an Enum costs 50 ns per use."""
 
     ACT: Final = 1
     """Step by the actions in the command block."""
     RESET: Final = 2
-    """Begin new episodes, by a pickled `Reset` in the command block."""
+    """Start new episodes, by a pickled `Reset` in the command block."""
     RENDER: Final = 3
     """Render the environment whose index is pickled in the command block."""
     CLOSE: Final = 4
@@ -63,8 +63,8 @@ class Command:
 class Word:
     """Indices of the 8-byte words after a wake-up event.
 
-    Blocks are sent through the connection, and numbered in the order in which they are sent. A word
-    has the number of the block to use, so that blocks of interrupted commands are skipped.
+    Blocks are sent through the connection and numbered in order. A word holds the number of the
+    block to use, which skips blocks of interrupted commands.
     """
 
     COMMAND: Final = 0
@@ -73,18 +73,18 @@ class Word:
     COMMAND_BLOCK: Final = 2
     """Number of the block with actions or a message to the worker; 0 = none yet."""
     COMMAND_BYTES: Final = 3
-    """Length of the message in it."""
+    """Length of the message in the command block."""
     MESSAGE_BLOCK: Final = 4
-    """0: the result is a step in the arena. Else the number of a block with a message."""
+    """0: the result is a step in the arena. Otherwise the number of a block with a message."""
     ARENA_BLOCK: Final = 5
     """Number of the new arena that was sent with this step; 0 = none."""
     KNOWN_ARENA_0: Final = 6
     KNOWN_ARENA_1: Final = 7
-    """Numbers of the arenas that the parent has; if others, the worker sends its own again."""
+    """Numbers of the arenas that the parent has; if they differ, the worker resends its arenas."""
     KNOWN_NAMES: Final = 8
-    """Number of metric names that the parent has."""
+    """Number of metric names known to the parent."""
     CURRENT: Final = 9
-    """Index in the worker of the environment that is being stepped; `NO_ENV` while it waits."""
+    """Index in the worker of the environment being stepped; `NO_ENV` while the worker waits."""
     GAMES_NS: Final = 10
     PACKING_NS: Final = 11
     WAITING_NS: Final = 12
@@ -92,7 +92,7 @@ class Word:
 
 
 class SentDescriptor(Descriptor):
-    """File descriptor that can be an argument of a process that is started; not on Windows."""
+    """File descriptor that can be passed as an argument to a starting process; not on Windows."""
 
     if sys.platform != "win32":
 
@@ -110,9 +110,9 @@ class Setup:
 
     Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
     readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
-    to `stacks`; None = there is no such signal: bytes that the parent sends through the lifeline
-    are answered with the stack. `keeps_safe_path`: the parent has `SAFE_PATH`, which is otherwise
-    set only while workers start. `path` is the parent's `sys.path`.
+    to `stacks`; None = no such signal: bytes that the parent sends through the lifeline are
+    answered with the stack. `keeps_safe_path`: the parent has `SAFE_PATH` set; otherwise it is set
+    only while workers start. `path` is the parent's `sys.path`.
     """
 
     index: int
@@ -130,7 +130,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Ready:
-    """Message of a worker that has made its environments."""
+    """Message of a worker that has created its environments."""
 
     spaces: Spaces
     num_agents: int
@@ -139,7 +139,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Reset:
-    """Environments that begin new episodes, and their new runs, by index in the worker."""
+    """Environments that start new episodes, and their new runs, by index in the worker."""
 
     env_ids: Sequence[int]
     runs: Mapping[int, Run] = field(default_factory=dict)
@@ -147,9 +147,9 @@ class Reset:
 
 @dataclass(frozen=True)
 class Failure:
-    """Exception in a form that every process can unpickle.
+    """Exception in a form that any process can unpickle.
 
-    `kind` is the name of a class of `entity_env.errors`, or "" for any other, and `place` has
+    `kind` is the name of a class in `entity_env.errors`, or "" for any other class; `place` has
     attributes of a `WorkerError`.
     """
 
@@ -176,7 +176,7 @@ class Failure:
         return cls("", summary_of(error), notes, place)
 
     def error(self) -> EntityEnvError:
-        """The exception that the parent raises."""
+        """The exception for the parent to raise."""
         if self.kind in ("", "WorkerError"):
             error: EntityEnvError = WorkerError(self.message, **self.place)
         else:
@@ -189,7 +189,7 @@ class Failure:
 
 
 def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - any pickled object
-    """Reads the message in a block, and closes the block."""
+    """Reads the message in a block and closes the block."""
     data = bytes(block.buffer)
     block.close()
     return pickle.loads(data)  # noqa: S301 - pickled by a worker

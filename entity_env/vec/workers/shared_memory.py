@@ -1,11 +1,11 @@
 """SharedBlock: memory that several processes share.
 
-The memory comes from the first of these that the system has:
+The memory comes from the first of these that the system supports:
 
-- `memfd_create` (Linux): has no name that could be left behind, and is not limited by /dev/shm.
+- `memfd_create` (Linux): leaves no name behind, and is not limited by /dev/shm.
 - `SharedMemory` (macOS, other POSIX): its name is removed at once and its pages are reserved,
-  because where /dev/shm is too small the first write would kill the process with SIGBUS.
-- a named mapping (Windows): gone with the last process that has it open.
+  because if /dev/shm is too small the first write would kill the process with SIGBUS.
+- a named mapping (Windows): freed with the last process that has it open.
 
 On POSIX a block is only a file descriptor, so a killed process leaves nothing behind.
 """
@@ -37,7 +37,7 @@ _Handle: TypeAlias = int | str
 
 
 class _DupFd(Protocol):
-    """Transfers a file descriptor to a process that is being started."""
+    """Transfers a file descriptor to a starting process."""
 
     def detach(self) -> int:
         """The descriptor, in the other process."""
@@ -53,18 +53,18 @@ _SHM_FOLDER: Final = "/dev/shm"
 
 
 class SharedBlock:
-    """Memory that this process shares with those that it sends the block to; zero at first.
+    """Memory shared with the processes that the block is sent to; initially zero.
 
-    A block reaches a process in one of two ways: as an argument of a `multiprocessing.Process` that
-    is started with spawn or forkserver, or later with `send` and `receive`. Each process closes its
-    copy; the memory is freed with the last one. Views stay valid after `close`: they keep the
-    memory mapped in their process.
+    A block reaches another process as an argument of a `multiprocessing.Process` that is started
+    with spawn or forkserver, or later by `send` and `receive`. Each process closes its copy; the
+    memory is freed with the last copy. Views stay valid after `close`: they keep the memory mapped
+    in their process.
     """
 
     def __init__(self, handle: _Handle, num_bytes: int) -> None:
         self.num_bytes = num_bytes
         self._handle = handle
-        # No other reference, so that the last view unmaps the memory.
+        # The only reference: the last view unmaps the memory.
         self._memory: mmap.mmap | None = None
         is_file = isinstance(handle, int) and handle != _NO_HANDLE
         release: Callable[..., object] = os.close if is_file else _do_nothing
@@ -88,16 +88,16 @@ class SharedBlock:
 
     @property
     def is_closed(self) -> bool:
-        """`close` has been called."""
+        """True after `close`."""
         return self._memory is None
 
     @property
     def buffer(self) -> memoryview:
-        """All of the memory, as writable bytes."""
+        """The whole memory as writable bytes."""
         return memoryview(self._mapped())
 
     def array(self, offset: int, count: int, dtype: type[Scalar]) -> NDArray[Scalar]:
-        """Writable array `(count,)` of the memory, a view."""
+        """Writable array `(count,)`, a view of the memory."""
         memory = self._mapped()
         size = np.dtype(dtype).itemsize
         end = offset + count * size
@@ -111,8 +111,8 @@ class SharedBlock:
     def send(self, end: socket.socket, number: int = 0) -> None:
         """Sends the block to the process at the other end of a socket, which calls `receive`.
 
-        Keep the block open until the other process has received it. It is sent by one system call:
-        after an exception it is sent or not, never half of it.
+        Keep the block open until the other process has received it. One system call sends it: after
+        an exception it is sent completely or not at all.
         """
         self._mapped()
         if sys.platform != "win32" and isinstance(self._handle, int):
@@ -124,9 +124,9 @@ class SharedBlock:
     def receive(
         cls, end: socket.socket, number: int = 0, timeout_s: float | None = _RECEIVE_TIMEOUT_S
     ) -> SharedBlock:
-        """Waits for a block that the process at the other end sends.
+        """Waits for a block from the process at the other end.
 
-        Blocks with a smaller number are of interrupted commands, and closed.
+        Blocks with a smaller number belong to interrupted commands and are closed.
         """
         while True:
             if not wait([end], timeout_s):
@@ -143,7 +143,7 @@ class SharedBlock:
     def send_copy(data: bytes, end: socket.socket, number: int) -> None:
         """Sends data through the socket, without shared memory, to a process that calls `receive`.
 
-        For short messages when no memory is left; an exception may leave half of it sent.
+        For short messages when no memory is left; an exception may leave them half sent.
         """
         end.sendall(_MESSAGE.pack(number, -len(data), b"") + data)
 
@@ -183,7 +183,7 @@ def _received(end: socket.socket) -> tuple[int, int, _Handle]:
         return number, num_bytes, _NO_HANDLE
     if name := name.rstrip(b"\0"):
         return number, num_bytes, name.decode()
-    if not descriptors:  # it was sent, but this process has no descriptor left
+    if not descriptors:  # sent, but this process has no descriptor left
         full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         raise machine_error("receive shared memory", full)
     return number, num_bytes, descriptors[0]
@@ -200,7 +200,7 @@ def _exactly(end: socket.socket, num_bytes: int) -> bytes:
 
 
 def machine_error(what: str, error: OSError) -> WorkerError:
-    """Error of the machine that workers need, with a remedy."""
+    """Error for a limit of the machine that workers hit, with a remedy."""
     reason = error.strerror or str(error)
     if error.filename is not None:
         reason = f"{reason}: {error.filename}"
@@ -243,7 +243,7 @@ def _attach(carrier: str | _DupFd, num_bytes: int) -> SharedBlock:
 
 
 def _do_nothing(_: object) -> None:
-    """Releases a name or private memory, which the system does by itself."""
+    """Release of a name or private memory: the system does it by itself."""
 
 
 def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:
@@ -277,14 +277,14 @@ def _new_memfd(num_bytes: int) -> int:
 
 
 def _new_shm(num_bytes: int) -> int:
-    """Segment of shared memory with reserved pages, whose name is removed at once.
+    """Segment of shared memory with reserved pages; its name is removed at once.
 
-    Without a name multiprocessing's resource tracker, which would remove it while others use it or
-    warn of a leak, has nothing to track.
+    Without a name, multiprocessing's resource tracker has nothing to track. Otherwise it would
+    remove the segment while others use it, or warn of a leak.
     """
     segment = SharedMemory(create=True, size=num_bytes)
     try:
-        fd = os.dup(segment._fd)  # type: ignore[attr-defined]  # it has no public name
+        fd = os.dup(segment._fd)  # type: ignore[attr-defined]  # no public name
     finally:
         segment.close()
         segment.unlink()
@@ -298,7 +298,7 @@ def _new_shm(num_bytes: int) -> int:
 
 
 def _new_name(num_bytes: int) -> str:
-    """Unique name of a mapping, which Windows makes on first use."""
+    """Unique name of a mapping, which Windows creates on first use."""
     return f"entity_env-{os.getpid()}-{os.urandom(8).hex()}"
 
 

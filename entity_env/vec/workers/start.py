@@ -1,4 +1,4 @@
-"""How worker processes are started."""
+"""Start of worker processes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from entity_env.vec.workers.protocol import SAFE_PATH, Setup
 from entity_env.vec.workers.shared_memory import machine_error
 
 _NUM_START_FILES: Final = 16
-"""More file descriptors than starting a process takes."""
+"""More file descriptors than it takes to start a process."""
 
 
 def start_context(method: str | None) -> BaseContext:
-    """Context of a start method; None = forkserver where it exists, else spawn."""
+    """Context of a start method; None = forkserver if available, otherwise spawn."""
     if multiprocessing.current_process().daemon:
         raise UsageError(
             "a worker process cannot have workers itself: a module that makes a VecEnv with "
@@ -42,7 +42,7 @@ def start_context(method: str | None) -> BaseContext:
 
 
 def started(context: BaseContext, setup: Setup) -> BaseProcess:
-    """Starts a worker process; a `WorkerError` if the machine lacks memory or descriptors."""
+    """Starts a worker process; raises `WorkerError` if the machine lacks memory or descriptors."""
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
         target=run_worker, args=(setup,), name=f"entity_env worker {setup.index}", daemon=True
     )
@@ -60,7 +60,7 @@ _started: Final[WeakSet[BaseProcess]] = WeakSet()
 
 
 def _disown() -> None:
-    """Makes a fork of this process forget the workers, which it would end at its exit."""
+    """Makes a fork of this process forget the workers; it would end them at its exit."""
     getattr(multiprocessing.process, "_children", set()).difference_update(_started)
 
 
@@ -71,7 +71,7 @@ if hasattr(os, "register_at_fork"):
 def _require_files() -> None:
     """Raises the `OSError` of starting a process before anything is sent to the fork server.
 
-    The fork server dies when its client runs out of file descriptors in the middle of a request.
+    The fork server dies if its client runs out of file descriptors during a request.
     """
     pipes: list[tuple[int, int]] = []
     try:
@@ -86,7 +86,7 @@ def _require_files() -> None:
 def _safe_path() -> Iterator[None]:
     """Keeps the current folder out of `sys.path` while a new interpreter starts.
 
-    The fork server would import a json.py there in place of Python's. A worker removes the
+    Otherwise the fork server would import a json.py there instead of Python's. A worker removes the
     variable.
     """
     if SAFE_PATH in os.environ:
@@ -101,9 +101,9 @@ def _safe_path() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _python_first() -> Iterator[None]:
-    """Moves Python's own modules to the front of `sys.path` while a process starts, which gets it.
+    """Moves Python's own modules to the front of `sys.path` while a process starts and inherits it.
 
-    A game may be called random.py. A worker has the parent's path back before it loads the game.
+    A game may be named random.py. The worker restores the parent's path before it loads the game.
     """
     path, own = sys.path.copy(), sysconfig.get_path("stdlib")
     sys.path.sort(key=lambda folder: not folder.startswith(own) or "site-packages" in folder)
@@ -115,16 +115,17 @@ def _python_first() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _child_signals() -> Iterator[None]:
-    """Sets the signals that a fork server, and a worker until it runs, inherit as blocked.
+    """Sets the signals that are blocked in a fork server, and in a worker until it runs.
 
-    Not SIGCHLD: such a fork server never reports a dead worker. SIGINT if this program has its own
-    handler for it: Ctrl-C would print tracebacks of processes that still import their modules. With
-    Python's handler other children of the fork server, which are not ours, may rely on it.
+    Not SIGCHLD: with it blocked, a fork server never reports a dead worker. SIGINT if this program
+    has its own handler: otherwise Ctrl-C would print tracebacks of processes that are still
+    importing. With Python's handler it stays unblocked, because other children of the fork server
+    may rely on it.
     """
     if sys.platform == "win32":
         yield
     else:
-        resource_tracker.ensure_running()  # which unblocks SIGINT after its start
+        resource_tracker.ensure_running()  # it unblocks SIGINT after its start
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -138,8 +139,8 @@ def _child_signals() -> Iterator[None]:
 def _without_main() -> Iterator[None]:
     """Hides the running script from multiprocessing.
 
-    It would run the script again in every worker, which fails without `if __name__ == "__main__"`.
-    Cloudpickle sends the source to workers, also one that the script defines.
+    It would rerun the script in every worker, which fails without `if __name__ == "__main__"`.
+    Cloudpickle sends the source to workers, even if the script defines it.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -1,8 +1,8 @@
-"""Writes and reads a step in shared memory: arrays, and a directory of them; nothing is pickled.
+"""Writes and reads a step in shared memory as arrays and a directory of them; nothing is pickled.
 
-New memory and new names of metrics are sent until the parent confirms them, because the parent can
-be interrupted while it receives. A worker uses two arenas in turn, so that its last step stays
-valid while it writes the next one, and also when it dies meanwhile.
+New memory and new metric names are resent until the parent confirms them, because the parent can be
+interrupted while receiving. A worker alternates between two arenas: its last step stays valid while
+it writes the next, even if it dies meanwhile.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ABSENT: Final = -1
 _NUM_EXTRAS: Final = 6
 _FINAL_LENGTHS: Final = 0
 _ENDED_INTS: Final = 1
-"""How many episodes were lost, which come last; then `FinishedEpisodes.ints`."""
+"""Number of lost episodes, which come last; then `FinishedEpisodes.ints`."""
 _ENDED_FLOATS: Final = 2
 _EPISODE_METRICS: Final = 3
 _BATCH_METRICS: Final = 4
 _NAMES: Final = 5
-"""JSON: number of names that the parent has, and the names after them."""
+"""JSON: number of names known to the parent, then the names after them."""
 
 _ALIGN: Final = 64
 _FIRST_BYTES: Final = 1 << 16
@@ -41,9 +41,9 @@ _INT: Final = np.dtype(np.int64)
 
 
 class SharedRows:
-    """Arrays with one element per row, of all workers in one block.
+    """Arrays with one element per row, for all workers, in one block.
 
-    Lengths, reward and flags of two steps, used in turn; and the numbers of the current, or next,
+    Lengths, rewards and flags of two alternating steps, and the numbers of the current, or next,
     episodes.
     """
 
@@ -71,7 +71,7 @@ class SharedRows:
         self.numbers = block.array(offset, num_rows, np.int64)
 
     def slice_of(self, envs: range) -> slice:
-        """The rows of some environments."""
+        """Rows of some environments."""
         return slice(envs.start * self.num_agents, envs.stop * self.num_agents)
 
     def part(self, parity: int, envs: range) -> tuple[NDArray[np.int64], StepArrays]:
@@ -97,7 +97,7 @@ class Arena:
         self.num_entries = 2 * len(layout.slots) + _NUM_EXTRAS
         self.block = SharedBlock.create(_FIRST_BYTES + _aligned(16 * self.num_entries))
         self.number = 0
-        """Number of this block among those that were sent; 0 = not sent yet."""
+        """Number of this block among those sent; 0 = not sent yet."""
         self._words = self.block.buffer.cast("q")
         self._blank = np.array([0, _ABSENT] * self.num_entries, dtype=np.int64).tobytes()
         self._used = 0
@@ -105,13 +105,13 @@ class Arena:
         """Blocks of this step that were too small, and the bytes used in each."""
 
     def clear(self) -> None:
-        """Begins a new step."""
+        """Starts a new step."""
         self._outgrown.clear()  # not empty after a step that failed
         self._used = _aligned(16 * self.num_entries)
         self.block.buffer[: len(self._blank)] = self._blank
 
     def allocate(self, entry: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Array `(count,)` that the caller fills before `seal`."""
+        """Array `(count,)` for the caller to fill before `seal`."""
         offset = self._used
         end = offset + count * dtype.itemsize
         if end > self.block.num_bytes:
@@ -147,8 +147,8 @@ class Arena:
 class ArenaMemory:
     """`FrameMemory` of rows or of last observations, in an arena.
 
-    Its slots begin at entry `first` of the directory. Without an array of lengths outside of the
-    arena these are an entry, too.
+    Its slots start at entry `first` of the directory. Without an array of lengths outside the
+    arena, the lengths are also an entry.
     """
 
     def __init__(self, arena: Arena, first: int, lengths: NDArray[np.int64] | None) -> None:
@@ -171,7 +171,7 @@ class ArenaMemory:
 
 
 class StepWriter:
-    """Worker's side: writes steps to two arenas, and numbers the names of metrics."""
+    """Worker's side: writes steps to two arenas and numbers metric names."""
 
     def __init__(self, rows: SharedRows, envs: range) -> None:
         num_slots = len(rows.layout.slots)
@@ -186,11 +186,11 @@ class StepWriter:
             self.memory.append(StepMemory(of_rows, final, arrays))
 
     def begin(self, parity: int) -> None:
-        """Begins a step."""
+        """Starts a step."""
         self._arenas[parity].clear()
 
     def end(self, parity: int, step: BatchStep, num_known: int = 0) -> None:
-        """Completes a step by finished episodes, metrics and their names."""
+        """Completes a step with finished episodes, metrics and their names."""
         ended, metrics, arena = step.ended + step.lost, step.metrics, self._arenas[parity]
         if len(ended):
             self._put_ended(arena, ended, len(step.lost))
@@ -203,7 +203,7 @@ class StepWriter:
         arena.seal()
 
     def unknown_arena(self, parity: int, known: int) -> Arena | None:
-        """The arena of a step if the parent does not have its block, but block `known`."""
+        """The arena of a step if the parent has block `known` instead of the arena's block."""
         arena = self._arenas[parity]
         return None if arena.number and arena.number == known else arena
 
@@ -237,10 +237,10 @@ class StepReader:
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
         self._plain: list[tuple[bytes, list[NDArray[Any] | None]]] = [(b"", []), (b"", [])]
-        """The last directory of each arena with nothing but rows, and their arrays."""
+        """Last directory of each arena that contained only rows, and its arrays."""
 
     def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
-        """Receives a new arena; raises as `SharedBlock.receive`."""
+        """Receives a new arena; raises like `SharedBlock.receive`."""
         old, self._blocks[parity] = self._blocks[parity], SharedBlock.receive(connection, number)
         self._plain[parity] = b"", []
         if old is not None:
@@ -285,7 +285,7 @@ class StepReader:
 
     @property
     def num_names(self) -> int:
-        """Number of metric names that it has."""
+        """Number of known metric names."""
         return len(self._names)
 
     @property
@@ -314,7 +314,7 @@ class StepReader:
     def _ended(
         self, buffer: memoryview, words: Sequence[int], extras: int
     ) -> tuple[FinishedEpisodes, FinishedEpisodes]:
-        """The episodes that ended, and those of failures."""
+        """Episodes that ended, and episodes lost by failures."""
         self._learn_names(buffer, words, extras)
         ints = _array(buffer, words, extras + _ENDED_INTS, np.int64)
         floats = _array(buffer, words, extras + _ENDED_FLOATS, np.float64)
@@ -323,7 +323,7 @@ class StepReader:
         values = _array(buffer, words, extras + _EPISODE_METRICS, np.float64)
         num_lost = int(ints[0])
         metrics = np.zeros((0, 2)) if values is None else values.reshape(-1, 2).copy()
-        # Copies: episodes are made on first access, perhaps after the next steps.
+        # Copies: episodes are made on first access, possibly after later steps.
         ints, floats = ints[1:].reshape(NUM_INTS, -1).copy(), floats.reshape(2, -1).copy()
         first = ints.shape[1] - num_lost
         split = int(ints[NUM_METRICS, :first].sum())

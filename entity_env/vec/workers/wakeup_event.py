@@ -1,13 +1,13 @@
-"""WakeUpEvent: how a parent and its workers wait for each other, like a futex for two sides.
+"""WakeUpEvent: lets a parent and its worker wait for each other, like a two-sided futex.
 
-The parent notifies, the worker executes the command and notifies back. Each side has a counter in
-shared memory that only it writes; the worker has work to do while the counters differ, and has
+The parent notifies; the worker executes the command and notifies back. Each side has a counter in
+shared memory that only it writes. The worker has work to do while the counters differ, and has
 finished when they are equal. A waiter reads the other side's counter a bounded number of times and
 yields the processor in between (`sched_yield`), which is ten times faster than anything that
 blocks. Then it sleeps in the kernel, on a socket, until the other side sends a byte or is gone.
 
-Why no notification is lost: the waiter says in shared memory that it sleeps, and reads the counter
-once more before it does; the notifier counts, and then reads whether the other side sleeps:
+No notification is lost, because the waiter sets a flag in shared memory before it sleeps and then
+reads the counter once more, while the notifier increments its counter and then reads the flag:
 
     waiter                         notifier
     asleep = 1                     counter += 1
@@ -16,18 +16,18 @@ once more before it does; the notifier counts, and then reads whether the other 
     sleep until a byte comes
 
 On x86-64 only one thing can go wrong: a read may overtake an earlier write of the same processor to
-another address, so that both read old values, and the waiter sleeps on while the notifier sends
-nothing. The fences rule that out: no read or write passes a locked instruction (Intel SDM, volume
-3, "Loads and Stores Are Not Reordered with Locked Instructions"), and acquiring and releasing a
-lock is made of those; Python has no fence. So, of the two reads, the later one sees the other
-side's write. Writes are seen in the order in which they were made, so that a side that sees the
-counter sees all that was written before it; and an aligned word is written as a whole. Should a
-lock ever be built otherwise, a notification would be late but not lost: the first sleep is short,
-and when it ends all earlier writes are visible.
+another address. Then both sides read old values, and the waiter keeps sleeping while the notifier
+sends nothing. The fences rule that out. No read or write passes a locked instruction (Intel SDM,
+volume 3, "Loads and Stores Are Not Reordered with Locked Instructions"), and acquiring and
+releasing a lock uses such instructions; Python has no fence. So the later of the two reads sees the
+other side's write. Writes become visible in program order, so a side that sees the counter sees
+everything written before it. An aligned word is written as a whole. If locks were ever implemented
+differently, a notification would be late but not lost: the first sleep is short, and when it ends
+all earlier writes are visible.
 
 Other processors reorder more, and Windows has no `sched_yield`. There, on the "kernel" path, each
 notification sends its number through the socket, and a waiter reads nothing else: the kernel orders
-what was written before a send against what is read after the receipt.
+writes before a send against reads after the receipt.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Wake(Enum):
     NOTIFIED = "notified"
     TIMED_OUT = "timed out"
     PEER_GONE = "peer gone"
-    """The other side has closed its end, or its process has died, without notifying before."""
+    """The other side has closed its end, or its process has died, without a notification before."""
 
 
 Path: TypeAlias = Literal["spin", "kernel"]
 """Poll shared memory for a moment before sleeping, or always go through the kernel."""
 
 NUM_SPINS: Final = 1000
-"""Reads before going to sleep: some 0.4 ms where a processor is free."""
+"""Reads before going to sleep: about 0.4 ms on a free processor."""
 NUM_BYTES: Final = 128
 """Size of a wake-up event in a block: a cache line per side."""
 
@@ -71,10 +71,10 @@ _WORKER: Final = _LINE // 8
 _ASLEEP: Final = 1
 """Indices of 8-byte words: the counter, then whether its owner sleeps."""
 _SPINS_A_ROUND: Final = 50
-"""Reads of shared memory between two reads of the clock."""
+"""Reads of shared memory between two clock readings."""
 _FIRST_SLEEP_S: Final[float] = 0.01
 _LONGEST_SLEEP_S: Final = 1e6 if hasattr(select, "poll") else 0.5
-"""The system cannot count further; on Windows Ctrl-C does not end `select`."""
+"""Limit of the system's timeouts; on Windows, Ctrl-C does not end `select`."""
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
@@ -97,7 +97,7 @@ class _Words(Protocol):
 
 
 class _ClosedWords:
-    """Memory of a closed wake-up event, so that an open one needs no check."""
+    """Memory of a closed wake-up event; an open event needs no check."""
 
     def __getitem__(self, *_: object) -> NoReturn:
         raise ClosedError("the wake-up event is closed")
@@ -108,14 +108,14 @@ class _ClosedWords:
 class WakeUpEvent:
     """One end of a wake-up event: the parent's, or the worker's.
 
-    They take turns: after `notify` one end waits until the other has notified back; a second
-    `notify` in between has no effect. All state is in shared memory, so a wait that is interrupted
-    (Ctrl-C) may be repeated, and after an interrupted `notify` `num_notifications` shows whether it
-    has notified.
+    The ends take turns: after `notify`, an end waits until the other has notified back; a second
+    `notify` in between has no effect. All state is in shared memory, so an interrupted wait
+    (Ctrl-C) may be repeated. After an interrupted `notify`, `num_notifications` shows whether it
+    took effect.
 
-    An end belongs to one thread at a time. The worker's reaches it as an argument of its process,
-    which is started with spawn or forkserver. The parent then closes its own copy of that end, or
-    it would never learn here that the worker is gone.
+    An end belongs to one thread at a time. The worker gets its end as an argument of its process,
+    which is started with spawn or forkserver. The parent must then close its own copy of that end;
+    otherwise it would not detect that the worker is gone.
     """
 
     def __init__(
@@ -124,20 +124,20 @@ class WakeUpEvent:
         self._arguments = (block, offset, end, is_parent, num_spins)
         self._words: _Words = block.buffer[offset : offset + NUM_BYTES].cast("q")
         self._mine, self._theirs = (_PARENT, _WORKER) if is_parent else (_WORKER, _PARENT)
-        # The parent's counter goes one ahead of the worker's, which then catches up.
+        # The parent's counter moves one ahead of the worker's, which then catches up.
         self._lead = int(is_parent)
         self._distance = 1 - self._lead
         num_rounds, rest = divmod(num_spins, _SPINS_A_ROUND)
         self._rounds = (_SPINS_A_ROUND,) * num_rounds + (rest,) * (rest > 0)
-        """Reads in rounds, with a read of the clock after each; none on the kernel path."""
+        """Reads per round, with a clock reading after each round; empty on the kernel path."""
         lock = threading.Lock()
         self._take, self._give_back = lock.acquire, lock.release
         end.setblocking(False)
         self._socket = end
         self._handles: tuple[int, ...] = (end.fileno(),)
-        """Descriptors that are readable when the other side is gone; its socket comes first."""
+        """Descriptors that are readable when the other side is gone, the socket first."""
         self._heard = bytearray(1)
-        """The last byte received, written in place, so that an interrupt loses none."""
+        """Last byte received, written in place: an interrupt loses none."""
         self._release = weakref.finalize(self, end.close)
 
     @classmethod
@@ -149,7 +149,7 @@ class WakeUpEvent:
         path: Path | None = None,
         num_spins: int = NUM_SPINS,
     ) -> tuple[WakeUpEvent, WakeUpEvent]:
-        """A new wake-up event: the parent's end and the worker's."""
+        """New wake-up event: the parent's end and the worker's."""
         if offset < 0 or offset % _LINE or offset + NUM_BYTES > block.num_bytes:
             raise ValueError(
                 f"a wake-up event takes {NUM_BYTES} bytes from a multiple of {_LINE} on, within "
@@ -163,7 +163,7 @@ class WakeUpEvent:
         words = block.buffer[offset : offset + NUM_BYTES].cast("q")
         for side in (_PARENT, _WORKER):
             words[side] = 0
-            words[side + _ASLEEP] = path == "kernel"  # always: every notification sends a byte
+            words[side + _ASLEEP] = path == "kernel"  # always set: every notification sends a byte
         try:
             ends = socket.socketpair()
         except OSError as error:
@@ -173,19 +173,20 @@ class WakeUpEvent:
 
     @property
     def is_closed(self) -> bool:
-        """`close` has been called."""
+        """True after `close`."""
         return isinstance(self._words, _ClosedWords)
 
     @property
     def num_notifications(self) -> int:
-        """How often this end has notified."""
+        """Number of notifications sent by this end."""
         return self._words[self._mine]
 
     @property
     def is_notified(self) -> bool:
-        """The other end has notified, and this one not since; also before the parent's first call.
+        """True if the other end has notified and this end has not since; also before the parent's
+        first call.
 
-        On the "kernel" path as of the last wait.
+        On the "kernel" path, as of the last wait.
         """
         goal = self._words[self._mine] + self._distance
         if self._rounds:
@@ -193,26 +194,26 @@ class WakeUpEvent:
         return self._heard[0] == goal & 255
 
     def watch(self, sentinel: int) -> None:
-        """Counts the other side as gone also when `sentinel` becomes readable.
+        """Also treats the other side as gone when `sentinel` becomes readable.
 
-        Otherwise a worker is not seen to die while a process that its game has forked lives on. A
-        parent gives what `os.pidfd_open(process.pid)` returns, or else `process.sentinel`, and
-        keeps it open as long as the wake-up event. Windows needs no sentinel, and ignores it.
+        Otherwise the death of a worker goes unnoticed while a process forked by its game lives. The
+        parent passes the result of `os.pidfd_open(process.pid)`, or else `process.sentinel`, and
+        keeps it open as long as the wake-up event. Windows needs no sentinel and ignores it.
         """
         if sys.platform != "win32":
             self._handles = (*self._handles, sentinel)
 
     def notify(self) -> None:
-        """Notifies the other side, and wakes it if it sleeps; only a wait shows that it is gone."""
+        """Notifies the other side and wakes it if asleep; only a wait detects that it is gone."""
         words = self._words
         count = words[self._theirs] + self._lead
         try:
             words[self._mine] = count
-            self._take(False)  # the fence, without the cost of a call
+            self._take(False)  # the fence, without a function call
             self._give_back()
             if words[self._theirs + _ASLEEP]:
                 self._wake()
-        except BaseException:  # a signal handler's, between the count and the byte
+        except BaseException:  # from a signal handler, between the count and the byte
             self._wake()
             raise
 
@@ -224,12 +225,12 @@ class WakeUpEvent:
         return _sleep((self,), (self,), deadline)
 
     def is_peer_gone(self) -> bool:
-        """The other side has closed its end, or its process has died; asks the kernel."""
+        """True if the other side has closed its end or its process has died; asks the kernel."""
         self._words[self._mine]
         return any(self._shows_end(handle) for handle in _readable(self._handles, 0.0))
 
     def close(self) -> None:
-        """Closes this end, so that the other side takes it for gone; may be called twice."""
+        """Closes this end; the other side then treats it as gone. May be called twice."""
         self._words = _ClosedWords()
         self._handles = ()
         self._release()
@@ -241,7 +242,7 @@ class WakeUpEvent:
     def _fence(self) -> None:
         """Memory fence on x86-64.
 
-        Not a `with`: if an exception leaves the lock taken, this releases it and never hangs.
+        Not a `with`: if an exception has left the lock taken, this releases it and never hangs.
         """
         self._take(False)
         self._give_back()
@@ -250,37 +251,37 @@ class WakeUpEvent:
         try:
             self._socket.send(bytes((self._words[self._mine] & 255,)), _NO_SIGNAL)
         except BlockingIOError:
-            pass  # the socket is full of bytes that wake it as well
+            pass  # the socket is full, and any byte in it wakes the other side
         except ConnectionError:
-            pass  # gone: the next wait returns that
+            pass  # gone: the next wait reports it
 
     def _set_asleep(self, is_asleep: bool) -> None:
         if self._rounds:
             self._words[self._mine + _ASLEEP] = is_asleep
 
     def _shows_end(self, handle: int) -> bool:
-        """Whether a readable handle means that the other side is gone; reads its bytes first."""
-        is_over = self._receive()  # also when the sentinel is readable: it may have notified before
+        """True if a readable handle means that the other side is gone; reads its bytes first."""
+        is_over = self._receive()  # also for the sentinel: the other side may have notified before
         return is_over or handle != self._handles[0]
 
     def _receive(self) -> bool:
-        """Reads all bytes; returns whether the other end of the socket is closed."""
+        """Reads all bytes; returns True if the other end of the socket is closed."""
         try:
             while self._socket.recv_into(self._heard):
                 pass
         except BlockingIOError:
             return False
         except ConnectionError:
-            pass  # closed with bytes of ours unread
+            pass  # closed with unread bytes of ours
         return True
 
 
 def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> Wake:
-    """Waits until at least one of several events is notified; `is_notified` tells which.
+    """Waits until at least one of several events is notified; check `is_notified` for which.
 
-    They must be of one path. `PEER_GONE` means that one of them never will be notified, and
-    `is_peer_gone()` tells which; others may be notified. While one is notified, the others are not
-    checked for their peers.
+    All events must use the same path. `PEER_GONE` means that one event will never be notified;
+    check `is_peer_gone()` for which. Others may be notified. While an event is notified, the peers
+    of the others are not checked.
     """
     if not events:
         raise ValueError("wait_any needs at least one wake-up event, or it would never return")
@@ -298,13 +299,13 @@ def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
 
 
 def wait_all(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> Wake:
-    """Waits until all of several events are notified; else as `wait_any`."""
+    """Waits until all of several events are notified; otherwise as `wait_any`."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
     for i, event in enumerate(events):
-        words = event._words  # a first read without the cost of a call
+        words = event._words  # a first read without a function call
         is_notified = event._rounds and words[event._theirs] == words[event._mine] + event._distance
         if not is_notified and not _is_notified_within_spins(event, deadline):
-            # Sleeps on one, so that only that one wakes this; but all that follow are watched.
+            # Sleeps on one event, so only that one wakes this; but all later ones are watched.
             wake = _sleep((event,), events[i:], deadline)
             if wake is not _NOTIFIED:
                 return wake
@@ -345,7 +346,7 @@ def _sleep(
             gone = {owners[handle] for handle in handles if owners[handle]._shows_end(handle)}
             is_lost = not all(event.is_notified for event in gone)
             is_late = not handles and left_s <= 0.0
-            # Those that notified and then went would be readable always.
+            # Events that notified and then lost their peer would always be readable.
             owners = {handle: event for handle, event in owners.items() if event not in gone}
             longest_s = _LONGEST_SLEEP_S
         return _NOTIFIED
@@ -355,8 +356,8 @@ def _sleep(
 
 
 def _readable(handles: Iterable[int], timeout_s: float) -> list[int]:
-    """Handles that can be read or whose other end is closed, after at most `timeout_s`."""
-    if sys.platform == "win32" or not hasattr(select, "poll"):  # Windows: all of them are sockets
+    """Handles that are readable or closed at the other end, after at most `timeout_s`."""
+    if sys.platform == "win32" or not hasattr(select, "poll"):  # on Windows all of them are sockets
         return select.select(list(handles), (), (), timeout_s)[0]
     else:
         poller = select.poll()
