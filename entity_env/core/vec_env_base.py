@@ -128,7 +128,7 @@ def reset_runs(
     """New runs of the environments to reset; empty if they continue their current run."""
     if seed is None:
         if starts is not None:
-            raise UsageError("starts are the starts of a seed: give the seed, too")
+            raise UsageError("starts need a seed: pass the seed, too")
         return {}
     seeds = EpisodeSeeds(seed)  # rejects an invalid seed, even if no environment is reset
     if starts is None:

@@ -85,11 +85,11 @@ def test_asking_for_another_kind_is_refused() -> None:
         record.get_scalar("m")
     with pytest.raises(UsageError, match="has no 'm'; it has nothing"):
         Record()["m"]
-    with pytest.raises(UsageError, match=r"'a' .* a number, it is an array of shape \(2, 3\)"):
+    with pytest.raises(UsageError, match=r"'a' .* a number, got an array of shape \(2, 3\)"):
         record.get_scalar("a")
-    with pytest.raises(UsageError, match=r"'n' of the record must be a text, it is 1\.0"):
+    with pytest.raises(UsageError, match=r"'n' of the record must be a text, got 1\.0"):
         record.get_string("n")
-    with pytest.raises(UsageError, match="'s' of the record must be an array, it is 'x'"):
+    with pytest.raises(UsageError, match="'s' of the record must be an array, got 'x'"):
         record.get_array("s")
     with pytest.raises(UsageError, match="'a' of the record must be an array of 1 dimensions"):
         record.get_array("a", 1)

@@ -125,7 +125,7 @@ def test_a_failure_leaves_a_replay(
     # Where it dies, the game goes on if nobody kills it.
     header = replace(replay.header, settings={"victim": -1})
     found = Replay(header, replay.lines, failure=replay.failure).verify(game)
-    assert "failed here with died (signal 9), it does not now" in str(found)
+    assert "failed here with died (signal 9), but now it does not" in str(found)
 
 
 @pytest.mark.slow

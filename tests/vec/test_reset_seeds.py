@@ -98,7 +98,7 @@ def test_starts_that_make_no_sense_are_refused_whoever_is_reset(
 
 @BEGIN
 def test_starts_need_a_seed(begin: Any) -> None:  # noqa: ANN401
-    with pytest.raises(UsageError, match="starts are the starts of a seed: give the seed, too"):
+    with pytest.raises(UsageError, match="starts need a seed: pass the seed, too"):
         begin([0], NUM_ENVS, None, [0, 0, 0])
 
 

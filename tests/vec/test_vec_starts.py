@@ -153,7 +153,7 @@ def test_starts_that_make_no_sense_are_refused(starts: object) -> None:
             vec.reset_envs([True, True], 1, starts=untyped(starts))
         with pytest.raises(SchemaError, match="starts needs"):
             vec.reset(1, starts=untyped(starts))
-        with pytest.raises(UsageError, match="starts are those of a seed"):
+        with pytest.raises(UsageError, match="starts need a seed"):
             vec.reset_envs([True, True], starts=[0, 1])
         with pytest.raises(UsageError, match="a seed must be an integer"):
             vec.reset_envs([True, True], -1, starts=[0, 1])

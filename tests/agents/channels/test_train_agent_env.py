@@ -249,9 +249,12 @@ class TestSeveralAgents:
     @pytest.mark.parametrize(
         ("answers", "message"),
         [
-            ([STAY, STAY, STAY], "agents 0, 2 wait for an action, answers came for 0, 1, 2"),
-            ([STAY, None, None], "agents 0, 2 wait .* came for 0:"),
-            ([None, None, None], "agents 0, 2 wait .* came for none:"),
+            (
+                [STAY, STAY, STAY],
+                "agents 0, 2 are waiting for an action, but answers came for 0, 1, 2",
+            ),
+            ([STAY, None, None], "agents 0, 2 are waiting .* came for 0:"),
+            ([None, None, None], "agents 0, 2 are waiting .* came for none:"),
             ([STAY, None], "expected 3 answers, one per agent, got 2"),
         ],
     )

@@ -348,7 +348,7 @@ def test_answers_to_earlier_questions_are_ignored() -> None:
         new = other.wait_for(lambda frame: frame["asked"]["number"] > old)["asked"]["number"]
         for number in (old, new + 1, -1, 0):
             status, text = other.post({"number": number, "choice": 2})
-            assert (status, text.partition(":")[0]) == (409, "the game has gone on")
+            assert (status, text.partition(":")[0]) == (409, "the game has moved on")
         assert other.post({"number": new, "choice": 4})[0] == 409
         assert other.post({"number": new, "choice": 0})[0] == 204
         page.wait_for(lambda frame: frame["asked"]["number"] > new)

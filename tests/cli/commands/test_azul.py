@@ -105,7 +105,7 @@ def test_a_person_plays_a_round_and_leaves() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     out = result.stdout
     assert "there are lines 1 to 5, and the floor: got 9" in out
-    assert "write source, colour and place" in out
+    assert "write source, color and place" in out
     assert "floor  takes all of these" in out
     assert "blue from the centre to line 2: there is none" in out
     assert "Azul, round 1: you to take tiles" in out

@@ -176,10 +176,13 @@ def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
         (("clone", "snake", "none.replay"), "no file none.replay"),
         (("clone", "snake", "--play", "human"), "record GAME --agent human"),
         (("clone", "snake", "--play", "nobody"), "no agent 'nobody'"),
-        (("clone", "snake", "--play", "random", "--agent", "greedy"), "none of those that play"),
+        (
+            ("clone", "snake", "--play", "random", "--agent", "greedy"),
+            "not one of the agents that play",
+        ),
         (("clone", "snake", "--play", "random", "--winners"), "always wins"),
         (("clone", "snake", "--play", "random", "--min-reward", 99), "none of"),
-        (("clone", "rock_paper_scissors", "d.npz", "--agent", "x"), "no names of agents"),
+        (("clone", "rock_paper_scissors", "d.npz", "--agent", "x"), "does not name its agents"),
         (("clone", "rock_paper_scissors", "d.npz", "--agent", 7), "the agents are [0, 1]"),
         (("clone", "rock_paper_scissors", "games/0.replay"), "only one episode"),
         (("dataset", "games", "--out", "d.csv"), "NAME.npz"),
@@ -204,7 +207,7 @@ def test_replays_of_actions_alone_need_their_game(here: Path) -> None:
     assert run("record", "game.py", "--no-see", "--out", "games/a.replay").exit_code == 0
     assert run("dataset", "games", "--out", "a.npz").exit_code == 0  # the file is in this folder
     (here / "game.py").rename(here / "moved.py")
-    assert "give it, --game" in refused("dataset", "games", "--out", "b.npz")
+    assert "add --game" in refused("dataset", "games", "--out", "b.npz")
     assert run("dataset", "games", "--game", "moved.py", "--out", "b.npz").exit_code == 0
     first, second = (Dataset.load(here / f"{name}.npz") for name in "ab")
     assert np.array_equal(first.reward, second.reward)

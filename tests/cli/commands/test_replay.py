@@ -169,7 +169,7 @@ def test_other_agents_take_over(here: Path) -> None:
         (["--take-over", "9"], "x.replay has 5 decisions: expected 0 to 5, got 9"),
         (["--agent", "random"], "--agent and --out go with --take-over"),
         (["--debug", "1", "--take-over", "1"], "--debug and --take-over cannot be combined"),
-        (["--debug", "5"], "x.replay has 5 decisions: there is none 5"),
+        (["--debug", "5"], "x.replay has 5 decisions: there is no decision 5"),
         (["--take-over", "1", "--out", "x.json"], "a replay must be called NAME.replay"),
         (["--take-over", "1", "--out", "dots.py"], "a replay must be called NAME.replay"),
     ],
@@ -260,7 +260,7 @@ def test_what_an_agent_thinks_is_drawn(here: Path) -> None:
             sizes.append((here / f"x.{ending}").stat().st_size)
         assert sizes[0] < sizes[1], f"thoughts are in a .{ending}"
     result = run("draw", GOLDEN / "snake.replay", "--out", "x.html", "--agent", "random")
-    assert (result.exit_code, "a RandomAgent computes no probabilities" in result.output) == (
+    assert (result.exit_code, "a RandomAgent does not compute probabilities" in result.output) == (
         2,
         True,
     )

@@ -169,7 +169,7 @@ def test_a_mean_of_short_episodes_is_not_taken_for_that_of_the_game(
     assert mean - half < 100.5 < mean + half
     assert re.search(r"\(95 %, \d+ episodes\), greedy$", told)
     hint = next(line for line in lines if line.startswith("hint: "))
-    assert "one of short episodes; compare runs by their evaluations" in hint
+    assert "that of short episodes; compare runs by their evaluations" in hint
     table = run("runs", "run").stdout
     assert "1.000 *" in table
     assert "* of finished episodes only" in table

@@ -178,7 +178,7 @@ def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
     train(tmp_path, *SMALL, "--steps", "64", "--gamma", "0.9")
     result = train(tmp_path, "--resume", "--steps", "32")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "has made 64, so that nothing would be left of 32" in result.stderr
+    assert "has already made 64, so nothing is left of 32" in result.stderr
     result = train(tmp_path, "--resume", "--num-envs", "4", "--steps", "128")
     assert result.exit_code == 0
     assert "step 128 of 128" in result.stdout
@@ -513,21 +513,21 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
 
     for more, told in (
         (("--init-from", str(first)), "was trained for a different game: .*'hp'.*'HEAL'.*--adapt"),
-        (("--adapt",), "--adapt is of --init-from"),
+        (("--adapt",), "--adapt goes with --init-from"),
         (
             ("--init-from", str(first), "--adapt", "--resume"),
             "--init-from begins a new run, --resume",
         ),
         (
             ("--init-from", str(first), "--adapt", "--set-train=net.d_model=16"),
-            "its d_model is 8, asked for 16",
+            "its d_model is 8, but 16 was requested",
         ),
         (("--init-from", str(tmp_path / "none"), "--adapt"), "no checkpoint at"),
         (
             ("--stay-close=0.2",),
             "--stay-close goes with --init-from: name the run to stay close to",
         ),
-        (("--set-train=stay_close=[[0, 0.2], [1, 0]]",), "--stay-close is of --init-from"),
+        (("--set-train=stay_close=[[0, 0.2], [1, 0]]",), "--stay-close goes with --init-from"),
     ):
         refused = begin(*more)
         assert refused.exit_code == 2

@@ -270,7 +270,7 @@ def test_a_draw_that_answers_nonsense_changes_nothing() -> None:
         try:
             step = env.step(int(np.flatnonzero(step.legal_action_mask)[-1]))
         except SchemaError as error:
-            assert "draw must return a colour" in str(error)  # noqa: PT017
+            assert "draw must return a color" in str(error)  # noqa: PT017
             break
     assert before == env.state
     assert not env.done

@@ -149,8 +149,8 @@ def describe_move_as_typed(source: str, name: str, place: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "write source, colour and place"),
-        ("1 red", "write source, colour and place"),
+        ("", "write source, color and place"),
+        ("1 red", "write source, color and place"),
         ("6 red 1", "there are factories 1 to 5, and the centre: got 6"),
         ("0 red 1", "factories 1 to 5"),
         ("1 bl 1", "colors are blue, yellow"),

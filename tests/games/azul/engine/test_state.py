@@ -129,7 +129,7 @@ def player(data: dict[str, Any], index: int = 0) -> dict[str, Any]:
         (lambda data: player(data).pop("wall"), r"players\[0\].wall must be there"),
         (lambda data: player(data).update(score=-1), r"players\[0\].score must be from 0"),
         (lambda data: player(data).update(wall=2**25), r"players\[0\].wall must be from 0"),
-        (lambda data: player(data).update(floor=[6]), r"players\[0\].floor must be colours"),
+        (lambda data: player(data).update(floor=[6]), r"players\[0\].floor must be colors"),
         (lambda data: player(data).update(floor=[5, 5]), "at most one marker"),
         (lambda data: player(data).update(floor=[0] * 8), "at most 7 tiles"),
         (

@@ -188,6 +188,6 @@ def test_a_person_is_asked_until_the_answer_is_legal() -> None:
     assert "Player 1: 0 points" in told[0]
     assert [text.split(":")[0] for text in told[1:]] == [
         "write source, color and place, such as '2 red 3' or 'centre k floor'",
-        "colors are blue, yellow, red, black, white, or B Y R K W",
+        "the colors are blue, yellow, red, black, white, or B Y R K W",
         "blue from the centre to line 1",
     ]
