@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import ROOT
 
 EXAMPLES = ROOT / "tests" / "project" / "typing"
 
 
+@pytest.mark.timeout(240)
 def test_answers_have_their_types_and_mistakes_are_found(tmp_path: Path) -> None:
     """Of the examples nothing is said; a wrong type and an idle ignore would be."""
     text = (EXAMPLES / "answers.py").read_text()
