@@ -1,4 +1,4 @@
-"""Odd command lines: they do what they say, or say in one line why not; never a traceback."""
+"""Odd command lines do what they say, or say in a line why not, with the usage; no traceback."""
 
 import os
 import shutil
@@ -181,8 +181,10 @@ def complaint(result: Result) -> str | None:
         return f"it raised {error!r}"
     told = result.stderr.splitlines()
     is_of_a_game = isinstance(getattr(error, "__context__", None), GameFailed)
-    if result.exit_code == 2 and not (len(told) == 1 and told[0].startswith("entity-env: ")):
-        return f"it told {told}"
+    if result.exit_code == 2:
+        lines = told[:-1] if told and told[-1].startswith("usage: ") else told
+        if not (len(lines) == 1 and lines[0].startswith("entity-env: ")):
+            return f"it told {told}"
     if result.exit_code == 1 and not is_of_a_game and "Traceback" in result.stderr:
         # A game that cannot be played with such settings raises an error of its own.
         return (

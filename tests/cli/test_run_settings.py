@@ -143,7 +143,7 @@ def test_a_run_of_another_game_does_not_go_on(folder: Path) -> None:
     told = refused("azul", "--resume", "--out", str(out))
     assert told == f"entity-env: {out} is a run of snake, not of azul\n"
     assert "needs the folder of the run" in refused("--resume")
-    assert "has no run.json that names the game" in refused("--resume", "--out", str(folder))
+    assert "has no run.json, so the game is unknown" in refused("--resume", "--out", str(folder))
     assert "holds a trained agent" in refused("snake", "--out", str(out))
 
 

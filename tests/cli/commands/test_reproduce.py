@@ -127,8 +127,8 @@ def test_what_differs_is_named(here: Path) -> None:
     result = run("reproduce", "a", "mine.py", "--gamma=0.5")
     assert result.exit_code == 1
     assert "different: curves from step 64 on" in result.stdout
-    assert "not the same: torch: 1.0, now " in result.stdout
-    assert "not the same: gamma: 0.99, now 0.5" in result.stdout
+    assert "differs: torch: 1.0, now " in result.stdout
+    assert "differs: gamma: 0.99, now 0.5" in result.stdout
     assert "network: " in result.stdout
 
 

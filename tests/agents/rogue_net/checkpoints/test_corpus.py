@@ -82,7 +82,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "many names that must differ": (
         "config.json",
         lambda: _config(entities=[{"name": "a", "features": [*_names(300_000), "0"]}]),
-        "features must differ: 0 more than once",
+        "features must differ: got 0 more than once",
     ),
     "a label that no network has room for": (
         "config.json",
