@@ -16,7 +16,7 @@ from entity_env.authoring.action_type import (
 )
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import BoolMask
-from entity_env.core.validation import is_number, mask_rows, must_be_number
+from entity_env.core.validation import is_number, mask_rows, must_be_number, rows_of_mask
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 
@@ -341,12 +341,11 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     if mask is None:
         return kind.decode(list(islice(values, count)), actees)
     # As in `of_selectors`, which checked the mask when the observation was read.
-    if is_array(mask):
-        shaped = mask.reshape(count, len(actees))
-        has_target: list[bool] = np.logical_or.reduce(shaped, axis=1).tolist()
+    if isinstance(mask, list | tuple):
+        has_target = list(map(any, rows_of_mask(mask)))
     else:
-        rows = mask_rows(mask, (count, len(actees)), kind.name, may_block=True)
-        has_target = list(map(any, rows))
+        shaped = np.reshape(mask, (count, len(actees)))
+        has_target = np.logical_or.reduce(shaped, axis=1).tolist()
     if all(has_target):
         return kind.decode(list(islice(values, count)), actees)
     return [actees[next(values)] if is_asked else None for is_asked in has_target]

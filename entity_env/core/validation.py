@@ -134,6 +134,11 @@ def mask_rows(
     return [list(row) for row in found.tolist()]
 
 
+def rows_of_mask(mask: Sequence[Any]) -> Sequence[Any]:
+    """The rows of a valid mask, which may be flat for a single actor."""
+    return [mask] if len(mask) and not hasattr(mask[0], "__len__") else mask
+
+
 def _is_row(row: object, num_choices: int) -> bool:
     return (
         isinstance(row, list | tuple)

@@ -34,6 +34,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     Spaces,
 )
+from entity_env.core.validation import rows_of_mask
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 
@@ -148,19 +149,13 @@ def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of b
     """Bools as bits, first bool in the highest bit, padded with zeros to whole bytes."""
     if is_array(mask):
         return np.packbits(np.asarray(mask, dtype=np.bool_)).tobytes()
-    bits = "".join(map(_digits, _rows_of(mask)))
+    bits = "".join(map(_digits, rows_of_mask(mask)))
     size = -(-len(bits) // 8)
     return int(bits.ljust(8 * size, "0") or "0", 2).to_bytes(size, "big")
 
 
 def _digits(row: Sequence[Any]) -> str:
     return "".join("1" if each else "0" for each in row)
-
-
-def _rows_of(mask: Any) -> Sequence[Any]:  # noqa: ANN401 - as above
-    """The rows of a mask; a flat mask is one row."""
-    is_flat = len(mask) and not isinstance(mask[0], Sequence) and not is_array(mask[0])
-    return [mask] if is_flat else mask
 
 
 def _hidden(seen: BoolMask) -> list[int]:
@@ -301,7 +296,7 @@ def _mask_to_json(
     if allowed is not None:
         # One text of 0 and 1 per actor takes half the space of a list.
         rows = allowed.tolist() if is_array(allowed) else allowed
-        data["mask"] = list(map(_digits, _rows_of(rows)))
+        data["mask"] = list(map(_digits, rows_of_mask(rows)))
     return data
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,7 @@ from entity_env.replay.replay import Replay
 STEP_TIMEOUT_S: Final = 30.0
 """Default step timeout of a game played in this process for its replay."""
 _EPISODE: Final = "{episode}"
+_version_of: Final = cache(version)  # reads a file
 _DIGEST_DIGITS: Final = 16
 _DIGITS: Final = 4
 """Decimals of probabilities and values, which are only for display."""
@@ -363,7 +365,7 @@ def versions() -> dict[str, str]:
     found = {"entity_env": "", "python": platform.python_version()}
     for name in ("entity-env", "numpy"):
         with suppress(PackageNotFoundError):  # run from a checkout; numpy is optional
-            found[name.replace("-", "_")] = version(name)
+            found[name.replace("-", "_")] = _version_of(name)
     return found
 
 
