@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ def rounds_and_json(description: str) -> tuple[int, bool]:
     parser.add_argument("--rounds", type=int, default=7, help="measurements, of which the median")
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     arguments = parser.parse_args()
+    # Interpreters that a benchmark starts keep compiled modules, as those of users do.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return max(arguments.rounds, 5), bool(arguments.json)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -336,6 +337,20 @@ class TestAClock:
         assert [prompt.choose("Move", choices) for _ in range(3)] == [0, 1, 2]
         with pytest.raises(TimeIsUp):
             prompt.choose("Move", choices)
+
+    def test_only_the_last_question_of_a_decision_waits_for_the_time(
+        self, terminal: Terminal
+    ) -> None:
+        waits = []
+
+        def choose(prompt: Prompt, title: str, choices: object, *, is_last: bool, **_: Any) -> int:
+            waits.append(is_last)
+            return 0
+
+        with mock.patch.object(Prompt, "choose", choose):
+            agent = HumanAgent(source=terminal.source, out=terminal.out, show=lambda _: None)
+            agent.act(Obs().actors(UNITS[:2], PICK, MOVES).entities(UNITS[:3]), PICK, MOVES)
+        assert waits == [False, False, False, True]
 
     def test_it_needs_a_terminal(self) -> None:
         with pytest.raises(UsageError, match="a clock needs a terminal"):

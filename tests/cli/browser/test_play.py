@@ -144,9 +144,11 @@ def test_the_clock_stands_still_while_no_page_is_there() -> None:
     with (
         page.server,
         mock.patch.object(page.server, "wait_for_page", side_effect=lambda _: is_there.pop()),
+        mock.patch.object(MoveClock, "restart", autospec=True) as restart,
     ):
         answer = page._wait_for_answer({}, [], asked, lambda answer: answer, 0, clock)
     assert (answer, is_there) == (None, [])
+    restart.assert_called_once_with(clock)
 
 
 @pytest.mark.slow
