@@ -343,7 +343,9 @@ class TestAClock:
     ) -> None:
         waits = []
 
-        def choose(prompt: Prompt, title: str, choices: object, *, is_last: bool, **_: Any) -> int:
+        def choose(
+            prompt: Prompt, title: str, choices: object, *, is_last: bool, **_: object
+        ) -> int:
             waits.append(is_last)
             return 0
 
