@@ -107,14 +107,18 @@ test-all: $(STAMP)  ## run all tests, and every property with all its examples
 # Other Pythons, and the lowest versions that pyproject.toml allows, with Python 3.11. All without torch: uv installs each in seconds.
 # NAME of .venv-NAME; a Python that is not found is left out.
 OTHERS := 3.12 3.13 lowest
+EXTRAS = fast,test
+.venv-lowest/.installed: EXTRAS = fast,gymnasium,minari,parquet,pettingzoo,pictures,test
 # What a game is written against.
 CONTRACT_TESTS := tests/core tests/authoring tests/agents/channels
+# What imports the packages of the extras that are installed with their lowest versions.
+EXTRA_TESTS := tests/interop tests/replay tests/contract
 UV_INSTALL = $(BIN)/uv pip install --quiet --constraint constraints.txt --python
 
 # OTHER: the interpreter.
 $(OTHERS:%=.venv-%/.installed): pyproject.toml constraints.txt setup.py entity_env/authoring/_speedups.c
 	@$(BIN)/uv venv --quiet --clear --python "$(OTHER)" $(@D)
-	@$(UV_INSTALL) $(@D)/bin/python $(if $(findstring lowest,$@),--resolution lowest-direct) --editable '.[fast,test]'
+	@$(UV_INSTALL) $(@D)/bin/python $(if $(findstring lowest,$@),--resolution lowest-direct) --editable '.[$(EXTRAS)]'
 	@touch $@
 
 check-pythons: $(STAMP)  ## test the contract with other Pythons, and with the lowest versions of dependencies
@@ -128,7 +132,7 @@ check-pythons: $(STAMP)  ## test the contract with other Pythons, and with the l
 # With all but torch, which few installations of other Pythons have at hand: what needs it is skipped. Every run upgrades all
 # packages: the newest numpy, which needs Python 3.12, is tested nowhere else. If numba does not support it yet, numba is
 # uninstalled, and the tests that need it are skipped.
-test-pythons: $(STAMP)  ## run the fast tests with every other Python that pyenv or the path has, and the newest numpy
+test-pythons: $(STAMP)  ## run the fast tests with every other Python that is found, and those of extras with their lowest versions
 	@for version in $(filter 3.%,$(OTHERS)); do \
 		python=$$($(BIN)/python tools/find_python.py $$version) || { echo "Python $$version: not found, left out"; continue; }; \
 		$(MAKE) --silent OTHER="$$python" .venv-$$version/.installed; \
@@ -141,6 +145,10 @@ test-pythons: $(STAMP)  ## run the fast tests with every other Python that pyenv
 		echo "Python $$version: $$python, numpy $$($$venv -c 'import numpy; print(numpy.__version__)')"; \
 		$$venv -m pytest $(TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast; \
 	done
+	@python=$$($(BIN)/python tools/find_python.py 3.11) || { echo "Python 3.11: not found, left out"; exit 0; }; \
+	$(MAKE) --silent OTHER="$$python" .venv-lowest/.installed; \
+	echo "lowest versions of the extras: $$python"; \
+	.venv-lowest/bin/python -m pytest $(EXTRA_TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast
 
 # Ten minutes in all: the budget of the tests, and what their fixtures take beside it.
 attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, broken files

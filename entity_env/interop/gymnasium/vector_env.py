@@ -37,6 +37,8 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
     The spaces are for one environment; `metadata` is added to the autoreset mode.
     """
 
+    closed = True  # until it is made: older Gymnasiums close what is left of a failed constructor
+
     def __init__(
         self,
         num_envs: int,
@@ -57,6 +59,7 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         self._was_reset = False
         self._autoreset_envs = np.zeros(num_envs, dtype=np.bool_)
         """Environments that have ended and have not been reset since."""
+        self.closed = False
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as SyncVectorEnv

@@ -164,18 +164,21 @@ def test_stepping_what_has_ended_is_refused(name: str) -> None:
     ids=["list", "short", "long", "nested", "ints", "floats", "nobody"],
 )
 def test_masks_are_refused_as_gymnasium_does(mask: object) -> None:
-    messages = []
+    messages = {}
     for name, make in FACES.items():
         envs = make(LASTS, disabled)
         envs.reset()
         step(envs)
-        with pytest.raises((TypeError, ValueError)) as raised:
+        with pytest.raises((TypeError, ValueError, AssertionError)) as raised:
             envs.reset(options={"reset_mask": mask})
-        messages.append((type(raised.value), str(raised.value)))
+        messages[name] = type(raised.value), str(raised.value)
         if name != "gymnasium":
             assert step(envs)[0] == [2, 2, 2]  # nothing had happened
         envs.close()
-    assert messages[0] == messages[1] == messages[2]
+    if messages["gymnasium"][0] is AssertionError:  # as of Gymnasium 1.2 and earlier
+        del messages["gymnasium"]
+    assert len(set(messages.values())) == 1
+    assert AssertionError not in dict(messages.values())
 
 
 @each_of_ours
@@ -315,9 +318,16 @@ def recorded(name: str, mode: AutoresetMode, lasts: Sequence[int]) -> list[tuple
 @each_mode
 def test_statistics_are_right_in_every_mode(name: str, mode: AutoresetMode) -> None:
     lasts = (3, 5, 4)
+
+    def are_right(episodes: Sequence[tuple[int, int, float]]) -> bool:
+        return all((n, total) == (lasts[i], lasts[i] * (i + 1)) for i, n, total in episodes)
+
+    own = recorded("gymnasium", mode, lasts)
+    if mode is AutoresetMode.SAME_STEP and not are_right(own):
+        pytest.skip("the wrapper of this Gymnasium counts wrong in this mode")
     episodes = recorded(name, mode, lasts)
     assert len(episodes) > 30
     assert {i for i, _, _ in episodes} == {0, 1, 2}
-    assert all((n, total) == (lasts[i], lasts[i] * (i + 1)) for i, n, total in episodes)
+    assert are_right(episodes)
     if mode is not disabled:  # where Gymnasium's own takes the mask away from the wrapper
-        assert episodes == recorded("gymnasium", mode, lasts)
+        assert episodes == own

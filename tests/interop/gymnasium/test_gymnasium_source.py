@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -40,10 +40,15 @@ from tests.helpers.executors import check_form
 from tests.interop.gymnasium.counting_envs import GymCount
 
 each_mode = pytest.mark.parametrize("mode", AutoresetMode)
+if TYPE_CHECKING:
+    Sync = SyncVectorEnv[Any, Any]
+else:  # generic since Gymnasium 1.3
+    Sync = SyncVectorEnv
+
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 
 
-def counting(mode: AutoresetMode, lasts: Sequence[int] = (2, 3)) -> SyncVectorEnv[Any, Any]:
+def counting(mode: AutoresetMode, lasts: Sequence[int] = (2, 3)) -> Sync:
     return SyncVectorEnv([partial(GymCount, last) for last in lasts], autoreset_mode=mode)
 
 
@@ -329,7 +334,7 @@ def test_masks_are_those_of_the_info(mode: AutoresetMode) -> None:
             vec.act({"Action": np.full(int(obs.is_ready.sum()), 0)})  # the picker itself
 
 
-class Generous(SyncVectorEnv[Any, Any]):
+class Generous(Sync):
     """Earns, and ends, even in the step in which it resets."""
 
     def step(self, actions: Any) -> Any:  # noqa: ANN401
@@ -347,7 +352,7 @@ def test_nothing_is_earned_in_the_step_in_which_a_source_resets() -> None:
         assert not obs.done.any()
 
 
-class Told(SyncVectorEnv[Any, Any]):
+class Told(Sync):
     """Tells what it is told to."""
 
     told: dict[str, Any]
