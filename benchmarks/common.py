@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,18 +18,37 @@ from rich.table import Table
 from entity_env.core.validation import num_cores
 
 
-def median(measure: Callable[[], float], rounds: int = 5) -> float:
+class Median(float):
+    """Median of the rounds of a measurement; arithmetic with it gives an ordinary number.
+
+    Attributes:
+        low, high: smallest and largest value of the rounds.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rounds: Iterable[float]) -> Median:
+        """The median of one number or more."""
+        values = list(rounds)
+        found = cls(statistics.median(values))
+        found.low, found.high = min(values), max(values)
+        return found
+
+
+def median(measure: Callable[[], float], rounds: int = 5) -> Median:
     """Median of several measurements."""
-    return statistics.median(measure() for _ in range(rounds))
+    return Median.of(measure() for _ in range(rounds))
 
 
 def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int = 5) -> dict[str, float]:
-    """Median of each measurement, taken in turns so that a noisy moment hits all of them."""
+    """`Median` of each measurement, taken in turns so that a noisy moment hits all of them."""
     samples: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(rounds):
         for name, measure in measures.items():
             samples[name].append(measure())
-    return {name: statistics.median(values) for name, values in samples.items()}
+    return {name: Median.of(values) for name, values in samples.items()}
 
 
 def rounds_and_json(description: str) -> tuple[int, bool]:
@@ -46,7 +65,10 @@ def rounds_and_json(description: str) -> tuple[int, bool]:
 def report(
     title: str, figures: Mapping[str, float], packages: Sequence[str], as_json: bool
 ) -> None:
-    """Prints figures as a table, or as one JSON object with date, machine and versions."""
+    """Prints figures as a table, or as one JSON object with date, machine and versions.
+
+    The object also has the spread of each figure that is a `Median`: smallest and largest round.
+    """
     machine = {
         "processor": _processor(),
         "cores": num_cores(),
@@ -55,7 +77,10 @@ def report(
     versions = {"python": platform.python_version(), **{name: _version(name) for name in packages}}
     if as_json:
         result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine}
-        print(json.dumps({**result, "versions": versions, "figures": dict(figures)}))
+        medians = ((name, value) for name, value in figures.items() if isinstance(value, Median))
+        spread = {name: [value.low, value.high] for name, value in medians}
+        result |= {"versions": versions, "figures": dict(figures), "spread": spread}
+        print(json.dumps(result))
         return
     table = Table("figure", "median", title=title)
     for name, value in figures.items():

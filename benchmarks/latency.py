@@ -11,14 +11,13 @@ along with all the others of this package.
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.common import report, rounds_and_json
+from benchmarks.common import Median, report, rounds_and_json
 from benchmarks.peers.contender import Contender
 from benchmarks.peers.decision import weights
 from benchmarks.peers.environment import ROOT
@@ -102,14 +101,14 @@ def decisions(python: Path, num_entities: int, num_rounds: int) -> dict[str, flo
         f"ratio_{size}": ratio(rounds, "ours"),
         f"ratio_{size}_in_a_game": ratio(rounds, "ours_in_a_game"),
         f"ratio_{size}_in_torch": ratio(rounds, "ours_torch"),
-        **{f"us_{size}_{name}": statistics.median(each) for name, each in rounds.items()},
+        **{f"us_{size}_{name}": Median.of(each) for name, each in rounds.items()},
     }
 
 
 def ratio(rounds: Mapping[str, Sequence[float]], name: str) -> float:
     """How many times as long the real rogue-net takes."""
     pairs = zip(rounds["rogue_net"], rounds[name], strict=True)
-    return statistics.median(theirs / ours for theirs, ours in pairs)
+    return Median.of(theirs / ours for theirs, ours in pairs)
 
 
 def started(num_rounds: int) -> dict[str, float]:
@@ -122,9 +121,9 @@ def started(num_rounds: int) -> dict[str, float]:
             snake.append(shipped("from entity_env.games import snake as game", _SNAKE))
             own.append(shipped("from benchmarks.peers.decision import GAME as game", agent))
     return {
-        "first_action_ms": statistics.median(first for first, _ in snake),
-        "first_action_ms_own_game": statistics.median(first for first, _ in own),
-        "rss_mib": statistics.median(rss for _, rss in snake),
+        "first_action_ms": Median.of(first for first, _ in snake),
+        "first_action_ms_own_game": Median.of(first for first, _ in own),
+        "rss_mib": Median.of(rss for _, rss in snake),
     }
 
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.common import report
+from benchmarks.common import Median, report
 from benchmarks.peers.trainee import Piece, Trainee, interop_python
 from benchmarks.peers.training import NUM_PIECES, TASKS, Task
 from benchmarks.vec import Progress
@@ -96,15 +96,13 @@ def _sizes(task: Task) -> list[int]:
 
 def _figures(name: str, runs: Sequence[Run], is_quick: bool) -> dict[str, float]:
     pieces = [piece for run in runs for piece in run]
-    figures = {
-        f"fps_ratio_{name}": statistics.median(
+    figures: dict[str, float] = {
+        f"fps_ratio_{name}": Median.of(
             ours.steps_per_s / theirs.steps_per_s for ours, theirs in pieces
         ),
-        f"cpu_ratio_{name}": statistics.median(
-            theirs.cpu_s / ours.cpu_s for ours, theirs in pieces
-        ),
-        f"fps_ours_{name}": statistics.median(ours.steps_per_s for ours, _ in pieces),
-        f"fps_theirs_{name}": statistics.median(theirs.steps_per_s for _, theirs in pieces),
+        f"cpu_ratio_{name}": Median.of(theirs.cpu_s / ours.cpu_s for ours, theirs in pieces),
+        f"fps_ours_{name}": Median.of(ours.steps_per_s for ours, _ in pieces),
+        f"fps_theirs_{name}": Median.of(theirs.steps_per_s for _, theirs in pieces),
     }
     if not is_quick:
         ours, theirs = zip(*(run[-1] for run in runs), strict=True)

@@ -10,12 +10,11 @@ own and sleeps unless it is its turn; a ratio is the median over rounds of the r
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common import report, rounds_and_json
+from benchmarks.common import Median, report, rounds_and_json
 from benchmarks.peers.contender import Contender
 from benchmarks.peers.environment import peers_python
 
@@ -111,7 +110,7 @@ def main() -> None:
         "two_env_step_us": 2 * _median(rounds["nothing_ours_2"]),
         "two_env_in_process_us": 2 * _median(rounds["nothing_ours_2_in_process"]),
         "mb_per_worker": more / 1e6,
-        "start_s": statistics.median(starts),
+        "start_s": Median.of(starts),
         **_split(rounds["ours_1024"], rounds["bare_games_1024"]),
         **{f"steps_per_s_{name}": 1e6 / _median(rounds[name]) for name in PLANS},
     }
@@ -136,12 +135,12 @@ def _measured(contenders: Mapping[str, Contender], num_rounds: int, progress: Pr
 
 
 def _median(rounds: Sequence[Mapping[str, float]], part: str = "us") -> float:
-    return statistics.median(one[part] for one in rounds)
+    return Median.of(one[part] for one in rounds)
 
 
 def _ratios(rounds: Rounds) -> dict[str, float]:
     return {
-        figure: statistics.median(
+        figure: Median.of(
             b["us"] / a["us"] for a, b in zip(rounds[ours], rounds[theirs], strict=True)
         )
         for figure, (ours, theirs) in RATIOS.items()

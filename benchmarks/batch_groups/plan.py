@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common import Median
 from benchmarks.peers.contender import Contender
 from benchmarks.vec import Progress
 
@@ -82,9 +82,9 @@ def measured(entries: Mapping[str, Entry], setup: Setup) -> Rounds:
 
 def median_us(rounds: Rounds, name: str) -> float:
     """Median of what a contender measured."""
-    return statistics.median(rounds[name])
+    return Median.of(rounds[name])
 
 
 def ratio(rounds: Rounds, ours: str, theirs: str) -> float:
     """How many times faster ours is: the median of the ratios within a round."""
-    return statistics.median(b / a for a, b in zip(rounds[ours], rounds[theirs], strict=True))
+    return Median.of(b / a for a, b in zip(rounds[ours], rounds[theirs], strict=True))
