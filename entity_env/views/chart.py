@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-COLOURS: Final = (*("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"),)
-"""Colors that colorblind people can distinguish (Okabe and Ito 2008)."""
+COLOURS: Final = (*("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#999999"),)
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008), the faint ones last."""
 
 _DASHES: Final = ("", "6 3", "2 2", "8 3 2 3")
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -42,19 +42,22 @@ class Axis:
     ticks: Sequence[tuple[float, str]]
 
     @classmethod
-    def around(cls, values: Iterable[float], *, is_whole: bool = False) -> Axis:
+    def around(
+        cls, values: Iterable[float], *, is_whole: bool = False, num_ticks: int = _NUM_TICKS
+    ) -> Axis:
         """The axis from the smallest to the largest value, extended to round ends.
 
         Args:
             values: finite, below 1e150; if empty, the axis is 0 to 1.
             is_whole: do not extend beyond the values.
+            num_ticks: about how many parts the ticks divide the axis into.
         """
         found = list(values) or [0.0, 1.0]
         low, high = float(min(found)), float(max(found))
         size = max(abs(low), abs(high))
         if high - low <= _LEAST_SPAN * size or low == high:
             low, high = low - max(0.5, 0.1 * size), high + max(0.5, 0.1 * size)
-        step = _round_step((high - low) / _NUM_TICKS)
+        step = _round_step((high - low) / num_ticks)
         begin, end = math.floor(low / step), math.ceil(high / step)
         ticks = [(i * step, _label(i * step, step, size)) for i in range(begin, end + 1)]
         if not is_whole:
@@ -172,14 +175,16 @@ class Plot:
         return parts
 
 
-def svg_begin(width: float, height: float, background: str = "white") -> str:
+def svg_begin(
+    width: float, height: float, background: str = "white", *, font_size: int = 11
+) -> str:
     """First tag of an SVG, and its background; "" = none, with the surrounding text color."""
     colour = ' color="#334155"' if background else ""
     ground = f'\n<rect width="{width:g}" height="{height:g}" fill="{background}"/>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" font-size="11"{colour} '
-        f'fill="currentColor">{ground if background else ""}'
+        f'viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" '
+        f'font-size="{font_size}"{colour} fill="currentColor">{ground if background else ""}'
     )
 
 
@@ -221,7 +226,7 @@ def svg_chart(
             'opacity="0.7">no points</text>'
         )
     for i, each in shown.items():
-        parts += _drawn(each, i, plot)
+        parts += svg_line(each, i, plot)
     for i, each in legend:
         at = height + _ROW * i + 2
         parts.append(
@@ -231,7 +236,8 @@ def svg_chart(
     return "\n".join((*parts, "</svg>\n"))
 
 
-def _drawn(line: Series, number: int, plot: Plot) -> list[str]:
+def svg_line(line: Series, number: int, plot: Plot) -> list[str]:
+    """A line with its band and marks; its color is that of its number in `COLOURS`."""
     name = f"<title>{escape(line.name)}</title>"
     parts = []
     if line.has_band:
