@@ -14,9 +14,9 @@ player. Games that need a package that is not installed are left out, and those 
 unless they are named. Of the eight settings, the four that are best with the first seed run with
 the others.
 
-`--keep FILE` writes every run down as it ends, and takes up those that are there; `--picture FILE`
-draws the curves, `--tables` prints tables in Markdown. The peers' environment `.venv-learning` is
-made where it is missing.
+`--keep FILE` writes every run down as it ends, and takes up those that are there; `--tables` prints
+tables in Markdown. `python -m tools.docs.plots` draws the runs in docs/results. The peers'
+environment `.venv-learning` is made where it is missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PEERS = (
     *("stable-baselines3==2.9.2", "gymnasium[box2d,mujoco]"),
     *("minigrid==3.2.0", "minatar==1.0.15"),
 )
-_NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard", "matplotlib")
+_NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard")
 _PACKAGES = ("stable-baselines3", "gymnasium", "torch", "numpy", "numba", "minigrid", "minatar")
 
 _SB3 = ("sb3", "sb3_1")
@@ -92,10 +92,6 @@ def main() -> None:
     ]
     runs += _runs(rest, given.keep, given.jobs, progress)
     progress.end()
-    if given.picture is not None:
-        command = [str(_FOLDER / "bin" / "python"), "-m", "benchmarks.peers.learn", "picture"]
-        lines = json.dumps([run for run in runs if run["curve"]])
-        subprocess.run([*command, given.picture], input=lines, text=True, cwd=ROOT, check=True)
     if given.tables:
         sys.stdout.write(_tables(given.only, runs))
         return
@@ -132,7 +128,6 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="where runs are written down")
-    parser.add_argument("--picture", metavar="FILE", help="SVG with the curves of all runs")
     parser.add_argument("--tables", action="store_true", help="print tables, not figures")
     return parser.parse_args()
 

@@ -3,7 +3,6 @@
 WHO is "ours", or "sb3" and "sb3_1": Stable-Baselines3 in eight environments and in one.
 Runs in the environment that `benchmarks/learning.py` makes, which has Stable-Baselines3 and the
 tasks, for both trainers the same torch, numpy and Gymnasium. Prints one line of JSON.
-`python -m benchmarks.peers.learn picture FILE` draws runs, JSON on stdin, as curves.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from time import perf_counter, process_time
 from typing import Any
 
@@ -148,52 +146,8 @@ def _result(
     }
 
 
-def picture(file: str) -> None:
-    """Curves of all runs, a panel for each task, as SVG."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams |= {"svg.hashsalt": "learning", "svg.fonttype": "none"}
-    from matplotlib import pyplot
-
-    runs = json.load(sys.stdin)
-    names = list(dict.fromkeys(run["task"] for run in runs))
-    num_columns = 3
-    shape = (-(-len(names) // num_columns), num_columns)
-    size = (4 * shape[1], 2.6 * shape[0])
-    figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
-    ours, others = "#c03028", "#b8b8b8"
-    colours = {"ours": ours, "default": ours, "sb3_1": "#60a0e0", "enn": "#308030"}
-    if "default" not in {run["who"] for run in runs}:
-        colours["sb3"] = "#3060c0"  # a trainer there, settings of ours among those of games
-    names_of = {
-        "sb3": "Stable-Baselines3",
-        "sb3_1": "Stable-Baselines3, one environment",
-        "enn": "enn-trainer",
-    }
-    for panel in panels.flat[len(names) :]:
-        panel.axis("off")
-    for name, panel in zip(names, panels.flat, strict=False):
-        panel.set_title(name, fontsize=10)
-        panel.tick_params(labelsize=8)
-        panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
-        of_task = [run for run in runs if run["task"] == name]
-        of_task.sort(key=lambda run: (run["who"] in colours, run["who"]))  # in front of others
-        for who, lines in groupby(of_task, key=lambda run: run["who"]):
-            for i, line in enumerate(lines):
-                label = names_of.get(who, who) if i == 0 and who in colours else None
-                colour = colours.get(who, others)
-                panel.plot(*zip(*line["curve"], strict=True), colour, label=label, lw=1)
-    panels.flat[0].legend(fontsize=8)
-    figure.supxlabel("steps", fontsize=9)
-    figure.supylabel("mean episode reward", fontsize=9)
-    figure.savefig(file, metadata={"Date": None})
-
-
 def main(arguments: Sequence[str]) -> None:
-    """One run, or the picture."""
-    if arguments[0] == "picture":
-        return picture(arguments[1])
+    """One run."""
     answers = private_stdout()
     who, name, seed = arguments
     torch.set_num_threads(1)
@@ -201,7 +155,6 @@ def main(arguments: Sequence[str]) -> None:
     result = ours(task, int(seed)) if who == "ours" else sb3(task, int(seed), NUM_ENVS[who])
     answers.write(json.dumps(result) + "\n")
     answers.close()
-    return None
 
 
 if __name__ == "__main__":

@@ -7,16 +7,18 @@ import json
 import re
 from functools import cache
 from pathlib import Path, PurePosixPath
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.common import report
+from benchmarks.common import Median, report
 from entity_env import errors
 from entity_env.agents import RandomAgent
 from entity_env.cli.app import COMMANDS, command_of, main
 from tests import ROOT
-from tools.docs import games, plots, reference, stage
+from tools.docs import curves, games, plots, reference, stage
+from tools.docs.figures import read
 from tools.docs.scripted import SCRIPTED
 from tools.golden_replays import GAMES_BY_NAME, TRAINED
 
@@ -190,20 +192,82 @@ def test_a_network_is_trained_for_its_score(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_plots_are_those_of_the_results() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
     for path, text in plots.pictures().items():
         assert path.read_text() == text, "python -m tools.docs.plots"
-        assert f"(pictures/{path.name})" in pages()["benchmarks.md"]
-    assert {path.stem for path in plots.RESULTS.glob("*.json")} == {"scores", *plots.PLOTS}
+        assert f"({path.relative_to(ROOT / 'docs').as_posix()})" in page
+        assert len(text.encode()) <= 40_000
 
 
-def test_a_plot_is_drawn_from_what_a_benchmark_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    report("some benchmark", {"a": 4.0, "b": 0.5, "other": 1.0}, ["numpy"], as_json=True)
-    result = json.loads(capsys.readouterr().out)
-    picture = plots.svg(plots.Bars("<ratio>", {"a": "first", "b": "second"}, True), result)
-    assert "&lt;ratio&gt;" in picture
-    assert ">4</text>" in picture
-    assert result["date"] in picture
-    widths = [float(width) for width in re.findall(r'<rect x="300".*? width="([\d.]+)"', picture)]
-    assert widths[0] == pytest.approx(8 * widths[1], abs=0.5)
-    wide = {**result, "figures": {"a": 900, "b": 3}}
-    assert "are logarithms" in plots.svg(plots.Bars("many", {"a": "a", "b": "b"}), wide)
+def test_plots_have_the_color_of_the_page() -> None:
+    page = pages()["benchmarks.md"]
+    assert page.count('<svg role="img" aria-label="') == len(plots.pictures())
+    assert "prefers-color-scheme" not in page
+    assert ".svg)" not in page
+    other = "![layout](pictures/layout.svg)"
+    assert stage.inlined(other, PurePosixPath("docs/benchmarks.md")) == other
+
+
+def drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, figures: dict[str, float], unit: str = "×"
+) -> list[ElementTree.Element]:
+    """Elements of a plot of what a benchmark prints."""
+    report("some benchmark", figures, ["numpy"], as_json=True)
+    (tmp_path / "vec.json").write_text(capsys.readouterr().out)
+    dots = plots.Dots("<ratio>", "about", {name: f"of {name}" for name in figures}, unit)
+    return list(ElementTree.fromstring(plots.svg(dots, read(tmp_path / "vec.json"))).iter())
+
+
+def numbers(elements: list[ElementTree.Element], tag: str, attribute: str) -> list[float]:
+    return [float(each.attrib[attribute]) for each in elements if each.tag.endswith(f"}}{tag}")]
+
+
+def test_dots_are_sorted_on_a_logarithmic_axis(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = drawn(capsys, tmp_path, {"b": 10.0, "a": 1000.0, "c": 0.1})
+    x, y = (numbers(found, "circle", name) for name in ("cx", "cy"))
+    assert y == sorted(y)
+    assert x[0] - x[1] == pytest.approx(x[1] - x[2], abs=0.2)
+    texts = [each.text for each in found if each.text]
+    assert [text for text in texts if text.startswith("of ")] == ["of a", "of b", "of c"]
+    assert {"<ratio>", "as fast as the peer", "1,000×", "100×", "1k×"} <= {*texts}
+    assert min(numbers(found, "svg", "width")) == curves.WIDTH
+
+
+def test_rounds_are_lines_behind_the_dots(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = [
+        sum(each.get("stroke-width") == "3" for each in drawn(capsys, tmp_path, {"a": value}))
+        for value in (2.0, Median.of([2.0, 1.0, 4.0]))
+    ]
+    assert lines == [0, 1]
+    assert "lines: from the smallest to the largest round" in [
+        each.text for each in drawn(capsys, tmp_path, {"a": Median.of([1.0, 2.0])})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "ends", "ticks"),
+    [
+        ([3.1, 3.9], (1.0, 5.0), [1.0, 2.0, 5.0]),
+        ([1.0, 8570.0], (0.5, 10_000.0), [1.0, 10.0, 100.0, 1000.0, 10_000.0]),
+    ],
+)
+def test_a_logarithmic_axis_has_round_ends(
+    values: list[float], ends: tuple[float, float], ticks: list[float]
+) -> None:
+    axis = plots.LogAxis(values, 1.0, 100, 200)
+    assert (axis.low, axis.high) == pytest.approx(ends)
+    assert axis.ticks == pytest.approx(ticks)
+    assert (axis.at(axis.low), axis.at(axis.high)) == pytest.approx((100, 200))
+
+
+def test_a_curve_is_the_median_of_the_seeds_with_their_range() -> None:
+    runs = [{"curve": [[0, value], [50, value], [200, value + 100]]} for value in (1.0, 2.0, 6.0)]
+    line = curves.summary("ours", runs, steps=100, num_points=10)
+    assert (line.x[0], line.x[-1]) == (0, 100)
+    assert (line.low[0], line.y[0], line.high[0]) == (1, 2, 6)
+    assert line.y[-1] == pytest.approx(2 + 100 / 3)
+    assert not curves.summary("ours", runs[:1], steps=100, num_points=10).has_band

@@ -6,6 +6,9 @@
 `--serve` runs a command and writes again whenever a page of docs/ changes. A page that no entry of
 `nav` in mkdocs.yml leads to, or an entry without a page, is an error.
 
+Figures lose the comments that name their results (`figures`), and plots are inlined (`curves`):
+so their text has the color of the page, also when a reader switches to dark.
+
 Links in our pages lead to files of the repository, so that they work there, too. Here each is made
 to lead to where that file is on the site: other pages are copied, other files offered as they are.
 """
@@ -18,10 +21,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from tools.docs import games, reference
+from tools.docs import curves, figures, games, reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -31,6 +35,7 @@ ALWAYS: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages outside of docs/ that are part of the site whether or not a page links to them."""
 _LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 _CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+_PICTURE: Final = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.svg)\)$", re.MULTILINE)
 _GAME: Final = re.compile(r"^\| `([\w:]+)` \|", re.MULTILINE)
 _NAV_ENTRY: Final = re.compile(r"[\w./-]+\.md$", re.MULTILINE)
 
@@ -39,7 +44,8 @@ def pages() -> dict[str, str]:
     """All pages of the site as Markdown, by path."""
     found = {**reference.pages(), **games.pages()}
     for path in sources():
-        found[str(place(path))] = moved((ROOT / path).read_text("utf-8"), path)
+        text = figures.plain((ROOT / path).read_text("utf-8"))
+        found[str(place(path))] = moved(inlined(text, path), path)
     found["games.md"] = _GAME.sub(_game_link, found["games.md"])
     return found
 
@@ -87,6 +93,20 @@ def moved(text: str, path: PurePosixPath) -> str:
     parts = _CODE.split(text)
     parts[::2] = [_LINK.sub(link, part) for part in parts[::2]]
     return "".join(parts)
+
+
+def inlined(text: str, path: PurePosixPath) -> str:
+    """A page with its plots instead of the pictures of them, in the color of the page."""
+
+    def plot(match: re.Match[str]) -> str:
+        svg = (ROOT / _resolved(match[2], path)).read_text("utf-8")
+        if curves.STYLE not in svg:
+            return match[0]
+        about = f'role="img" aria-label="{escape(match[1])}" style="max-width: 100%; height: auto"'
+        svg = svg.replace(f"{curves.STYLE}\n", "").replace("<svg ", f"<svg {about} ", 1)
+        return f'<div class="plot" data-search-exclude>\n{svg}</div>'
+
+    return _PICTURE.sub(plot, text)
 
 
 def _resolved(link: str, path: PurePosixPath) -> PurePosixPath:
