@@ -74,7 +74,7 @@ _HEADER: Final = re.compile(rf"(?:^|\W){_UNIT}(?!\w)|\bCPU\b|processor time")
 
 @dataclass(frozen=True)
 class Result:
-    """What a benchmark printed: its figures, and where they come from.
+    """Output of a benchmark: its figures, and where they come from.
 
     Args:
         script: path of the benchmark, from the root.
