@@ -51,6 +51,9 @@ def test_large_numbers_have_units() -> None:
     assert [label for _, label in Axis.around([0, 200_000]).ticks] == [
         *("0", "50k", "100k", "150k", "200k")
     ]
+    assert [label for _, label in Axis.around([0, 200_000], num_ticks=2).ticks] == [
+        *("0", "100k", "200k"),
+    ]
 
 
 @given(st.lists(curves, max_size=4))
