@@ -1,7 +1,7 @@
 """Agents that choose actions for a game: random, human, trained, or your own `decide`.
 
-`ppo` trains them, `training` is shared by all trainers, `rogue_net` is their network. The interface
-`Agent` is in `authoring`.
+`ppo` trains agents; `training` is shared by all trainers; `rogue_net` is their network. The `Agent`
+interface is in `authoring`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from entity_env.agents.rogue_net.numpy_net.agent import RogueNetAgent as RogueNetAgent
     from entity_env.agents.scripted_agent import ScriptedAgent as ScriptedAgent
 
-# Imported on first use: a game needs only the type of its agents.
+# Imported on first use: a game needs only the types of its agents.
 _LATE = {
     "against": "bots",
     "Transport": "channels.channel",

@@ -26,7 +26,7 @@ T = TypeVar("T")
 MakeAgent: TypeAlias = Callable[[int], Agent]
 
 METRIC: Final = "against"
-"""Prefix of the metrics: `against/Greedy` is 1, 0.5 or 0."""
+"""Prefix of the result metrics: `against/NAME`."""
 _MAX_IGNORED: Final = 100
 _NUM_SEED_BITS: Final = 63
 
@@ -34,19 +34,19 @@ _NUM_SEED_BITS: Final = 63
 def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Game:
     """The game for one learner, with bots in all other seats.
 
-    Schema, settings and number of agents stay; the name differs. The seed of an episode draws the
-    learner's seat (all are equally likely) and a bot for each other seat. Each bot is a new
-    instance. Only the learner's agent is asked for actions: in a `VecEnv` the rows of the other
-    seats never become ready. An episode is one call of `play`.
+    Keeps the schema, settings and number of agents; the name differs. The episode's seed picks the
+    learner's seat, uniformly, and a new bot for each other seat. Only the learner is asked for
+    actions: in a `VecEnv` the rows of the other seats never become ready. An episode is one call of
+    `play`.
 
-    The learner's episode ends after the episodes of all other seats. Its metric `against/NAME`, for
-    every bot it met, compares final scores: 1 if the learner is ahead, 0.5 if they are equal, 0 if
-    it is behind. A bot with several seats gets the mean.
+    The learner's episode ends last. Its metric `against/NAME` compares its final score with each
+    bot's: 1 if it is ahead, 0.5 if they are equal, 0 if it is behind; the mean for a bot with
+    several seats.
 
     Args:
         game: for at least two agents.
         bots: subclasses of `ScriptedAgent`, other classes and functions that `ScriptedAgent`
-            describes, `"FILE.py:CLASS"`, or names: `"random"`, one of the game's own agents, or a
+            accepts, `"FILE.py:CLASS"`, or names: `"random"`, one of the game's own agents, or a
             checkpoint, which is loaded again for every episode.
 
     Raises:
@@ -72,18 +72,18 @@ def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Ga
     play = _PlayAgainst(game, _named([_entrant(game, source) for source in sources]))
     found = copy.copy(game)
     found.play = play
-    # Its replays must not be mistaken for replays of the game itself.
+    # Its replays must not pass for replays of the original game.
     found.name = re.sub(r"\W+", "_", "_".join([game.name, METRIC, *play.bots]))
     return found
 
 
 def has_bots(game: Game) -> bool:
-    """Whether this is a game of `against`, where bots play all seats but the learner's."""
+    """True if bots play all seats but the learner's, see `against`."""
     return isinstance(game.play, _PlayAgainst)
 
 
 def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
-    """Name of a bot, and its constructor, which takes a seed."""
+    """Name of a bot, and its constructor from a seed."""
     if source == "human":
         raise UsageError(
             "against does not support human players: use entity-env play --agent human"
@@ -104,7 +104,7 @@ def _load(game: Game, name: str, seed: int) -> Agent:
 
 
 def _named(entrants: Sequence[tuple[str, MakeAgent]]) -> dict[str, MakeAgent]:
-    """The entrants under unique names: `Bot`, `Bot#2`."""
+    """The entrants by unique name: `Bot`, `Bot#2`."""
     found: dict[str, MakeAgent] = {}
     for name, make in entrants:
         count = sum(each.partition("#")[0] == name for each in found)
@@ -118,7 +118,6 @@ class _PlayAgainst:
     def __init__(self, game: Game, bots: dict[str, MakeAgent]) -> None:
         self._game = game
         self.bots = bots
-        """Constructor of each bot, by name."""
         functools.update_wrapper(self, game.play, updated=())
 
     def __call__(self, agents: Sequence[Agent], *, seed: int, **settings: object) -> None:
@@ -126,7 +125,7 @@ class _PlayAgainst:
         order = rng.sample(range(len(agents)), len(agents))
         names = rng.choices(list(self.bots), k=len(agents))
         seeds = [rng.getrandbits(_NUM_SEED_BITS) for _ in agents]
-        for learner in order:  # the next one, if the learner had no part in the episode
+        for learner in order:  # the next one, if the learner took no part in the episode
             match = _Match(self._game, agents[learner])
             for i, name in enumerate(names):
                 bot = None if i == learner else self.bots[name](seeds[i])
@@ -150,16 +149,16 @@ class _PlayAgainst:
 
 
 class _Match:
-    """One episode: its seats and its state."""
+    """One episode."""
 
     def __init__(self, game: Game, learner: Agent) -> None:
         self.game = game
         self.learner = learner
         self.seats: list[_Seat] = []
         self.final: tuple[Obs, bool] | None = None
-        """Final observation of the learner, and whether it was truncated."""
+        """Final observation of the learner, and whether its episode was truncated."""
         self.is_stopped = False
-        """The learner's `act` returned None."""
+        """The learner's `act` has returned None."""
         self.is_over = False
         """The learner's episode has ended; if the game starts another one, it is abandoned."""
         self.is_left = False
@@ -169,7 +168,7 @@ class _Match:
         """`act` has returned None since the end."""
 
     def asks(self, seat: _Seat) -> bool:
-        """Whether to ask a seat for an action; see `goes_on`."""
+        """See `goes_on`."""
         goes_on = self.goes_on(seat)
         self.has_refused |= not goes_on
         return goes_on
@@ -197,7 +196,6 @@ class _Match:
             self.end()
 
     def end(self) -> None:
-        """Ends the learner's episode, with its result against every bot."""
         if self.final is None or self.is_over:
             return
         obs, truncated = self.final

@@ -1,4 +1,4 @@
-"""`GameAgents`: agents that come with a game, and text input of its moves."""
+"""`GameAgents`: agents that come with a game, and typed moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from entity_env.errors import UsageError
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Observation, Sequence[str]], str | None]
-"""Draws an observation above some lines and returns the line typed; None = the player leaves."""
+"""Draws an observation above the lines and returns the line typed; None = the player leaves."""
 
 
 class GameAgents:
@@ -34,7 +34,7 @@ class GameAgents:
         return game
 
     def load(self, name: str, seed: int) -> Agent | None:
-        """The game's own agent with this name; None = it has none.
+        """The game's own agent with this name, if it has one.
 
         Raises:
             UsageError: the name is incomplete.
@@ -60,7 +60,7 @@ class GameAgents:
     ) -> Result:
         """Result of one game of a match; `names` and `agents` are by seat.
 
-        The result omits seats that had no part in the game.
+        Omits seats that took no part.
         """
         episodes = game.run(*agents, seed=seed, step_timeout_s=step_timeout_s)
         return Result(

@@ -1,4 +1,4 @@
-"""Means with confidence intervals: Student's t, and bootstrap of the interquartile mean.
+"""Estimates with confidence intervals: Student's t, and bootstrap of the interquartile mean.
 
 Interquartile mean, probability of improvement and their intervals follow Agarwal et al. 2021, "Deep
 Reinforcement Learning at the Edge of the Statistical Precipice", and its package rliable.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Scores: TypeAlias = Sequence[Sequence[float]] | NDArray[np.float64]
-"""`(num_tasks, num_runs)` scores: one row of runs per task."""
+"""`(num_tasks, num_runs)` scores."""
 
 _Z95: Final = 1.959963984540054
 _MANY: Final = 200
@@ -38,12 +38,10 @@ class Interval(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of the interval's width."""
         return (self.high - self.low) / 2
 
     @property
     def is_known(self) -> bool:
-        """Whether the bounds are known."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
@@ -51,8 +49,8 @@ class Interval(NamedTuple):
 def student_t95(degrees: int) -> float:
     """97.5 % quantile of Student's t: half of a 95 % interval, in standard errors.
 
-    Up to 200 degrees of freedom, solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
-    Stegun. Above, uses expansion 26.7.5, accurate to 1e-10. Infinite for 0 degrees.
+    Up to 200 degrees of freedom solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
+    Stegun; above, expansion 26.7.5, accurate to 1e-10. Infinite for 0 degrees.
     """
     if degrees < 1:
         return math.inf
@@ -85,7 +83,7 @@ def _probability(angle: float, degrees: int) -> float:
 
 
 def mean_interval(mean: float, deviation: float, count: int) -> Interval:
-    """Student's interval of the mean of `count` values, given their sample standard deviation."""
+    """Student's interval for a mean of `count` values; `deviation` is their sample deviation."""
     if count < 2:
         return Interval(mean)
     half = student_t95(count - 1) * deviation / math.sqrt(count)
@@ -101,7 +99,7 @@ def mean_of(values: Sequence[float]) -> Interval:
 def interquartile_mean(scores: Scores) -> Interval:
     """Mean of the middle half of the scores, with an interval by stratified bootstrap.
 
-    With fewer than 4 scores, the mean of all. No interval if no task has two runs.
+    The mean of all if fewer than 4 scores. No interval if no task has two runs.
     """
     tasks = [np.asarray(task, np.float64) for task in scores]
     value = float(_iqm(np.concatenate(tasks)[None])[0])
@@ -139,7 +137,7 @@ def bootstrap(
     """An estimate with percentiles of its statistic over samples drawn with replacement.
 
     Args:
-        tasks: values of the runs of each task; each task is resampled separately.
+        tasks: values of each task's runs; each task is resampled separately.
         statistic: maps `(num_samples, num_runs)` values per task to one number per sample.
     """
     rng = np.random.default_rng(0)

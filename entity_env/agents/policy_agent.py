@@ -1,4 +1,4 @@
-"""PolicyAgent: base class of agents that map an observation to actions; BatchPolicy."""
+"""PolicyAgent: base class of agents that map an observation to actions; `BatchPolicy`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 class PolicyAgent(Agent):
     """Base class of agents that implement `decide`.
 
-    Works in `Game.run`, which binds it to the game's schema, and in direct calls of a game's
-    `play`. In a direct call, pass one object per seat: a single one cannot tell its seats apart.
+    Works in `Game.run`, which sets the schema, and in direct calls of a game's `play`. In a direct
+    call, pass one object per seat: a single object cannot tell its seats apart.
     """
 
     _takes_plain = False
-    """`decide` works without arrays: it may get a `PlainObservation`."""
+    """`decide` accepts a `PlainObservation`, without arrays."""
 
     def __init__(self) -> None:
         self._run = AgentRun()
@@ -55,12 +55,10 @@ class PolicyAgent(Agent):
         """
 
     def think(self, observation: Observation) -> Thoughts | None:
-        """Intermediate results of the agent for an observation, for display.
+        """Intermediate results for an observation, for display; None without a network.
 
-        Has no side effects: the next `decide` returns what it would have returned otherwise.
-
-        Returns:
-            Newly allocated arrays; None (the default) for an agent without a network.
+        The arrays are new. Has no side effects: `decide` returns what it would have returned
+        anyway.
         """
         return None
 
@@ -69,7 +67,7 @@ class PolicyAgent(Agent):
         """The schema of the game.
 
         Raises:
-            ProtocolError: the agent has not joined a game or observed anything yet.
+            ProtocolError: the agent has not joined a game or observed anything.
         """
         if self._schema is None:
             raise ProtocolError(
@@ -92,9 +90,8 @@ class PolicyAgent(Agent):
         return agent
 
     def copy_for_seat(self) -> Self:
-        """A deep copy that can play another seat at the same time.
+        """A deep copy that can play another seat at the same time; shares random generators.
 
-        It shares random generators, at any depth.
 
         Raises:
             UsageError: an attribute cannot be copied.
@@ -153,7 +150,7 @@ class PolicyAgent(Agent):
         observation: Observation,
         decided: Mapping[ActionName, Action],
     ) -> tuple[Any, ...]:
-        """Return values of `act`, after checking that every choice is legal."""
+        """Return values of `act`, after checking the choices."""
         asked = {question.name: question for question in self.questions(observation)}
         try:
             return tuple(
@@ -167,7 +164,7 @@ class PolicyAgent(Agent):
 def _shared_parts(agent: PolicyAgent) -> list[object]:
     """The parts of an agent that its copies share.
 
-    A copied generator would make the same choices in every seat; a run refers to the whole match.
+    A copied generator would repeat its choices in every seat; a run refers to the whole match.
     """
     shared: tuple[type, ...] = (Random, AgentRun, Schema)
     if "numpy" in sys.modules:
@@ -194,7 +191,7 @@ class BatchPolicy(Protocol):
     """An agent that can choose actions for a batch of observations."""
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
-        """One value for every actor in the batch.
+        """One value per actor in the batch.
 
         Raises:
             CheckpointError: the agent was trained for another schema.

@@ -31,7 +31,7 @@ class RandomAgent(PolicyAgent):
     """Chooses uniformly among the allowed actions.
 
     Args:
-        seed: of the choices; None = random.
+        seed: of the choices.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -55,7 +55,7 @@ def random_actions(
     """Legal actions for a batch, uniform over each actor's allowed choices.
 
     Returns:
-        A new array per action with one value per actor, as in `VecActions`.
+        A new array per action, one value per actor, as in `VecActions`.
     """
     return {
         name: _random_values(vec_obs.action_masks[name], space, rng)

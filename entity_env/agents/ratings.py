@@ -31,7 +31,7 @@ class Result:
     """Result of a game.
 
     Attributes:
-        names: agent of each seat; an agent may have several. Seats that had no part are omitted.
+        names: agent of each seat; an agent may have several. Seats that took no part are omitted.
         scores: score of each seat; higher is better.
     """
 
@@ -45,7 +45,7 @@ class Result:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Share of the win of each seat: 1, less if seats tie for first, or 0."""
+        """Each seat's share of the win: 1, less if seats tie for first, or 0."""
         ranks = self.ranks
         first = ranks.count(max(ranks))
         return tuple(1 / first if rank == max(ranks) else 0.0 for rank in ranks)
@@ -100,7 +100,7 @@ class Match(Generic[R]):
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
         """Rate of games in which an agent was ahead of another, with its 95 % interval.
 
-        If they have several seats in a game, their mean counts.
+        The mean of an agent's seats counts.
 
         Raises:
             UsageError: they have not played each other.
@@ -111,11 +111,9 @@ class Match(Generic[R]):
         return (sum(met) / len(met), *wilson(sum(met), len(met)))
 
     def has_met(self, name: str, other: str) -> bool:
-        """Whether two agents played in a common game."""
         return bool(self._results(name, other))
 
     def _results(self, name: str, other: str) -> list[float]:
-        """The result of every game in which two agents met."""
         found = []
         for game in self.games:
             seats = [
@@ -176,8 +174,8 @@ def seatings(
 def match_groups(names: Sequence[str], num_seats: int) -> list[tuple[str, ...]]:
     """The groups of agents that play a match, one agent per seat.
 
-    All combinations of agents. With fewer agents than seats, seats are shared as evenly as
-    possible: counts differ by at most one, and every combination of agents gets the extra seats.
+    All combinations of agents. With fewer agents than seats, agents get several seats; their counts
+    differ by at most one, and every combination of agents gets the extra seats.
     """
     base, extra = divmod(num_seats, len(names))
     return [
@@ -199,8 +197,8 @@ def wilson(wins: float, count: int) -> tuple[float, float]:
 def elo_ratings(names: Sequence[str], games: Sequence[Result]) -> list[float]:
     """Maximum likelihood ratings of the pairwise results (Bradley and Terry 1952), with mean 0.
 
-    Computed by the iteration of Hunter 2004. Every pair that met gets one extra draw, which keeps
-    the rating finite for an agent that lost all games.
+    Iterates as Hunter 2004. Every pair that met gets one extra draw, which keeps the rating finite
+    for an agent that lost all games.
     """
     met, won = _meetings(names, games)
     strengths = np.ones(len(names))

@@ -1,4 +1,4 @@
-"""ScriptedAgent: base class of bots, which answer with the game's own objects; loading of bots."""
+"""ScriptedAgent: base class of bots; loading of bots."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ScriptedAgent(PolicyAgent):
             obs: the game's argument of `act`, with its objects, including those hidden from
                 policies. `obs.of_class(Food)`, `obs.actors_of(action)` and `obs.allowed(action)`
                 list them; `score` and `global_features` are attributes. Do not modify anything.
-            actions: the actions asked for, as in the game's call of `act`.
+            actions: as in the game's call of `act`.
 
         Returns:
             For an Enum, a member; for `Categorical`, a list with one member per actor; for
@@ -87,7 +87,7 @@ class ScriptedAgent(PolicyAgent):
         raise ProtocolError(f"{self.label} sees the objects of a game: call act, not decide")
 
     def answer(self, obs: Obs, *actions: ActionKey) -> object:
-        """Return value of `act`, without statistics, limits and watchers; call `join` first.
+        """Return value of `act` without statistics, limits and watchers; call `join` first.
 
         Raises:
             AnswerError: the answer does not fit the actions asked for.
@@ -115,7 +115,6 @@ class ScriptedAgent(PolicyAgent):
     def _chosen(
         self, obs: Obs, actions: tuple[ActionKey, ...], kinds: Sequence[ActionType[Any]]
     ) -> list[list[Any]]:
-        """One list per action, with one value per actor."""
         answer = self.choose(obs, *actions)
         answers = [answer] if len(kinds) == 1 else answer
         if not isinstance(answers, list | tuple) or len(answers) != len(kinds):
@@ -139,7 +138,7 @@ class ScriptedAgent(PolicyAgent):
 
 
 def _values(kind: ActionType[Any], obs: Obs, answer: object) -> list[Any]:
-    """An answer as values of `VecActions`: the inverse of `answer_to`."""
+    """An answer as values of `VecActions`; the inverse of `answer_to`."""
     if isinstance(kind, GlobalCategorical):
         return [_index(kind, answer, obs.allowed(kind), "")]
     count = num_actors(kind, obs)
@@ -178,7 +177,7 @@ def _index(
 def _position(
     kind: SelectEntity[Any], answer: object, allowed: list[Any], actees: list[Any], actor: int
 ) -> int | None:
-    """Index of a selected entity among all `actees`; None for an actor without a target."""
+    """Index of a selected entity among `actees`; None for an actor without a target."""
     if answer is None and not allowed:
         return None
     cls = kind.actee.__name__
@@ -199,7 +198,7 @@ def _position(
 
 
 def _is_same(actee: object, answer: object) -> bool:
-    """Whether both are one object, or one row of an array."""
+    """True for one object, or one row of an array."""
     if is_array(actee) and is_array(answer):
         return np.may_share_memory(actee, answer)
     return actee is answer
@@ -262,7 +261,7 @@ class Bot:
 
     Args:
         source: a class or function.
-        label: name for messages; "" = its file and name.
+        label: name for messages; default: file and name.
 
     Raises:
         UsageError: the source is not a bot.
@@ -281,7 +280,6 @@ class Bot:
 
     @property
     def name(self) -> str:
-        """Name of the class or function."""
         return self.source.__name__
 
     def __call__(self, seed: int) -> Agent:
@@ -310,21 +308,21 @@ class Bot:
 
 
 def is_bot(value: object) -> bool:
-    """Whether `Bot` accepts a class or function."""
+    """True if `Bot` accepts a class or function."""
     if isinstance(value, type):
         return not inspect.isabstract(value) and any(hasattr(value, name) for name in _METHODS)
     return inspect.isroutine(value)
 
 
 def is_bot_file(name: str) -> bool:
-    """Whether an agent's name is `FILE.py` or `FILE.py:CLASS`."""
+    """True for `FILE.py` and `FILE.py:CLASS`."""
     return split_file_name(name) is not None
 
 
 def load_bot(name: str) -> Bot:
-    """Loads the bot `FILE.py:CLASS`; without a class, the only one in the file.
+    """Loads the bot `FILE.py:CLASS`; without a class, the only bot in the file.
 
-    A file that was already imported is not executed again.
+    Does not execute an imported file again.
 
     Raises:
         UsageError: no such file or class, or it is not a bot. Other errors in the file propagate.
@@ -332,7 +330,7 @@ def load_bot(name: str) -> Bot:
     path, wanted = split_file_name(name) or (Path(name), None)
     try:
         path.is_file()
-    except OSError as error:  # the name is too long, or the folder not readable
+    except OSError as error:  # the name is too long, or the folder unreadable
         raise UsageError(f"no bot {name!r}: {error.strerror}") from error
     try:
         module = load_module(path)
@@ -364,7 +362,7 @@ def label_of(source: object) -> str:
 
 
 def _bots_in(module: ModuleType) -> dict[str, Any]:
-    """Bot classes that a file defines; not functions, since any function could be a bot."""
+    """Bot classes that a file defines; not functions: any function could be a bot."""
     return {
         name: value
         for name, value in vars(module).items()

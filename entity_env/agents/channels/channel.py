@@ -1,7 +1,6 @@
 """Channel: runs a game on its own stack, where it can wait in the middle of a call.
 
-Two transports implement it, see `Transport`: `greenlet` switches within the thread; `thread` runs
-the game in an OS thread.
+The transports: `greenlet` switches within the thread; `thread` runs the game in an OS thread.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Channel(Protocol):
 
     @property
     def frame(self) -> FrameType | None:
-        """Innermost frame of the waiting game; None if there is none."""
+        """Innermost frame of the waiting game."""
 
     def resume(self) -> None:
         """Runs the game until it waits in `suspend` or finishes; raises the game's exceptions."""
@@ -43,14 +42,14 @@ class Channel(Protocol):
     def throw(self) -> None:
         """Raises `GameExit` where the game waits, and runs it until it waits again or finishes.
 
-        A game that an interrupt kept from starting is started. `throw` and `close` work after an
+        Starts a game that an interrupt kept from starting. `throw` and `close` work after an
         interrupt in any of these methods.
         """
 
     def settle(self) -> None:
         """Waits for the end of a turn that an interrupt of `resume` left running.
 
-        The game's actions until then, such as ending its episode, have completed on return.
+        The game may end episodes in that turn.
         """
 
     def ready_again(self) -> None:
@@ -59,7 +58,7 @@ class Channel(Protocol):
     def close(self) -> None:
         """Unwinds the game, running its `finally` blocks; may be called twice.
 
-        Raises as `throw`.
+        Raises the exceptions of `throw`.
         """
 
 

@@ -19,11 +19,7 @@ from entity_env.errors import ClosedError, GameExit, ProtocolError, SchemaError
 
 
 class TrainAgent(Agent):
-    """Agent of a game that is stepped from outside; created by its `GameRunner`.
-
-    Args:
-        agent_id: index among the agents of the game.
-    """
+    """Agent of a game that is stepped from outside; created by its `GameRunner`."""
 
     __slots__ = (
         "_host",
@@ -45,9 +41,8 @@ class TrainAgent(Agent):
     def __init__(self, host: GameRunner, agent_id: int) -> None:
         self.agent_id = agent_id
         self.obs: Obs | None = None
-        """The observation that waits for an action; None = there is none."""
+        """The observation that waits for an action."""
         self.kinds: tuple[ActionType[Any], ...] = ()
-        """The actions that the game asks for."""
         self.answer: Any = None
         self.last_score = 0.0
         self.is_playing = False
@@ -56,9 +51,8 @@ class TrainAgent(Agent):
         """Its episode has ended, but not those of all other agents."""
         self.first_score = 0.0
         self.num_steps = 0
-        """Actions given in this episode."""
+        """Actions chosen in this episode."""
         self.num_episodes = 0
-        """Finished episodes."""
         self._host = host
         self._suspend: Callable[[], None] = _not_started
         self._last_asked: tuple[ActionKey, ...] | None = None
@@ -67,7 +61,7 @@ class TrainAgent(Agent):
 
     @property
     def is_in_episode(self) -> bool:
-        """It plays, or waits for its first action."""
+        """True if it plays, or waits for its first action."""
         return self.is_playing or self.obs is not None
 
     @property
@@ -111,7 +105,7 @@ class TrainAgent(Agent):
         self._host.game_over(self, Obs(self.last_score) if obs is None else obs, truncated)
 
     def give(self, answer: object) -> None:
-        """Sets the action that the agent waits for; the game proceeds at the next `resume`."""
+        """Sets the action that the agent waits for; the game continues at the next `resume`."""
         self.answer = answer
         self.obs = None
         self.num_steps += 1
@@ -120,7 +114,7 @@ class TrainAgent(Agent):
             self._pending = None
 
     def connect(self, suspend: Callable[[], None], episode: int) -> None:
-        """Resets the agent for an episode; from now on it calls `suspend` to wait."""
+        """Resets the agent for an episode, and sets the function it calls to wait."""
         self._suspend = suspend
         self.obs = None
         self._pending = None
@@ -130,11 +124,9 @@ class TrainAgent(Agent):
         self.num_episodes = episode
 
     def wait(self) -> None:
-        """Suspends the game until this agent has its action."""
         self._suspend()
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raises the error for a call in the wrong order."""
         if self._host.is_leaving:
             self._suspend()  # raises GameExit again; after many times it never returns
         call = f"{self._host.name}: agent {self.agent_id} was {what}"
@@ -178,9 +170,8 @@ class GameRunner:
     action, `resume`. A runner holds no reference to its owner, so the owner can close it when it is
     collected: CPython 3.11 never garbage-collects a suspended greenlet.
 
-    Episode seeds follow from `env_id` and the seed of the run. With `holds_at_end`, the game also
-    waits at the end of an episode; the next `resume` takes it to the first observation of the next
-    one. `transport` None = the game's transport.
+    Episode seeds follow from the seed of the run and `env_id`. With `holds_at_end`, the game also
+    waits at the end of an episode; the next `resume` starts the next episode.
     """
 
     __slots__ = (
@@ -222,8 +213,8 @@ class GameRunner:
         """True if all agents' episodes have ended and the game waits for the next `resume`."""
         self.is_closed = False
         self.resume: Callable[[], None] = self._not_started
-        """Runs the game until an agent waits, or until `is_over` if it holds at the end. This is
-        the channel's own method, which saves one call per step.
+        """Runs the game until an agent waits, or until `is_over` with `holds_at_end`. The channel's
+        own method: saves one call per step.
         """
         self._on_end = on_end
         self._holds_at_end = holds_at_end
@@ -233,15 +224,13 @@ class GameRunner:
         self._last_started = -1
         """Index of the last episode for which `play` was called."""
         self._new_run: Run | None = None
-        """Run for the next restart; kept until it starts, so an interrupt cannot lose it."""
+        """Run for the next restart; kept until that starts, so an interrupt cannot lose it."""
         self._is_restarting = False
-        """True if `play` is called again after unwinding."""
         self._num_idle = 0
         """Consecutive episodes without an action."""
 
     @property
     def waiting(self) -> list[TrainAgent]:
-        """Agents that wait for an action."""
         return [agent for agent in self.agents if agent.obs is not None]
 
     @property
@@ -252,18 +241,18 @@ class GameRunner:
 
     @property
     def place(self) -> dict[str, int]:
-        """Seed, episode and step of the current episode, for errors."""
+        """Seed, index and step of the current episode, for errors."""
         steps = max(agent.num_steps for agent in self.agents)
         return {"seed": self.seed_of(self.episode), "episode": self.episode, "step": steps}
 
     @property
     def frame(self) -> FrameType | None:
-        """Innermost frame of the waiting game; None if there is none."""
+        """Innermost frame of the waiting game."""
         return None if self._channel is None else self._channel.frame
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the game is being unwound."""
+        """True while the game is unwound."""
         return self.is_closed or self._is_restarting
 
     def numbers(self) -> list[int]:
@@ -273,7 +262,6 @@ class GameRunner:
         return [self._next_episode()] * len(self.agents)
 
     def seed_of(self, episode: int) -> int:
-        """Seed of an episode of this run."""
         return self._seeds[episode]
 
     def begin_run(self, seeds: EpisodeSeeds, number: int = 0) -> None:
@@ -283,8 +271,7 @@ class GameRunner:
     def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
         """Unwinds the game, and runs its next episode until it waits.
 
-        May be called again after an interrupt: the interrupted episode is dropped; no episode is
-        played twice.
+        Can be repeated after an interrupt, which drops the episode; no episode is played twice.
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")
@@ -303,7 +290,7 @@ class GameRunner:
         self.require_waiting()
 
     def settle(self) -> None:
-        """Waits until the game is at rest, also after an interrupt; this may end episodes."""
+        """Waits until the game is at rest, also after an interrupt; may end episodes."""
         if self._channel is not None:
             self._channel.settle()
 
@@ -316,7 +303,7 @@ class GameRunner:
         self.resume = self._not_started
 
     def game_over(self, agent: TrainAgent, obs: Obs, truncated: bool) -> None:
-        """Ends an episode; the game calls it through an agent."""
+        """Ends an episode; called by the game through its agent."""
         if problem := obs_problem(obs):
             raise SchemaError(problem)
         episode = self.summary(agent, obs.score, truncated, dict(obs.metrics or {}))
@@ -337,7 +324,6 @@ class GameRunner:
     def summary(
         self, agent: TrainAgent, score: float, truncated: bool, metrics: Mapping[str, float]
     ) -> Episode:
-        """Statistics of an agent's episode that ends with this score."""
         return Episode(
             reward=score - (agent.first_score if agent.is_playing else score),
             length=agent.num_steps,
@@ -357,7 +343,7 @@ class GameRunner:
             agent.wait()
 
     def require_waiting(self) -> None:
-        """Checks that the game waits for an agent or is over, and was not unwound by others."""
+        """Checks that the game waits for an agent or is over: not unwound by anything else."""
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "
@@ -368,7 +354,6 @@ class GameRunner:
         raise ClosedError(f"{self.name} is not being played: reset it first")
 
     def _restart_game(self) -> None:
-        """Unwinds a running game, and calls `play` for the next episode or run."""
         self._is_restarting = True
         try:
             if self._channel is None or self._channel.is_finished:
@@ -390,7 +375,7 @@ class GameRunner:
         return max(self._last_started + 1, *(a.num_episodes + a.is_playing for a in self.agents))
 
     def _play_on(self) -> None:
-        """Plays episode after episode, on the game's stack."""
+        """Plays episode after episode, on the game's own stack."""
         while not self.is_closed:
             if self._is_restarting:
                 self._connect()
@@ -401,7 +386,6 @@ class GameRunner:
                     return
 
     def _connect(self) -> None:
-        """Sets up the next episode, or the first of a new run."""
         seeds, episode = self._new_run or (self._seeds, self._next_episode())
         self._seeds = seeds
         self._last_started = episode - 1
@@ -455,7 +439,7 @@ class GameRunner:
 
 
 def make_channel(transport: Transport, target: Callable[[], None], name: str) -> Channel:
-    """A channel that runs `target`, starting at the first `resume`."""
+    """A channel that runs `target` from the first `resume`."""
     require_choice("transport", transport, get_args(Transport))
     if transport == "greenlet":
         from entity_env.agents.channels.greenlet_channel import GreenletChannel

@@ -31,12 +31,11 @@ _given_up: Final[list[greenlet.greenlet]] = []
 class GreenletChannel:
     """Runs a game in a greenlet; see `Channel`.
 
-    Costs 0.4 µs per round trip and 6 kB per suspended game (`benchmarks/inversion.py`). Bound to
-    the thread that creates it.
+    0.4 µs per round trip and 6 kB per suspended game (`benchmarks/inversion.py`). Bound to the
+    thread that creates it.
     """
 
-    # With 10,000 suspended games every access misses the cache: slots save 1 of 4 µs per round
-    # trip.
+    # With 10,000 suspended games every access misses the cache; slots save 1 of 4 µs per trip.
     __slots__ = (
         "_driver",
         "_greenlet",
@@ -52,11 +51,11 @@ class GreenletChannel:
         self._name = name
         self._target = target
         self._greenlet = greenlet.greenlet(self._run)
-        # A greenlet starts with an empty context; a game sees its creator's context variables.
+        # A greenlet starts with an empty context; games see their creator's context variables.
         self._greenlet.gr_context = contextvars.copy_context()
         self._driver: greenlet.greenlet | None = None
         # Not its id, which the next thread may reuse: greenlet crashes on a throw into a greenlet
-        # whose thread has ended.
+        # of a dead thread.
         self._thread = threading.current_thread()
         self._is_exiting = False
         self._num_swallowed = 0
@@ -127,7 +126,7 @@ class GreenletChannel:
         self._is_finished = True
 
     def settle(self) -> None:
-        """An interrupt ends a turn: greenlets take turns on one thread."""
+        """Nothing to wait for: an interrupt ends a turn, because both sides share the thread."""
 
     def ready_again(self) -> None:
         self._is_exiting = False
@@ -135,7 +134,7 @@ class GreenletChannel:
     def _run(self) -> None:
         try:
             self._target()
-        except GameExit:  # has done its job
+        except GameExit:
             pass
         finally:
             self._is_finished = True
@@ -179,8 +178,8 @@ def _torch_mode_is_changed() -> bool:
 def _call_in_default_mode(switch: Callable[[], object]) -> None:
     """Switches to another greenlet with torch in its default mode.
 
-    torch keeps grad and inference mode per thread. Without this, `with torch.no_grad()` on one side
-    would affect the other, and two games that exit theirs out of order would disable gradients.
+    torch keeps grad and inference mode per thread. Otherwise `with torch.no_grad()` on one side
+    affects the other, and two games that exit theirs out of order disable gradients for good.
     """
     with _modules["torch"].inference_mode(False):
         switch()

@@ -29,18 +29,18 @@ _NO_LIMIT_S: Final = -1 if hasattr(signal, "setitimer") else 0.1
 class ThreadChannel:
     """Runs a game in a thread; see `Channel`.
 
-    Costs about 13 µs per round trip (`benchmarks/inversion.py`). Only one of the two threads runs
-    at a time. Any thread may drive it, but only one at a time.
+    About 13 µs per round trip (`benchmarks/inversion.py`). The two threads take turns. Any thread
+    may drive the channel, but only one at a time.
 
-    Two counters, each written by one side, define which side runs: turns given by the driver, and
-    turns completed by the game. The locks only wake the other side, which then reads the counters.
-    An extra wake-up is harmless, and an interrupted driver can repeat its call.
+    Two counters define which side runs: turns given, written by the driver, and turns completed,
+    written by the game. The locks only wake the other side, which then reads the counters, so an
+    extra wake-up is harmless, and an interrupted driver can repeat its call.
     """
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._name = name
         self._target = target
-        # One side acquires these locks, the other releases them: half the cost of semaphores.
+        # One side acquires these locks, the other releases them; half the cost of semaphores.
         self._go = threading.Lock()
         self._done = threading.Lock()
         self._go.acquire()
@@ -193,7 +193,6 @@ class ThreadChannel:
             self._error.args = hang.args
 
     def _leave_to_parent(self) -> NoReturn:
-        """Abandons a game whose thread exists only in the parent process."""
         self.is_finished = True
         raise ProtocolError(
             f"{self._name}: its thread runs in process {self._process}, from which this one was "
@@ -201,7 +200,7 @@ class ThreadChannel:
         )
 
     def _give_up(self) -> NoReturn:
-        """Abandons a stuck game: its next `act` raises `GameExit`."""
+        """Abandons a stuck game; its next `act` raises `GameExit`."""
         self.is_finished = self._is_exiting = True
         self._turns_given += 1  # it may be about to wait
         self._wake()
@@ -220,7 +219,7 @@ class ThreadChannel:
             pass
         except (
             BaseException
-        ) as error:  # includes KeyboardInterrupt and SystemExit: the driver raises them
+        ) as error:  # KeyboardInterrupt and SystemExit too: the driver raises them
             self._error = error
         finally:
             self.is_finished = True

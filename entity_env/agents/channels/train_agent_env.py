@@ -39,12 +39,12 @@ class TrainEnvBuilder:
         self._actions: list[ActionKey] = []
 
     def entity(self, *classes: type) -> Self:
-        """Adds entity dataclasses; returns the builder."""
+        """Adds entity dataclasses."""
         self._entities += classes
         return self
 
     def action(self, *keys: ActionKey) -> Self:
-        """Adds Enums, `Categorical`, `SelectEntity` or `Continuous`; returns the builder."""
+        """Adds Enums, `Categorical`, `SelectEntity` or `Continuous`."""
         self._actions += keys
         return self
 
@@ -60,8 +60,8 @@ class TrainEnvBuilder:
 class TrainAgentEnv(Environment):
     """Environment of a game that owns its loop; the game is suspended while its agents wait.
 
-    For games with one agent use `reset` and `act`, as with any `Environment`; for several agents
-    `reset_all` and `act_all`, which return one observation per agent.
+    With one agent use `reset` and `act`, as with any `Environment`; with several `reset_all` and
+    `act_all`, which return one observation per agent.
 
     Args:
         game: the game.
@@ -69,14 +69,14 @@ class TrainAgentEnv(Environment):
             "thread" (about 15 µs; for games that use asyncio, or callbacks from C); None = the
             game's transport.
         seed: seed of the run; episode seeds follow from it and `env_id`.
-        env_id: index of this environment in the run.
+        env_id: index in the run.
     """
 
     def __init__(
         self, game: Game, *, transport: Transport | None = None, seed: int = 0, env_id: int = 0
     ) -> None:
         self._seeds: EpisodeSeeds | None = EpisodeSeeds(seed, env_id)
-        """For the run that the first reset starts."""
+        """Of the run that the first reset starts."""
         self._ends = _FinalObservations(game)
         self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
@@ -95,7 +95,7 @@ class TrainAgentEnv(Environment):
 
     @property
     def is_over(self) -> bool:
-        """True if the episodes of all agents have ended; call `reset`."""
+        """True if the episodes of all agents have ended."""
         return self._host.is_over
 
     def obs_space(self) -> ObsSpace:
@@ -128,11 +128,11 @@ class TrainAgentEnv(Environment):
             ClosedError: after `close`.
             ProtocolError: before `reset`, or after an observation that was `done`.
             SchemaError: an action is missing, of another kind, not allowed, or not asked for; the
-                game did not proceed.
-            WorkerError: the game called `sys.exit()`, or raised another exception that is not an
+                game did not continue.
+            WorkerError: the game called `sys.exit()`, or raised something else that is not an
                 `Exception`. Other exceptions of the game propagate unchanged.
 
-        Call `reset` after an exception of the game.
+        After an exception of the game, call `reset`.
         """
         self._require_one_agent("act_all")
         return self.act_all([actions])[0]
@@ -260,8 +260,6 @@ class TrainAgentEnv(Environment):
 
 @dataclass
 class _FinalObservations:
-    """Final observations of the episodes that ended in the current step, by agent."""
-
     game: Game
     ended: dict[int, tuple[Observation, Episode]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Input from a person at a terminal: keys, lines, and text for observations and actions.
+"""Input from a person at a terminal: keys, lines, and the text of observations and actions.
 
 Drawing belongs to `cli.display`.
 """

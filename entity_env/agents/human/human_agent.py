@@ -32,40 +32,40 @@ from entity_env.views.seen import seen_entities
 Place: TypeAlias = tuple[float, float]
 
 _MAX_LISTED: Final = 6
-"""Most choices on the board that the menu also lists."""
+"""Maximum number of choices on the board that the menu also lists."""
 
 
 class BoardView(Protocol):
     """Draws observations, with the questions for the person."""
 
     def places(self, agent_id: int, observation: Observation) -> Mapping[EntityID, Place]:
-        """Positions of entities on the board, by id; empty without a board."""
+        """Positions of entities on the board; empty without a board."""
 
     def show(
         self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
     ) -> None:
-        """Draws an observation with the question marked on it and lines below."""
+        """Draws an observation with its question, and lines below."""
 
 
 class HumanAgent(PolicyAgent):
     """Asks a person for actions: arrow keys, letters and numbers, with labels from the schema.
 
-    Offers only allowed actions, and asks for several actors one after the other. On a terminal it
-    reads single keys, and restores the terminal's mode after every question. From any other stream
-    it reads lines: keys or labels. q, Ctrl-C and the end of input stop the game.
+    Offers only allowed actions, one actor at a time. On a terminal it reads single keys, and
+    restores the terminal's mode after every question. From other streams it reads lines: keys or
+    labels. q, Ctrl-C and the end of input stop the game.
 
-    With a board on a terminal, entities that can be selected show their keys on the board, and
-    arrows move between them. Enter repeats the actor's last choice, or selects the entity nearest
-    to it; `.` does this for all remaining actors.
+    With a board on a terminal, entities that can be selected show their keys there, and arrows move
+    between them. Enter repeats the actor's last choice, or selects the entity nearest to it; `.`
+    does this for all remaining actors.
 
     Args:
         source: input; None = standard input.
         out: output; None = standard output.
         show: called with every observation before its questions; None = lists the visible entities
             on `out`.
-        board: draws every question, instead of `show`; None = not drawn.
-        clock_s: time for each decision on a terminal; see `MoveClock` for the default action. None
-            = no limit.
+        board: draws every question, instead of `show`.
+        clock_s: time per decision on a terminal; see `MoveClock` for the default action. None = no
+            limit.
 
     Raises:
         UsageError: a clock without a terminal, or a time that is not above 0.
@@ -134,7 +134,7 @@ class HumanAgent(PolicyAgent):
         return _Asking(question, words, places, lambda asked: draw(asked=asked))
 
     def _answer(self, asking: _Asking, *, is_last: bool) -> Action:
-        """Asks actor by actor, until the person chooses the defaults for the rest."""
+        """Asks actor by actor; the person may choose the defaults for the rest."""
         chosen: list[Any] = []
         is_asked = True
         num_actors = len(asking.question.actors)
@@ -186,7 +186,7 @@ class HumanAgent(PolicyAgent):
         )
 
     def _default(self, asking: _Asking, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """The choice for Enter and for the end of the time; None = none."""
+        """The choice for Enter and for expired time."""
         question = asking.question
         if self._clock is not None:
             return self._clock.default(question, actor)
@@ -222,7 +222,7 @@ class _Asking:
 
     Args:
         question: for all its actors.
-        places: of entities on the board, if their keys are shown there.
+        places: of entities, if the board shows their keys.
         draw: draws the observation and the question.
     """
 
@@ -232,7 +232,6 @@ class _Asking:
     draw: Callable[[Asked], None] = lambda asked: None
 
     def title(self, actor: int) -> str:
-        """The action, and its actor."""
         question = self.question
         entity = question.actors[actor]
         if entity is None:
@@ -253,7 +252,7 @@ class _Asking:
         return numbered_choices(texts, allowed)
 
     def drawer(self, actor: int, choices: Sequence[Choice]) -> Callable[[int | None, int], None]:
-        """Function that draws an actor's question with a choice in focus, given the lines below."""
+        """Function that draws an actor's question, given the focused choice and the lines below."""
         actees = self.question.actees if self._is_select else ()
         on_board = {actees[c.index]: c.keys[0] for c in choices if c.place is not None and c.keys}
         menu = frozenset(actees[c.index] for c in choices if actees and c.place is None)
@@ -266,14 +265,12 @@ class _Asking:
         return draw
 
     def said(self, chosen: Any) -> str:  # noqa: ANN401 - as `Question.action`
-        """A value of `Question.action` in words."""
         if isinstance(chosen, list):
             return ", ".join(map(describe_number, chosen))
         question = self.question
         return self.words[question.actees[chosen]] if self._is_select else question.choices[chosen]
 
     def place_of(self, chosen: Any) -> Place | None:  # noqa: ANN401 - as above
-        """Position of a selected entity."""
         return self.places.get(self.question.actees[chosen]) if self._is_select else None
 
     def nearest(self, actor: int, to: Place | None) -> int | None:

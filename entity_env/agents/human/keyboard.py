@@ -1,7 +1,7 @@
 """Keyboard: single keys from a terminal, lines from any other stream.
 
 Not `click.getchar`: it reads only standard input or /dev/tty, drops keys typed before the call,
-merges fast keys into one, and fails if a terminal disappears.
+merges fast keys, and fails if a terminal disappears.
 """
 
 from __future__ import annotations
@@ -32,43 +32,37 @@ else:
     try:
         import termios
         import tty
-    except ImportError:  # a system without such terminals: lines only
+    except ImportError:  # no such terminals here: lines only
         pass
     else:
         _HAS_TERMIOS = True
 
 _ESCAPE: Final = "\x1b"
 _ESCAPE_WAIT_S: Final = 0.05
-"""A terminal sends all bytes of an arrow key at once; a person needs longer for the next key."""
+"""A terminal sends all bytes of an arrow key at once; a person's next key takes longer."""
 _ARROWS: Final = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _ENTER: Final = ("\n", "\r")
-_END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if the terminal sends them as keys
+_END: Final = ("\x03", "\x04")  # Ctrl-C and Ctrl-D, if they arrive as keys
 _CONSOLE_ARROWS: Final = {"H": "up", "P": "down", "M": "right", "K": "left"}
 _CONSOLE_END: Final = ("\x04", "\x1a")  # Ctrl-D and Ctrl-Z
 _POLL_S: Final = 0.01
-"""How often a console is asked whether a key was pressed."""
+"""Polling interval of a console."""
 
 
 class Keyboard:
-    """Reads keys and lines from a terminal, bypassing its buffer, or lines from any stream.
-
-    Does not close the source.
-    """
+    """Reads keys and lines from a terminal, or lines from any stream, which it does not close."""
 
     def __init__(self, source: TextIO) -> None:
         self._source = source
         self._console = _console if source is sys.stdin and source.isatty() else None
         self.is_terminal = self._console is not None or (_HAS_TERMIOS and source.isatty())
-        """Single keys can be read; else only lines."""
+        """True if single keys can be read."""
 
     @contextmanager
     def single_keys(self) -> Iterator[None]:
-        """Context in which a terminal sends single keys without echo; restores its mode.
-
-        Ctrl-C still interrupts.
-        """
+        """Context in which a terminal sends single keys without echo; Ctrl-C still interrupts."""
         if sys.platform == "win32" or self._console is not None:
-            yield  # it has no mode for that
+            yield  # no mode to switch
         else:
             descriptor = self._source.fileno()
             before = termios.tcgetattr(descriptor)
@@ -81,7 +75,7 @@ class Keyboard:
 
     @contextmanager
     def whole_lines(self) -> Iterator[None]:
-        """Switches a terminal to lines, shown while they are typed, and restores its mode."""
+        """Context in which a terminal reads lines with echo."""
         if sys.platform == "win32" or self._console is not None or not self.is_terminal:
             yield
         else:
@@ -95,7 +89,7 @@ class Keyboard:
                 termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
     def drop_typed(self) -> None:
-        """Drops what was typed and not read, on a terminal."""
+        """Drops what was typed but not read, on a terminal."""
         if self._console is not None:
             while self._console.kbhit():
                 self._console.getwch()
@@ -105,7 +99,7 @@ class Keyboard:
     def key(self) -> str:
         """Waits for a key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
-        Returns "" at the end of input and for Ctrl-D. Call it within `single_keys`.
+        "" at the end of input and for Ctrl-D. Call it within `single_keys`.
         """
         if self._console is not None:
             return _console_key(self._console)
@@ -128,7 +122,7 @@ class Keyboard:
         return _ARROWS.get(sequence, _ESCAPE)
 
     def has_key(self, wait_s: float) -> bool:
-        """Whether a key is there to be read, waiting for one at most so many seconds."""
+        """True if a key can be read within `wait_s` seconds."""
         if self._console is not None:
             end = time.monotonic() + wait_s
             while not (has_key := self._console.kbhit()) and time.monotonic() < end:

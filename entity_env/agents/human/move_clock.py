@@ -1,4 +1,4 @@
-"""MoveClock: time limit of a person's decisions, and the default action when it expires."""
+"""MoveClock: time limit for a person's decisions, with a default action."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from entity_env.core.observation import EntityID
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 
 REAL_TIME_S: Final = 1.0
-"""Longest time per decision at which a game runs in real time."""
+"""Longest time per decision for which a game runs in real time."""
 _IDLE: Final = ("stay", "wait", "noop", "donothing", "nothing", "none", "pass", "idle", "hold")
 
 
 class LastChoices:
-    """Each actor's last choice in an episode, the default of its next decision."""
+    """Each actor's last choice in an episode."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[ActionName, EntityID], Any] = {}
 
     def clear(self) -> None:
-        """Forgets all choices, for a new episode."""
         self._last.clear()
 
     def of(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """An actor's last value; None if there is none, or it is not allowed now."""
+        """An actor's last value, if it is allowed now."""
         last = self._last.get((question.name, question.actors[actor]))
         if last is None or isinstance(question.space, ContinuousActionSpace):
             return last
@@ -37,14 +36,13 @@ class LastChoices:
         return last if last is not None and question.allowed[actor][last] else None
 
     def keep(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
-        """Stores an actor's choice."""
         is_select = isinstance(question.space, SelectEntityActionSpace)
         value = question.actees[chosen] if is_select else chosen
         self._last[question.name, question.actors[actor]] = value
 
 
 def idle_choice(question: Question, actor: int) -> int | None:
-    """The first allowed choice that does nothing, such as STAY; None if there is none."""
+    """The first allowed choice that does nothing, such as STAY."""
     if isinstance(question.space, ContinuousActionSpace | SelectEntityActionSpace):
         return None
     allowed = question.legal(actor)
@@ -52,14 +50,14 @@ def idle_choice(question: Question, actor: int) -> int | None:
 
 
 class MoveClock:
-    """Limits one person's time per decision, and decides when it expires.
+    """Limits a person's time per decision, and chooses when it expires.
 
-    The first decision of an episode has no limit; it starts the clock. With at most 1 second per
-    decision, the game runs in real time: a decision takes effect when its time expires, not
-    earlier.
+    The clock starts after the first decision of an episode, which has no limit. With at most 1
+    second per decision, the game runs in real time: a decision takes effect when its time expires,
+    not earlier.
 
     Args:
-        seconds: time for each decision, including all its questions.
+        seconds: per decision, for all its questions.
 
     Raises:
         UsageError: the time is not above 0.
@@ -72,7 +70,7 @@ class MoveClock:
         self._now = now
         self._end_s: float | None = None
         self.last = LastChoices()
-        """The person's choices, for `default`; the owner of the clock stores every choice."""
+        """The person's choices; the owner of the clock stores them."""
 
     def begin(self, step: int) -> None:
         """Starts the decision with this index in its episode."""
@@ -86,13 +84,12 @@ class MoveClock:
         self._end_s = max(begin_s, now - self.seconds / 2) + self.seconds
 
     def restart(self) -> None:
-        """Restarts the decision's full time."""
         if self._end_s is not None:
             self._end_s = self._now() + self.seconds
 
     @property
     def left_s(self) -> float | None:
-        """Time left, 0 if it has expired; None = no limit."""
+        """Time left, 0 if expired; None = no limit."""
         return None if self._end_s is None else max(self._end_s - self._now(), 0.0)
 
     @property
@@ -101,17 +98,16 @@ class MoveClock:
         return (self.left_s or 0.0) if self.is_real_time else 0.0
 
     def describe(self, default: str) -> str:
-        """Explains the clock to the player, with the default action."""
         if self._end_s is None:
             return f"no limit, then {self.seconds:g} s each"
         return f"{self.seconds:g} s, then {default}"
 
     def default(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """An actor's default action when the time expires, a value of `Question.action`.
+        """An actor's action when the time expires, a value of `Question.action`.
 
-        The choice that does nothing, such as STAY; else the actor's last choice, while it is
-        allowed; else the first allowed choice. Numbers keep their last value, initially 0 or the
-        nearest legal value.
+        The choice that does nothing, such as STAY; else the actor's last choice, if it is allowed;
+        else the first allowed choice. Numbers keep their last value, initially 0 or the nearest
+        legal value.
         """
         last, space = self.last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):

@@ -25,11 +25,11 @@ _ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}
 _NAMED: Final = {**_ARROWS, "enter": "⏎"}
 """Keys that are not characters, and their symbols."""
 _GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
-"""Emulator keys for the buttons of a gamepad; `c` where lines are typed."""
+"""Emulator keys for gamepad buttons; `c` where lines are typed."""
 _QUIT: Final = "q"
 _GAP: Final = "   "
 _REST: Final = "."
-"""Key for the defaults of this actor and all that follow."""
+"""Key for the defaults of this actor and all later ones."""
 _NEXT: Final = "\t"
 _TOWARDS: Final = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
 _BOARD_KEYS: Final = "123456789abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPRSTUVWXYZ"
@@ -40,7 +40,7 @@ class UserQuit(Exception):
 
 
 class RestAsBefore(Exception):
-    """The person chooses the defaults for this actor and all that follow."""
+    """The person chooses the defaults for this actor and all later ones."""
 
 
 class TimeIsUp(Exception):
@@ -54,9 +54,9 @@ class Choice:
     Args:
         index: result of `Prompt.choose`.
         text: label.
-        keys: single characters, names of arrow keys, `enter`, or numbers to type; empty for a
-            choice that only the arrows reach.
-        place: position on the board, for moving by arrows; None = not on the board.
+        keys: characters, names of arrow keys, `enter`, or numbers to type; empty if only the
+            arrows reach it.
+        place: position on the board, for moving by arrows.
         is_listed: in the menu; otherwise its key is on the board.
     """
 
@@ -69,10 +69,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, for drawing it with the observation.
+    """A question, to draw it with the observation.
 
     Args:
-        actor: the entity that acts; None = the action is global.
+        actor: None = the action is global.
         keys: that select entities on the board.
         focus: the entity that Enter selects.
         menu: entities that the menu lists.
@@ -87,15 +87,15 @@ class Asked:
 
 
 Draw: TypeAlias = Callable[[int | None, int], None]
-"""Draws above a question: takes the choice in focus and the question's number of lines."""
+"""Draws above a question, given the choice in focus and the question's number of lines."""
 
 
 class Prompt:
     """Asks questions by single keys on a terminal, or by lines on any stream.
 
-    On a terminal it erases its own output; a drawing above it stays. With a clock, a question may
-    raise `TimeIsUp`, and the last one of a decision returns when the decision takes effect. Up to
-    two keys pressed meanwhile are kept for the next questions.
+    On a terminal it erases its own output; a drawing above stays. With a clock, a question may
+    raise `TimeIsUp`, and the last question of a decision returns when the decision takes effect;
+    up to two keys pressed meanwhile are kept for the next questions.
     """
 
     def __init__(self, source: TextIO, out: TextIO, clock: MoveClock | None = None) -> None:
@@ -104,7 +104,6 @@ class Prompt:
         self.is_terminal = self._keyboard.is_terminal and out.isatty()
         self._clock = clock
         self._ahead: list[str] = []
-        """Keys pressed before their question."""
         if clock is not None and not self.is_terminal:
             raise UsageError(
                 "a clock needs a terminal, where keys are read at once: this input is not a "
@@ -112,13 +111,11 @@ class Prompt:
             )
 
     def with_clock(self, clock: MoveClock) -> Prompt:
-        """A prompt with another clock, on the same terminal."""
         copied = copy.copy(self)
         copied._clock = clock
         return copied
 
     def forget_keys(self) -> None:
-        """Discards keys that were pressed but not read."""
         self._ahead.clear()
         self._keyboard.drop_typed()
 
@@ -137,10 +134,9 @@ class Prompt:
         Args:
             title: above the choices.
             choices: all that are allowed.
-            is_last: whether this is the last question of the decision.
-            default: index of the choice that Enter selects, on a terminal; None = Enter selects
-                nothing.
-            has_rest: offer the defaults for this actor and all that follow.
+            is_last: this is the decision's last question.
+            default: index of the choice that Enter selects, on a terminal.
+            has_rest: offer the defaults for this actor and all later ones.
             draw: called before the question is written, and when the focus moves.
 
         Raises:
@@ -262,7 +258,7 @@ class Prompt:
         return [*entries, f"{_REST} all as before"] if has_rest else entries
 
     def _require_time(self) -> None:
-        """Waits for input; raises TimeIsUp if the time expires first."""
+        """Waits for input until the time expires."""
         left_s = None if self._clock is None else self._clock.left_s
         if left_s is not None and not self._keyboard.has_key(left_s):
             raise TimeIsUp
@@ -317,10 +313,7 @@ class Prompt:
     def _block(
         self, title: str, entries: Sequence[str], hints: Sequence[str], problem: str
     ) -> list[str]:
-        """A question as lines that fit the terminal.
-
-        The problem, the title, entries in columns, and hints in sequence.
-        """
+        """A question as lines that fit the terminal: problem, title, entries in columns, hints."""
         width = shutil.get_terminal_size().columns - 1
         title, problem = one_line(title), one_line(problem)
         entries, hints = [*map(one_line, entries)], [*map(one_line, hints), f"{_QUIT} quit"]
@@ -357,8 +350,8 @@ class Prompt:
 def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
     """Choices for the allowed labels, with keys that do not depend on the mask.
 
-    Labels that name directions get the arrow keys and w, a, s, d. Other labels get their initials
-    if these are distinct, else numbers. Gamepad buttons get the keys of emulators.
+    Directions get the arrow keys and w, a, s, d; gamepad buttons the keys of emulators. Other
+    labels get their initials if these are distinct, else numbers.
     """
     directions = _directions(labels)
     others = [label for i, label in enumerate(labels) if i not in directions]
@@ -379,7 +372,7 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
 
 
 def numbered_choices(texts: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
-    """Choices for the allowed texts, numbered from 1 by index among all texts."""
+    """Choices for the allowed texts, numbered from 1 among all texts."""
     return [Choice(index, texts[index], (str(index + 1),)) for index in allowed]
 
 
@@ -389,7 +382,7 @@ def board_choices(
     places: Sequence[tuple[float, float] | None],
     most_listed: int,
 ) -> list[Choice]:
-    """Choices for the allowed texts, with single keys while these last.
+    """Choices for the allowed texts, with single keys as far as these suffice.
 
     Choices on the board are also listed if there are at most `most_listed`.
     """
@@ -407,7 +400,7 @@ def board_choices(
 
 
 def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None:
-    """The choice that a key moves the focus to; None if there is none."""
+    """The choice that a key moves the focus to."""
     order = [choice.index for choice in choices if choice.place is not None]
     places = {choice.index: choice.place for choice in choices if choice.place is not None}
     if not order or (key != _NEXT and key not in _TOWARDS):
@@ -427,7 +420,7 @@ def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None
 
 
 def _directions(labels: Sequence[str]) -> dict[int, str]:
-    """Direction in the last word of each label; empty if two labels share a direction."""
+    """Direction in the last word of each label; empty if two are equal."""
     found: dict[int, str] = {}
     for index, label in enumerate(labels):
         word = re.split(r"[^a-z]+", label.lower())[-1]
@@ -440,5 +433,4 @@ def _directions(labels: Sequence[str]) -> dict[int, str]:
 
 
 def _typed_key(choice: Choice) -> str:
-    """A key of a choice that can be typed into a line."""
     return next((key for key in choice.keys if key not in _NAMED), choice.keys[0])

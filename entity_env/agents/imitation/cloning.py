@@ -34,11 +34,11 @@ from entity_env.errors import TrainingDivergedError, UsageError
 _AT_ONCE: Final = 2048
 """Decisions evaluated in one batch."""
 _LEAST_STEPS: Final = 500
-"""Optimizer steps without a better network before training may end: few decisions make short
-epochs.
+"""Least number of optimizer steps without improvement before training ends: small datasets have
+short epochs.
 """
 _LEAST_DEVIATION: Final = 0.1
-"""Least deviation of returns, as a share of the largest."""
+"""Minimum deviation of returns, as a share of the largest."""
 _SAVE_INTERVAL_S: Final = 30.0
 _NAN: Final = float("nan")
 
@@ -47,10 +47,10 @@ class HeldOut(NamedTuple):
     """Metrics of a network on held-out decisions; NaN without any.
 
     Args:
-        nll: mean negative log-likelihood per decision, in nats. For real numbers it uses their
-            density in units of half the range of the action space, and can be below 0.
+        nll: mean negative log-likelihood per decision, in nats. For real numbers, their density in
+            units of half the action space's range; can be below 0.
         accuracy: share of decisions that match the network's most probable choice for every actor
-            that chooses labels or entities. NaN if there are only real numbers.
+            that chooses labels or entities. NaN if all actions are real numbers.
         explained_variance: 1 - Var(return - value) / Var(return).
     """
 
@@ -64,10 +64,10 @@ class CloneResult(TrainResult):
     """Result of behavioral cloning; `net` is the best network.
 
     Args:
-        held_out: its metrics.
-        epoch: its epoch.
+        held_out: metrics.
+        epoch: number of its epoch.
         num_decisions, num_episodes: used for training.
-        num_held_out: decisions that were held out.
+        num_held_out: decisions.
     """
 
     held_out: HeldOut = field(default_factory=HeldOut)
@@ -89,21 +89,20 @@ def clone(
     """Fits a network to decisions: behavioral cloning (Pomerleau 1991), by maximum likelihood.
 
     The loss of a decision is the negative logarithm of its probability among the choices its masks
-    allow. The value is fitted to the discounted returns, so PPO can continue from the network. In a
-    truncated episode, decisions near the truncation have little weight, see `Dataset.known_share`.
-    Some episodes are held out; training ends when their likelihood stops improving, and the best
-    network is kept. Real numbers are samples of a Gaussian, not clipped by bounds.
+    allow. The value is fitted to the discounted returns, so PPO can continue from the network;
+    decisions near a truncation have little weight, see `Dataset.known_share`. Training ends when
+    the likelihood of held-out episodes stops improving, and the best network is kept. Real numbers
+    are samples of a Gaussian, not clipped by bounds.
 
-    Feature statistics come from the training decisions. On a CPU, the same settings and decisions
-    give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and
-    keep the best network so far.
+    On a CPU, the same settings and decisions give the same network. Ctrl-C, SIGTERM and SIGHUP end
+    training after the current minibatch, and keep the best network so far.
 
     Args:
         config: None = `CloneConfig()`.
-        policy: the network to fit, or a function that makes one from an observation and an action
-            space; None = the one of `config.net`.
-        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, as in `train`; `load_agent` can
-            load its agent.
+        policy: the network to fit, or a function that makes one from an observation space and an
+            action space; None = `config.net`.
+        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, as in `train`; `load_agent`
+            reads it.
         on_update: called after every epoch; `metrics` has the fields of `HeldOut`, with names such
             as "held_out/nll". `losses.policy_loss` is the mean nll of the epoch.
         about: further entries of `run.json`.
@@ -112,7 +111,7 @@ def clone(
         UsageError: no decisions; a single episode, with nothing to hold out; a network for other
             spaces; a folder in which another run trains, or with other files.
         StoppedBySignal: as in `train`.
-        TrainingDivergedError: a loss or the network is no longer finite.
+        TrainingDivergedError: a loss or the network is not finite.
     """
     config = config or CloneConfig()
     folder = None if out is None else Path(out)
@@ -150,7 +149,7 @@ def _fit(
 
 
 class _Cloning:
-    """State of one call of `clone`."""
+    """State of a `clone` call."""
 
     def __init__(
         self,
@@ -201,7 +200,7 @@ class _Cloning:
         }
 
     def learn_epoch(self, check: Callable[[], None]) -> None:
-        """Trains on every decision once, and keeps the network if it is the best."""
+        """Trains on every decision once, and keeps the best network."""
         sums, num_seen = np.zeros(3), 0
         self.net.train()
         try:
@@ -270,7 +269,7 @@ class _Cloning:
         )
 
     def save(self) -> None:
-        """Writes a checkpoint of the best network, if it improved since the last one."""
+        """Writes a checkpoint of the best network, if it improved since the last checkpoint."""
         if self._is_saved or self._best is None or self.out is None:
             return
         training = {"clone": self.config.to_json(), "epoch": self.best_epoch, **self.about()}
@@ -281,7 +280,6 @@ class _Cloning:
         self._is_saved, self._saved_at = True, time.monotonic()
 
     def finish(self) -> CloneResult:
-        """Loads the best network, saves it, and returns the result."""
         if self._best is None:  # interrupted in the first epoch
             self._keep(self._data.figures(self.net, self.held_out))
         self.save()
@@ -301,8 +299,6 @@ class _Cloning:
 
 
 class _Decisions:
-    """The decisions of a dataset in the form a network evaluates."""
-
     def __init__(self, dataset: Dataset, config: CloneConfig) -> None:
         self._dataset = dataset
         self._returns = dataset.returns(config.gamma)
@@ -323,7 +319,7 @@ class _Decisions:
             net.update_statistics(self._rollout.minibatch(part).obs)
         returns = self._returns[rows].astype(np.float64)
         mean, variance = _moments(returns, self._shares[rows])
-        # If all returns are about equal, do not scale up their errors.
+        # If all returns are nearly equal, do not scale up their errors.
         self._std = max(math.sqrt(variance), _LEAST_DEVIATION * float(np.abs(returns).max())) or 1.0
         if self._has_value:
             net.scale_values(mean, self._std)
@@ -366,7 +362,7 @@ class _Decisions:
         )
 
     def _is_right(self, net: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`(num_rows,) bool`: the network prefers all labels and entities that were chosen."""
+        """`(num_rows,) bool`: the network prefers all chosen labels and entities."""
         minibatch = self._rollout.minibatch(rows)
         best = net.act(minibatch.obs, greedy=True).actions
         is_right = np.ones(len(rows), dtype=np.bool_)
@@ -405,7 +401,7 @@ def _samples(space: ActionSpace, actions: RaggedArray[Any]) -> NDArray[Any]:
 
 
 def _moments(values: NDArray[np.float64], weights: NDArray[np.float32]) -> tuple[float, float]:
-    """Weighted mean and variance; 0 without any weight."""
+    """Weighted mean and variance; 0 if all weights are 0."""
     total = float(weights.sum(dtype=np.float64))
     if not total > 0:
         return 0.0, 0.0

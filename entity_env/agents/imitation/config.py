@@ -18,7 +18,7 @@ class CloneConfig:
     """Settings of behavioral cloning.
 
     Raises:
-        UsageError: a setting that cannot work.
+        UsageError: a setting is not usable.
     """
 
     epochs: _Count = 100
@@ -54,11 +54,9 @@ class CloneConfig:
         check_settings(self)
 
     def to_json(self) -> dict[str, object]:
-        """The settings as JSON."""
         return asdict(self)
 
     def net_for(self, spaces: Spaces) -> NetConfig:
-        """Kind and size of the network for these spaces."""
         preset = preset_for(*spaces).settings
         size: NetConfig = self.net or preset.get("net", RogueNetConfig())
         if isinstance(size, RogueNetConfig) and preset.get("norm_returns"):

@@ -51,9 +51,8 @@ from entity_env.errors import SchemaError, UsageError
 
 _MAX_RECORDINGS: Final = 1000
 _PARTS: Final = "actors", "actees", "mask"
-"""Parts of an action mask."""
 _TOLERANCE: Final = 1e-5
-"""For sums of float32 rewards, relative to 1 and to the largest."""
+"""For sums of float32 rewards, relative to the larger of 1 and the largest reward."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +68,7 @@ class Dataset:
         actions: per action one value per actor, in the order of `obs.action_masks[name].actors`:
             int64 index of a label or position in the list of actees, or `(num_actors, num_labels)`
             float32 in the units of the action space.
-        reward: `(num_decisions,)` float32, earned until the agent's next decision, or the end.
+        reward: `(num_decisions,)` float32, earned until the agent's next decision or the end.
         terminated: `(num_decisions,)` bool, the episode terminated after this decision.
         truncated: `(num_decisions,)` bool, the episode was truncated after it, or the recording
             ended.
@@ -77,15 +76,15 @@ class Dataset:
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's earlier turns in this episode,
             including turns without a question.
-        seed: `(num_decisions,)` uint64, `Episode.seed` of the episode; None unless known for all,
-            as in files of earlier releases.
-        recordings: sources of the decisions, one entry per game, agents and run, as JSON: `game`,
+        seed: `(num_decisions,)` uint64, `Episode.seed`; None unless known for all rows, as in files
+            of earlier releases.
+        recordings: sources of the decisions as JSON, one entry per game, agents and run: `game`,
             its name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`;
             `seed` of the run. Empty if unknown.
         final: one row per decision: the agent's final observation, if the episode ended after this
-            decision, with actors and masks if it was truncated, as in `VecObs.final`. All other
-            rows are empty, including those where the recording ended. None = a file of an earlier
-            version, without final observations.
+            decision, with actors and masks if it was truncated, as in `VecObs.final`. Other rows
+            are empty, including those where the recording ended. None = a file of an earlier
+            version.
     """
 
     obs_space: ObsSpace
@@ -107,12 +106,11 @@ class Dataset:
 
     @property
     def num_episodes(self) -> int:
-        """Number of episodes with decisions here."""
+        """Number of distinct episodes."""
         return len(np.unique(self.episode))
 
     @property
     def spaces(self) -> Spaces:
-        """Observation space and action space."""
         return self.obs_space, self.action_space
 
     def returns(self, gamma: float = 1.0) -> NDArray[np.float32]:
@@ -171,8 +169,8 @@ class Dataset:
 
         Args:
             rows: `(num_decisions,) bool`, only these, such as `dataset.agent_id == 0`; None = all.
-            winners: only agents with the largest reward of their episode, including ties. They are
-                compared with all agents of this dataset, independent of `rows`.
+            winners: only agents with the largest reward of their episode, including ties, among all
+                agents of this dataset, independent of `rows`.
             min_reward: only agents that earned at least this much in their episode.
 
         Raises:
@@ -240,7 +238,7 @@ class Dataset:
 
     @staticmethod
     def concat(datasets: Sequence[Dataset]) -> Dataset:
-        """The decisions of several datasets, with episodes renumbered to be unique.
+        """The decisions of several datasets, with episodes renumbered.
 
         The result has final observations if all datasets do.
 
@@ -284,13 +282,13 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Writes a file: `NAME.npz`, or `NAME.parquet` with one row per decision.
 
-        Both hold the columns that `columns` returns, and as JSON the format, its version, the
-        spaces, `recordings` and the release of entity_env. In an npz, a ragged column `x` is two
-        arrays, `x.values` and `x.lengths`; in a parquet file, a list in every row. An existing
-        dataset with this name is replaced atomically.
+        Both hold `columns`, and as JSON the format, its version, the spaces, `recordings` and the
+        release of entity_env. In an npz, a ragged column `x` is two arrays, `x.values` and
+        `x.lengths`; in a parquet file, a list in every row. An existing dataset with this name is
+        replaced atomically.
 
         Raises:
-            UsageError: another ending, another kind of file with this name, a folder that is not
+            UsageError: another suffix, another kind of file with this name, a folder that is not
                 writable, or a dataset that `load` would refuse.
             MissingExtraError: parquet needs pyarrow: `pip install 'entity-env[parquet]'`.
         """
@@ -311,10 +309,9 @@ class Dataset:
         """All arrays by name.
 
         Flat columns are `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, and
-        `seed` if known. Ragged ones are `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`,
+        `seed` if known. Ragged columns are `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`,
         `actees/ACTION`, `mask/ACTION` and `chosen/ACTION`; `visible` and `mask` exist only if
-        something is hidden or forbidden. Final observations are in `final/features/ENTITY` and so
-        on.
+        something is hidden or forbidden. Final observations have the prefix `final/`.
         """
         found: dict[str, Column] = {**self._flat_columns()}
         found |= _columns_of(self.obs)
@@ -324,7 +321,6 @@ class Dataset:
         return found
 
     def _flat_columns(self) -> dict[str, Any]:
-        """Columns that are not ragged, by name."""
         found = {name: getattr(self, name) for name in (*FLAT, *FLAT_OPTIONAL)}
         return {name: values for name, values in found.items() if values is not None}
 
@@ -335,7 +331,7 @@ class Dataset:
         columns: Mapping[str, Column],
         recordings: Sequence[Mapping[str, object]] = (),
     ) -> Dataset:
-        """Makes a dataset from columns, after checking all of them.
+        """Makes a dataset from columns, after checking them.
 
         Raises:
             SchemaError: a column is missing, or does not fit the spaces and the other columns.
@@ -414,7 +410,7 @@ def _batch(
 def distinct_recordings(
     recordings: Iterable[Mapping[str, object]],
 ) -> tuple[Mapping[str, object], ...]:
-    """Distinct entries of `Dataset.recordings`, in order; the first 1,000 of them."""
+    """Distinct entries of `Dataset.recordings`, in order, at most 1,000."""
     texts = {json.dumps(each, sort_keys=True, default=str): each for each in recordings}
     return tuple(islice(texts.values(), _MAX_RECORDINGS))
 
@@ -469,7 +465,7 @@ def _mask(
     counts: NDArray[np.int64],
     prefix: str,
 ) -> VecActionMask:
-    """The actors and legal choices of an action; `counts` are the entities per decision."""
+    """The actors and legal choices of an action; `counts` are entities per decision."""
     of_actors, of_actees, of_mask = (f"{prefix}{part}/{name}" for part in _PARTS)
     actors, mask = ragged[of_actors], ragged.get(of_mask)
     _require_entities(of_actors, actors, counts)

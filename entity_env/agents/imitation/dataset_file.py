@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
 Content: TypeAlias = tuple[Spaces, dict[str, Column], Sequence[Mapping[str, object]]]
-"""Arguments of `Dataset.from_columns`: spaces, columns by name, and recordings."""
+"""Arguments of `Dataset.from_columns`."""
 
 FLAT: Final = {
     "episode": np.int64,
@@ -52,12 +52,12 @@ _FORMAT: Final = "entity_env.dataset"
 _VERSION: Final = 1
 _HEADER: Final = "header"
 _KEY: Final = b"entity_env.dataset"
-"""Key of the header in the metadata of a parquet file."""
+"""Metadata key of the header in a parquet file."""
 _MAX_FILE_BYTES: Final = 1 << 32
 _MAX_BYTES: Final = 1 << 34
-"""Limit for all arrays together; their file can be a thousand times shorter."""
+"""Limit for all arrays together; a compressed file can be a thousand times smaller."""
 _MAX_ROWS: Final = _MAX_BYTES // 8
-"""Limit for one array: each gets an int64 index once the dataset is used."""
+"""Limit for one array: each gets an int64 index when the dataset is used."""
 _MAX_HEADER_BYTES: Final = 1 << 24
 _MAX_ARRAYS: Final = 1 << 16
 _MAX_NAME_BYTES: Final = (1 << 16) - 1
@@ -67,10 +67,7 @@ _DIALECT: Final = (1, 0), (2, 0)
 
 
 class ColumnKind(NamedTuple):
-    """A ragged column.
-
-    Dtype, numbers per row (None = one, without its own axis), and whether it is optional.
-    """
+    """Dtype of a ragged column, numbers per row (None = one, without an axis), whether optional."""
 
     dtype: type[np.generic]
     width: int | None
@@ -89,7 +86,7 @@ def ragged_columns(spaces: Spaces) -> dict[str, ColumnKind]:
 
 
 def shown_columns(spaces: Spaces) -> dict[str, ColumnKind]:
-    """Ragged columns of the observation and choice at a decision."""
+    """Ragged columns of a decision's observation and choice."""
     found: dict[str, ColumnKind] = {}
     for name, width in entity_widths(*spaces).items():
         found[f"features/{name}"] = ColumnKind(np.float32, width)
@@ -109,18 +106,18 @@ def shown_columns(spaces: Spaces) -> dict[str, ColumnKind]:
 
 
 def flat_columns(present: Container[str]) -> Iterator[tuple[str, type[np.generic]]]:
-    """Name and dtype of flat columns: all required ones, and optional ones that are present."""
+    """Name and dtype of all required flat columns, and optional ones that are present."""
     yield from FLAT.items()
     yield from (each for each in FLAT_OPTIONAL.items() if each[0] in present)
 
 
 def is_dataset_file(path: Path) -> bool:
-    """Whether a path has a dataset's suffix."""
+    """True if a path has a dataset's suffix."""
     return path.suffix in (NPZ, PARQUET)
 
 
 def write_dataset(path: Path, content: Content, make: Callable[..., T]) -> None:
-    """See `Dataset.save`; `make` is `Dataset.from_columns`, which must accept the file."""
+    """See `Dataset.save`; `make`, that is `Dataset.from_columns`, must accept the file."""
     _require_ending(path)
     if path.exists():  # only a dataset is replaced
         try:
@@ -168,7 +165,7 @@ def _require_ending(path: Path) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Converts any error about a file to one `UsageError`."""
+    """Converts any error to a `UsageError` about the file."""
     try:
         yield
     except (MissingExtraError, UsageError, MemoryError):
@@ -192,7 +189,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Header(NamedTuple):
-    """Header of a dataset; recordings as in `Dataset`."""
+    """Header of a dataset."""
 
     spaces: Spaces
     recordings: Sequence[Mapping[str, object]]
@@ -307,7 +304,7 @@ class _Archive:
         return _parsed_header(text.encode())
 
     def array(self, name: str, expected: type[np.generic]) -> NDArray[Any]:
-        """An array with this dtype; its shape is not checked here."""
+        """An array with this dtype, and any shape."""
         content, shape, dtype = self._read(name)
         if dtype != np.dtype(expected):
             raise SchemaError(f"array {name!r} needs {np.dtype(expected)}, got {dtype}")

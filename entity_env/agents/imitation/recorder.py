@@ -28,13 +28,13 @@ from entity_env.errors import ProtocolError, UsageError
 
 _END_OF_SEEDS: Final = 2**64
 _AT_ONCE: Final = 512
-"""Observations buffered before they become arrays."""
+"""Number of observations buffered before they become arrays."""
 
 
 class DatasetRecorder:
     """Watches `Game.run`, and collects every decision of every agent.
 
-    For imitation without files: `game.run(agent, episodes=100, watch=recorder)`, then
+    Imitation without files: `game.run(agent, episodes=100, watch=recorder)`, then
     `recorder.dataset()`. Several runs accumulate; they must be of one game, with any settings.
 
     Args:
@@ -47,28 +47,27 @@ class DatasetRecorder:
         self._names = tuple(agents)
         self._recordings: list[Mapping[str, object]] = []
         self._seed_of: Callable[[int], int | None] = _no_seed
-        """Seed of the episode with an index in its run; None if unknown."""
+        """Seed of an episode by its index in the run; None if unknown."""
         self._seeds: list[int | None] = []
-        """For each decision, the seed of its episode."""
+        """Episode seed of each decision."""
         self._spaces: Spaces | None = None
         self._obs: _Collected | None = None
         self._final: _Collected | None = None
         self._final_rows: list[int] = []
-        """Indices of the decisions before the final observations."""
+        """Index of the decision before each final observation."""
         self._chosen: dict[str, list[Any]] = {}
-        """Per action, the values of all actors, in order of decisions."""
+        """Values of all actors by action, in order of decisions."""
         self._rows: dict[str, list[Any]] = {
             name: []
             for name in ("episode", "agent_id", "step", "reward", "terminated", "truncated")
         }
         self._open: dict[int, int] = {}
-        """Per active agent, the index of its last decision."""
+        """Index of each active agent's last decision."""
         self._first = 0
         """Index of the first episode of this run."""
 
     @property
     def num_decisions(self) -> int:
-        """Number of decisions so far."""
         return len(self._rows["reward"])
 
     def begin_run(
@@ -77,7 +76,7 @@ class DatasetRecorder:
         """See `RunWatcher`.
 
         Raises:
-            UsageError: another game with other spaces was recorded before.
+            UsageError: a game with other spaces was recorded before.
         """
         self._begin((game.obs_space(), game.action_space()), game.name)
         self._seed_of = seeds.__getitem__
@@ -95,7 +94,7 @@ class DatasetRecorder:
         )
 
     def end_run(self, error: BaseException | None) -> None:
-        """See `RunWatcher`; an unfinished episode counts as truncated."""
+        """Marks unfinished episodes as truncated."""
         for row in self._open.values():
             self._rows["truncated"][row] = True
         self._open.clear()
@@ -119,7 +118,7 @@ class DatasetRecorder:
             recording: an entry of `Dataset.recordings`; None if unknown.
 
         Raises:
-            UsageError: another game with other spaces was recorded before.
+            UsageError: a game with other spaces was recorded before.
         """
         self._begin(spaces, name)
         self._seed_of = _no_seed if seed is None else lambda _: seed
@@ -139,7 +138,6 @@ class DatasetRecorder:
             raise UsageError(f"{name} is of other spaces: {'; '.join(found)}")
 
     def __call__(self, turn: Turn) -> None:
-        """Records a decision, or ends an episode."""
         self._add(turn)
         if self._watch is not None:
             self._watch(turn)
@@ -173,7 +171,7 @@ class DatasetRecorder:
             column.append(value)
 
     def dataset(self) -> Dataset:
-        """The decisions so far; an episode that is still running counts as truncated.
+        """The decisions so far; unfinished episodes count as truncated.
 
         Raises:
             UsageError: there are no decisions, or a reward or an action does not fit float32.
@@ -217,14 +215,14 @@ def _no_seed(number: int) -> None:
 
 
 def _seeds_as_array(seeds: Sequence[int | None]) -> NDArray[np.uint64] | None:
-    """Seeds of episodes; None if one is unknown, or too large for a file."""
+    """Seeds as an array; None if one is unknown, or too large for a file."""
     if any(seed is None or not 0 <= seed < _END_OF_SEEDS for seed in seeds):
         return None
     return np.array(seeds, dtype=np.uint64)
 
 
 def _as_json(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings as JSON: Enums by name, and strings for values that JSON lacks."""
+    """Settings as JSON: Enums by name, and values that JSON lacks as strings."""
     found: dict[str, object] = {}
     for name, value in settings.items():
         kept = value.name if isinstance(value, Enum) else value
@@ -234,7 +232,7 @@ def _as_json(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 class _Collected:
-    """Observations, converted to arrays in small batches."""
+    """Observations, converted to arrays in batches."""
 
     def __init__(self, spaces: Spaces, *, is_final: bool = False) -> None:
         where = f"{'final observation' if is_final else 'decision'} {{}}".format
@@ -247,7 +245,7 @@ class _Collected:
             self._flush()
 
     def batch(self, *, with_empty: bool = False) -> EntityBatch:
-        """All of them, with an empty one at the end if requested."""
+        """All observations, and an empty one at the end on request."""
         self._flush()
         if not with_empty:
             return concat_entities(self._batches)
@@ -259,7 +257,6 @@ class _Collected:
             self._batches.append(self._arrays())
 
     def _arrays(self) -> EntityBatch:
-        """Converts the buffered observations to arrays, and clears the buffer."""
         none = np.zeros(self._batcher.num_rows, dtype=np.int64)
         flags = none.astype(np.bool_)
         obs = self._batcher.finish(none.astype(np.float32), flags, flags, none, none)

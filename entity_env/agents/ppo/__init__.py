@@ -1,7 +1,4 @@
-"""PPO: one trainer. Importing this package does not import torch.
-
-Names that need torch are loaded on first use.
-"""
+"""PPO. Importing this package does not import torch: names that need it load on first use."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ from entity_env.core.vec_obs import VecEnvironment
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 
 PAGE: Final = "docs/not_learning.md"
-"""The page that explains the rules."""
 
 _USUAL: Final[Mapping[str, tuple[float, float]]] = {
     "learning_rate": (1e-5, 1e-2),
@@ -45,7 +44,7 @@ _USUAL: Final[Mapping[str, tuple[float, float]]] = {
     "target_kl": (0.003, 0.3),
     "weight_decay": (0.0, 0.1),
 }
-"""Smallest and largest usual values for PPO."""
+"""Usual range of PPO settings."""
 _LEAST_ROLLOUT: Final = 256
 _LEAST_GRADIENT_STEPS: Final = 8
 
@@ -102,17 +101,16 @@ def unusual_settings(
 
 
 class RunHistory:
-    """Metrics over the course of a run, a limited number of points, and the hints they give."""
+    """Metrics over the course of a run, at a limited number of points, and their hints."""
 
     def __init__(self) -> None:
         self._points: list[TrainProgress] = []
         self._stride = 1
         self._num_updates = 0
         self.shown: dict[str, Hint] = {}
-        """Hints that `news` returned, by name."""
+        """Hints already returned by `news`, by name."""
 
     def add(self, progress: TrainProgress) -> None:
-        """Counts an update."""
         if self._num_updates % self._stride == 0:
             self._points.append(progress)
         self._num_updates += 1
@@ -159,11 +157,11 @@ def log_hints(hints: Iterable[Hint]) -> None:
 
 
 def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
-    """A sentence if torch threads and workers outnumber the cores; otherwise none.
+    """A sentence if torch threads and workers outnumber the cores.
 
-    torch's threads wait for each other at every operation. If a worker occupies the core of one,
-    all wait until it is scheduled again: two threads and two workers on two cores once made 100
-    steps per second instead of 7,000. A single thread never waits.
+    torch's threads wait for each other at every operation. If a worker takes the core of one, all
+    wait: two threads and two workers on two cores once made 100 steps per second instead of 7,000.
+    A single thread never waits.
 
     Args:
         num_threads: torch threads per rank.

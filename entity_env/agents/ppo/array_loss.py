@@ -1,4 +1,4 @@
-"""`ppo_loss` of an MLP and its gradient in numpy: faster than torch for small minibatches."""
+"""`ppo_loss` of an MLP and its gradient in numpy; faster than torch for small minibatches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_array_gradient(
 
     Args:
         arrays: computes the network.
-        inds: indices of the microbatch.
+        inds: of the microbatch.
         advantages: of the microbatch, normalized.
         share: of the microbatch in the minibatch.
         value_unit: unit of the value loss.

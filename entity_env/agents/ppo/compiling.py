@@ -1,8 +1,8 @@
 """Compiles the network's kernels in a child process, while training starts in torch.
 
-A thread would not help: numba compiles one function at a time and holds the interpreter meanwhile.
-The child makes one update on a small part of the first rollout, which compiles everything the run
-needs. The machine code goes to numba's cache on disk, where the run finds it.
+A thread would not help: numba holds the interpreter while it compiles. The child makes one update
+on a small part of the first rollout, which compiles everything the run needs into numba's cache on
+disk.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _NUM_DECISIONS: Final = 256
-"""Size of the child's rollout, in decisions."""
+"""Decisions in the child's rollout."""
 _CHILD: Final = (
     "import sys; sys.path += sys.argv[2:]; from entity_env.agents.ppo.compiling import main; main()"
 )
 
 
 class KernelSwitch:
-    """Decides whether a run computes in torch or in compiled kernels.
+    """Switches a run from torch to compiled kernels.
 
     With "background", if the kernels can be cached on disk but are not there yet, the run starts in
-    torch while a child compiles. The first update after the child exits is the first with kernels.
-    With a number of steps, the run uses torch up to that step, whether the kernels are cached or
-    not.
+    torch while a child compiles. The first update after the child exits uses the kernels. With a
+    number of steps, the run uses torch up to that step, cached kernels or not.
 
     Args:
-        mode: as `PPOConfig.compile`.
+        mode: `PPOConfig.compile`.
     """
 
     def __init__(self, mode: str | int, net: Policy) -> None:
@@ -61,7 +60,7 @@ class KernelSwitch:
         """True until the run switches from torch to kernels."""
         self._is_torch = mode == "never" or self.is_compiling
         self.from_step: int | None = None
-        """Decisions before the first update with kernels; None = there was none."""
+        """Decisions before the first update with kernels; None if there was none."""
         self._held = ExitStack()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -69,7 +68,7 @@ class KernelSwitch:
     def running(self, step: int) -> Iterator[None]:
         """Context of a run that starts after this many decisions.
 
-        On exit, kills the child. The child also exits by itself when this process is gone.
+        On exit, kills the child, which also exits by itself when this process is gone.
         """
         if self._at is not None and step >= self._at:  # a run resumed after the switch
             self.is_compiling = self._is_torch = False
@@ -87,7 +86,7 @@ class KernelSwitch:
         """Call after an update, with its last step: starts the child, or switches to kernels.
 
         Returns:
-            Whether it switched.
+            True if it switched.
         """
         if not self.is_compiling:
             return False
@@ -104,7 +103,7 @@ class KernelSwitch:
                 _LOGGER.warning("compiling in a child process failed: %s", ", ".join(lines))
         except OSError as error:
             _LOGGER.warning("no child process can compile: %s", error)
-        # After a failure, too: then this process compiles.
+        # Also after a failure: then this process compiles.
         self.is_compiling = False
         self._stop_child()
         self._held.close()
@@ -139,7 +138,7 @@ class KernelSwitch:
 
 
 class _Job(NamedTuple):
-    """The computation of the child, done once."""
+    """The computation of the child."""
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
@@ -148,7 +147,6 @@ class _Job(NamedTuple):
     config: CurrentConfig
 
     def run(self) -> None:
-        """Decides and learns on the rollout, with kernels."""
         net = RogueNet(self.obs_space, self.action_space, self.net_config)
         rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
         fastest_policy(net).act(self.rollout.obs, generator=generator)
@@ -157,7 +155,7 @@ class _Job(NamedTuple):
 
 
 def _must_compile(net: Policy) -> bool:
-    """Whether all layers have kernels, and some of these are cacheable but not cached."""
+    """True if all layers have kernels, and some of these are cacheable but not cached."""
     if type(net) is not RogueNet or not CompiledPolicy.fits(net) or net.config.dropout:
         return False
     if os.name != "posix" or not sys.executable:

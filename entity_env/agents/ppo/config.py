@@ -18,13 +18,13 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
 FINE_TUNING_STEP: Final = 0.3
-"""Factor on a preset's step size when fine-tuning a trained network."""
+"""Factor on a preset's step size for fine-tuning."""
 FINE_TUNING_ENTROPY: Final = 0.01
-"""Largest `ent_coef` when fine-tuning: presets use up to 0.1 to make untrained networks explore."""
+"""Largest `ent_coef` for fine-tuning: presets use up to 0.1 to make untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
-"""Points of `stay_close` when fine-tuning: until the value function knows the game."""
+"""Points of `stay_close` for fine-tuning: until the value function knows the game."""
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
-"""Values of the setting `compile`, in addition to a number of steps."""
+"""Words for `compile`, in addition to a number of steps."""
 _INT64: Final = 2**63 - 1
 _INT32: Final = 2**31 - 1
 NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
@@ -32,7 +32,6 @@ NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "mlp": MLPConfig,
     "cnn": CNNConfig,
 }
-"""Kinds of networks, as named in files."""
 NET_KIND: Final = "kind"
 
 
@@ -40,12 +39,11 @@ NET_KIND: Final = "kind"
 class PPOConfig:
     """Settings of the trainer; the defaults suit small games on a few cores.
 
-    The number of environments is not here: it is a property of the `VecEnvironment`.
-
-    A setting that may be a `Schedule` also accepts its JSON.
+    The number of environments belongs to the `VecEnvironment`. A setting that may be a `Schedule`
+    also accepts its JSON.
 
     Raises:
-        UsageError: a setting that cannot work.
+        UsageError: a setting is not usable.
     """
 
     total_steps: Annotated[int, Range(1, _INT64)] = 400_000
@@ -189,26 +187,26 @@ class PPOConfig:
     ) -> PPOConfig:
         """Settings that suit the environments, overridden by the given ones.
 
-        If the preset is fitted (see `Preset`), this first resets the environments and plays at
-        random, for two seconds at most: reset them again before use.
+        If the preset is fitted (see `Preset`), this resets the environments and plays at random,
+        for
+        two seconds at most: reset them again before use.
 
         Args:
-            vec: the environments.
-            preset: name of one of `PRESETS`; None = the one that suits the spaces: "control" (an
-                MLP, normalized returns) for observations of fixed size without select actions,
-                "pictures" for observations with a picture, "entities" for all others. All make more
-                gradient steps than the defaults of this class.
+            preset: one of `PRESETS`; None = by the spaces: "control" (an MLP, normalized returns)
+                for observations of fixed size without select actions, "pictures" for observations
+                with a picture, else "entities". All make more gradient steps than the defaults of
+                this class.
             settings: fields of this class.
 
         Raises:
             SchemaError: `vec` is not a vector environment.
-            UsageError: an unknown preset or setting, or one that cannot work.
+            UsageError: a preset or setting is unknown, or a setting is not usable.
         """
         require_vec_env(vec, "PPOConfig.for_env")
         _require_known(settings)
         spaces, num_agents = (vec.obs_space(), vec.action_space()), getattr(vec, "num_agents", 1)
         found = named_preset(preset) if preset else preset_for(*spaces, num_agents=num_agents)
-        # The class refuses values of other types, so they are skipped here.
+        # The class refuses values of other types; skip them here.
         sizes = {name: settings.get(name) for name in ("total_steps", "num_steps")}
         given = {name: value for name, value in sizes.items() if isinstance(value, int)}
         seen = GameFigures.of(vec) if found.is_fitted else None
@@ -220,8 +218,8 @@ class PPOConfig:
         """These settings for fine-tuning a trained network, such as one from `initialized_from`.
 
         Multiplies the step size by `FINE_TUNING_STEP`, limits `ent_coef` to `FINE_TUNING_ENTROPY`,
-        and lets `stay_close` fall from 0.2 to 0 in the first half of the run. Schedules, and a
-        nonzero `stay_close`, stay unchanged. See docs/how-to/fine_tuning.md for measurements.
+        and lets `stay_close` fall from 0.2 to 0 in the first half of the run. Keeps schedules, and
+        a nonzero `stay_close`. See docs/how-to/fine_tuning.md for measurements.
         """
         tuned: dict[str, float | Schedule] = {}
         if not isinstance(self.learning_rate, Schedule):
@@ -246,17 +244,16 @@ class PPOConfig:
         return f"{self.total_steps:,} steps, {settings}, {type(self.net).__name__}({net})"
 
     def to_json(self) -> dict[str, object]:
-        """The settings as JSON."""
         own = {name: getattr(self, name) for name in SCHEDULED}
         schedules = {name: x.to_json() for name, x in own.items() if isinstance(x, Schedule)}
         return {**asdict(self), **schedules}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> PPOConfig:
-        """Reads the settings from the JSON of `to_json`.
+        """Reads the JSON of `to_json`.
 
         Raises:
-            UsageError: a setting that is unknown to this release, or cannot work.
+            UsageError: a setting is unknown to this release, or not usable.
         """
         _require_known(data)
         values = dict(data)
@@ -272,18 +269,18 @@ class PPOConfig:
 
     @classmethod
     def from_file(cls, path: str | Path, start: PPOConfig | None = None) -> PPOConfig:
-        """Reads settings from a file for `entity-env train --config`, in place of those of `start`.
+        """Changes settings by a file for `entity-env train --config`.
 
         The file is TOML: fields of this class, and a table `net` with fields of the network and its
-        `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. Its tables
-        `game` and `run`, for the game and the command, are ignored here.
+        `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. The tables
+        `game` and `run` are ignored here.
 
         Args:
             start: None = the defaults; `PPOConfig.for_env(vec)` suits the environments.
 
         Raises:
-            UsageError: a file that cannot be read, or a setting that is unknown or cannot work;
-                names the file.
+            UsageError: the file cannot be read, or a setting is unknown or not usable; names the
+                file.
         """
         return (start or cls()).changed(read_settings(Path(path)).trainer, str(path))
 
@@ -297,7 +294,7 @@ class PPOConfig:
             source: origin of the settings, for errors.
 
         Raises:
-            UsageError: a setting that is unknown or cannot work.
+            UsageError: a setting is unknown or not usable.
         """
         try:
             _require_known(settings)
@@ -312,7 +309,6 @@ class PPOConfig:
 SCHEDULED: Final = tuple(
     name for name, setting in settings_of(PPOConfig).items() if Schedule in setting.kinds
 )
-"""Settings that may be a `Schedule`."""
 
 
 class CurrentConfig(PPOConfig):
@@ -333,14 +329,14 @@ class CurrentConfig(PPOConfig):
         update_epochs: int
 
     def __post_init__(self) -> None:
-        """Skips validation: the original settings were validated."""
+        """Skips validation, which the original settings passed."""
 
 
 Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 
 
 def _changed_net(net: Net, settings: object) -> Net:
-    """A network with changed settings, or of another kind."""
+    """A network with changed settings; may be of another kind."""
     if not isinstance(settings, Mapping):
         raise UsageError(f"net must be a table of settings, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}
@@ -348,7 +344,7 @@ def _changed_net(net: Net, settings: object) -> Net:
     if name is not None and name not in tuple(NETS):
         raise UsageError(f"net.kind must be one of {', '.join(NETS)}, got {shown(name)}")
     known = {kind: {each.name for each in fields(kind)} for kind in NETS.values()}
-    # The current kind first: without a name it stays, if it has all fields.
+    # The current kind first: without a name it stays if it has all fields.
     kinds = [type(net), *NETS.values()] if name is None else [NETS[str(name)]]
     kind = next((each for each in kinds if set(values) <= known[each]), None)
     if kind is None:

@@ -22,19 +22,19 @@ from entity_env.agents.training.tracking.progress import TrainProgress
 from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
 
 LEAST_UPDATES: Final = 10
-"""Fewest updates for judging a run."""
+"""Minimum number of updates for judging a run."""
 _FIRST_UPDATES: Final = 5
-"""Updates after which it is clear whether policy and value change at all."""
+"""Updates after which policy and value have changed, if they change at all."""
 _LEAST_EPISODES: Final = 20
 _MOST_FIRST: Final = 0.95
-"""Share of rows whose first episode must have ended before first episodes serve as a reference."""
+"""Share of rows whose first episode must have ended before these serve as a reference."""
 _LATEST_FIRST: Final = 0.5
 """Share of a run after which first episodes no longer come from an untrained policy."""
 _LEAST_SHARE: Final = 0.3
 """Share of a run before which a flat reward means nothing."""
 _STANDARD_ERRORS: Final = 3.0
 _LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
-"""Share of the standard deviation of rewards: the last episodes may favor one agent."""
+"""In standard deviations of rewards: the last episodes may favor one agent."""
 
 _MOST_FORCED: Final = 0.9
 _LEAST_RETURNS: Final = 20
@@ -42,9 +42,9 @@ _RETURNED: Final = 0.9
 _FEW_EPISODES: Final = 5
 _ENOUGH_EPISODES: Final = 12
 _PART_OF_EPISODE: Final = 4
-"""A rollout this many times shorter than an episode sees only a part of it."""
+"""A rollout is partial if it is this many times shorter than an episode."""
 _ENOUGH_TO_MIX: Final = 10
-"""Episodes after which copies are out of step."""
+"""Episodes after which environments are out of step."""
 _LEAST_ENVS: Final = 8
 _LARGE_VALUE_LOSS: Final = 10.0
 _LEAST_EXPLAINED: Final = 0.5
@@ -65,7 +65,7 @@ class Hint:
     Args:
         name: of the rule.
         text: one sentence with the observed figures.
-        settings: to try, by name: fields of `PPOConfig`, and `num_envs`.
+        settings: to try: fields of `PPOConfig`, and `num_envs`.
     """
 
     name: str
@@ -77,12 +77,11 @@ class Hint:
         return f"{self.text}; try {' '.join(options)}" if options else self.text
 
     def to_json(self) -> dict[str, object]:
-        """The hint as JSON."""
         return {"name": self.name, "text": self.text, "settings": dict(self.settings)}
 
     @classmethod
     def from_json(cls, data: object) -> Hint | None:
-        """The hint from `to_json`; None for anything else, such as an edited file."""
+        """Reads `to_json`; None for anything else, such as an edited file."""
         if not isinstance(data, dict):
             return None
         name, text, settings = (data.get(each) for each in ("name", "text", "settings"))
@@ -109,7 +108,6 @@ SETTINGS: Final = (
     *("num_envs", "num_steps", "total_steps", "norm_returns", "learning_rate", "ent_coef"),
     *("target_kl", "minibatch_size", "separate_value"),
 )
-"""Settings that hints change."""
 _OPTIONS: Final = {
     "num_envs": "--num-envs",
     "num_steps": "--num-steps",
@@ -117,7 +115,7 @@ _OPTIONS: Final = {
     "learning_rate": "--learning-rate",
     "ent_coef": "--ent-coef",
 }
-"""Command options for some of them; the others use --set-train."""
+"""Command options of some settings; the others use --set-train."""
 
 
 def train_options(settings: Mapping[str, float]) -> list[str]:
@@ -136,7 +134,7 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
 
     Args:
         about: the `run.json` of a run of `entity-env train`.
-        hints: if several change one setting, the first one counts.
+        hints: if several change a setting, the first one counts.
     """
     settings: dict[str, float] = {}
     for hint in hints:
@@ -159,7 +157,7 @@ def _next_folder(folder: Path) -> Path:
 
 
 class _Rewards(NamedTuple):
-    """Rewards of some episodes: mean, standard deviation, number; whether from random play."""
+    """Rewards of episodes: mean, standard deviation, number; whether from random play."""
 
     mean: float
     std: float
@@ -167,7 +165,7 @@ class _Rewards(NamedTuple):
     is_random: bool = False
 
     def is_above(self, other: _Rewards) -> bool:
-        """Whether this mean is larger by more than chance explains."""
+        """True if this mean is larger by more than chance explains."""
         errors = [each.std / math.sqrt(max(1, each.num_episodes)) for each in (self, other)]
         return self.mean - other.mean > _STANDARD_ERRORS * math.hypot(*errors)
 
@@ -177,7 +175,7 @@ class RunView:
     """A run so far, as input of the rules.
 
     Args:
-        points: some updates since the start of the run.
+        points: some updates since the start.
         last: the last update.
         config: the settings.
     """
@@ -188,7 +186,7 @@ class RunView:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether the run started here, not from its own checkpoint."""
+        """True if the run started here, not from its own checkpoint."""
         return self.points[0].update <= 1
 
     @cached_property
@@ -203,9 +201,9 @@ class RunView:
 
     @cached_property
     def reference(self) -> _Rewards | None:
-        """Rewards without learning; None if unknown.
+        """Rewards without learning, if known.
 
-        From random play, or from the first episodes of all rows: the first ones to end are the
+        From random play, or the first episodes of all rows: the first episodes to end are the
         shortest, and not typical.
         """
         found = self.last.random_play
@@ -238,9 +236,9 @@ class RunView:
 
     @cached_property
     def is_comparable(self) -> bool:
-        """Whether a flat mean reward shows that nothing was learned.
+        """True if a flat mean reward shows that nothing was learned.
 
-        False if agents that share the network may play each other, if a resumed run may have risen
+        Not if agents that share the network may play each other, if a resumed run may have risen
         before, or if the last episodes are the short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
@@ -253,13 +251,12 @@ class RunView:
 
     @cached_property
     def has_risen(self) -> bool:
-        """Whether the reward rose by more than chance explains."""
         reference = self.reference
         return reference is not None and self.rewards(self.last).is_above(reference)
 
     @cached_property
     def is_stuck(self) -> bool:
-        """Whether the reward is known to be flat, after a good part of the run."""
+        """True if the reward is known to be flat, after a good part of the run."""
         if not self.is_comparable or self.reference is None or self.has_risen:
             return False
         num_first = self.last.rollouts.num_first
@@ -281,7 +278,6 @@ class RunView:
 
     @cached_property
     def latest(self) -> list[TrainProgress]:
-        """The last updates."""
         is_last = self.points[-1] is self.last
         return [*self.points, *([] if is_last else [self.last])][-_FIRST_UPDATES:]
 
@@ -291,13 +287,13 @@ class RunView:
 
 
 def _median(values: Iterable[float]) -> float:
-    """Median of the finite values: a rollout without known outcomes has no losses."""
+    """Median of the finite values: rollouts without known outcomes have no losses."""
     finite = list(filter(math.isfinite, values))
     return median(finite) if finite else math.nan
 
 
 def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
-    """Whether one agent's gain is another's loss: the mean is always 0."""
+    """True if one agent's gain is another's loss: the mean is always 0."""
     return any(each.std_reward > 0 for each in points) and all(
         abs(each.mean_reward) <= _LARGEST_MEAN_OF_ZERO_SUM * each.std_reward for each in points
     )
@@ -519,18 +515,18 @@ def _rounded_up(number: float) -> int:
 
 
 _MISTAKES: Final[tuple[Callable[[RunView], Iterator[Hint]], ...]] = (_forced, _score_per_step)
-"""Rules about games, which apply even if the run learns."""
+"""Rules about games; apply even if the run learns."""
 _EARLY: Final = (
     *(_few_episodes, _only_beginnings, _large_value_loss, _small_updates, _same_rewards),
     *(_no_exploration, _large_bonus),
 )
-"""Rules that may apply after a few updates."""
+"""Rules that apply after a few updates."""
 _LATE: Final = (_unchanged, _poor_value, _large_updates)
 """Rules about a whole run whose reward did not rise."""
 
 
 def early_hints(run: RunView) -> list[Hint]:
-    """Hints available while a run continues."""
+    """Hints while a run continues."""
     rules = _MISTAKES if run.has_risen and run.is_comparable else (*_MISTAKES, *_EARLY)
     return [hint for rule in rules for hint in rule(run)]
 

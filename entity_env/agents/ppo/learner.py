@@ -29,7 +29,7 @@ from entity_env.errors import CheckpointError, TrainingDivergedError
 
 _MOST: Final = 2**63 - 1
 GENERATOR: Final = "generator"
-"""Key of the random state among the optimizer's tensors; names of parameters contain dots."""
+"""Key of the random state among the optimizer's tensors; parameter names contain dots."""
 _RATE: Final = 0.05
 """Smallest weight of the newest rollout."""
 _LEAST_STD: Final = 1e-6
@@ -55,7 +55,7 @@ class ReturnStatistics:
         return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
 
     def update(self, returns: NDArray[np.float32], peers: Peers = ALONE) -> None:
-        """Adds the returns of a rollout, from all ranks, if there are any."""
+        """Adds the returns of a rollout, from all ranks."""
         squares = np.square(returns, dtype=np.float64)
         whole, of_squares = peers.moments((returns, squares))
         if not whole.number:
@@ -79,7 +79,7 @@ class Learner:
         update: rollouts used so far.
         num_episodes: finished episodes so far.
         elapsed_s: seconds of training so far.
-        returns: mean and standard deviation of returns.
+        returns: their statistics.
     """
 
     net: Policy
@@ -96,7 +96,7 @@ class Learner:
 def new_learner(
     vec: VecEnvironment, config: PPOConfig, policy: Policy | MakePolicy | None = None
 ) -> Learner:
-    """A network and its optimizer; torch's global random state is unchanged."""
+    """A network and its optimizer; does not change torch's global random state."""
     device = torch_device(config.device)
     spaces, size = (vec.obs_space(), vec.action_space()), config.net
     if isinstance(size, RogueNetConfig):
@@ -120,7 +120,7 @@ def save_learner(
     resumable: bool = True,
     notes: Mapping[str, object] | None = None,
 ) -> None:
-    """Writes a checkpoint; with `resumable`, `load_learner` can continue from it."""
+    """Writes a checkpoint, which `load_learner` can continue from if `resumable`."""
     optimizer = _optimizer_tensors(learner) if resumable else {}
     for tensors in (learner.net.state_dict(), optimizer):
         if bad := not_finite(tensors):

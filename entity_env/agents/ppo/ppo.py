@@ -1,8 +1,8 @@
 """Proximal policy optimization (PPO), in reading order.
 
-`collect` plays a rollout. `compute_advantages` estimates the advantage of each decision. `update`
-learns from the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss`
-per minibatch. `Run.update` (run.py) calls `collect` and `update` until the end of the run.
+`collect` plays a rollout, `compute_advantages` estimates the advantages, and `update` learns from
+the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss` each.
+`Run.update` (run.py) repeats this until the end of the run.
 
 - Another advantage estimator: replace `compute_advantages`.
 - Another loss: change `ppo_loss`, and `array_loss.py`, the equivalent loss of an MLP in numpy.
@@ -48,13 +48,12 @@ _FIGURES: Final = (
     *("policy loss", "value loss", "entropy", "divergence of the policy", "clipped share"),
     *("divergence from the teacher", "agreement with the teacher"),
 )
-"""Metrics that `ppo_loss` returns with the loss; the last two only with a teacher."""
+"""Metrics from `ppo_loss`; the last two only with a teacher."""
 _NUM_WITHOUT_TEACHER: Final = 5
 _MOST_ROWS: Final = 1024
 """Largest minibatch for numpy: on larger ones torch can use several threads."""
 _LEAST_DEVIATION: Final = 0.1
-"""For advantages, in standard deviations of returns: smaller values are mostly errors of the value.
-"""
+"""For advantages, in standard deviations of returns: smaller values are mostly value errors."""
 
 
 def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
@@ -71,7 +70,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         is_ready = next_obs.is_ready
         rows = None if is_ready.all() else np.flatnonzero(is_ready)
         vec.send(output.actions)
-        # While the environments step: observations stay valid until `recv`.
+        # While the environments step: observations are valid until `recv`.
         buffer.add(next_obs, output.samples, rows)
         trajectories.is_ready[t] = is_ready
         trajectories.values[t] = output.values
@@ -115,7 +114,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
 def compute_advantages(
     trajectories: Trajectories, gamma: float, gae_lambda: float
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Advantage of every decision.
+    """Advantage of every decision, and whether its outcome is known.
 
     Rewards up to a row's next decision belong to its previous one. The value after an episode is 0
     if it terminated, and the value of its final observation if it was truncated. The outcome of a
@@ -127,8 +126,8 @@ def compute_advantages(
     num_steps = len(trajectories.rewards)
     advantages = np.zeros_like(trajectories.rewards)
     is_known = np.zeros_like(trajectories.terminated)
-    # Per row, backward in time: rewards since step t, value and advantage of the next decision (or
-    # end), and whether there is one.
+    # Per row, backward in time: rewards since step t; value and advantage of the next decision (or
+    # end), and whether it exists.
     earned = np.zeros_like(trajectories.values[0])
     next_value = trajectories.values[-1].copy()
     next_advantage = np.zeros_like(next_value)
@@ -159,7 +158,7 @@ def update(
     peers: Peers = ALONE,
     teacher: Policy | None = None,
 ) -> Losses:
-    """Learns from a rollout; with `norm_returns`, values are in units of recent returns."""
+    """Learns from a rollout; with `norm_returns`, in units of recent returns."""
     group = learner.optimizer.param_groups[0]
     group["lr"], group["weight_decay"] = config.learning_rate, config.weight_decay
     learner.returns.update(rollout.returns[rollout.b_inds], peers)
@@ -180,7 +179,7 @@ def learn(
     peers: Peers = ALONE,
     teacher: Policy | None = None,
 ) -> Losses:
-    """Some epochs of minibatches over a rollout; does nothing if no outcome is known.
+    """Epochs of minibatches over a rollout; does nothing if no outcome is known.
 
     A minibatch contains a part of every rank's rollout, and all ranks take the same step: the
     gradient is the mean over all decisions. The network is in training mode meanwhile. Dropout
@@ -218,7 +217,7 @@ def learn(
 
 
 class _Minibatches(NamedTuple):
-    """Inputs of the gradient of a minibatch.
+    """Inputs of a minibatch's gradient.
 
     Args:
         old: a copy of the network before the update, if it has dropout.
@@ -296,8 +295,7 @@ class _Minibatches(NamedTuple):
     ) -> tuple[Evaluation, Minibatch]:
         """Evaluates the network, and with dropout the old one, for the minibatch's ratios.
 
-        A probability ratio compares two policies. With dropout, both use the same mask, so they are
-        equal before the first step.
+        With dropout, both use the same mask, so they are equal before the first step.
         """
         if self.old is None:
             return evaluate_beside(self.teacher, self.net, minibatch), minibatch
@@ -325,7 +323,7 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
 
-    If `new` was compared with a teacher, the divergence from it is added. `return_scale` is the
+    Adds the divergence from a teacher if `new` was compared with one. `return_scale` is the
     standard deviation of returns, the unit of the value loss with `norm_returns`.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
@@ -367,8 +365,8 @@ def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
 def normalized(advantages: Floats, whole: Moments, return_scale: float | None) -> Floats:
     """Advantages with mean 0 and standard deviation of about 1 over the whole minibatch.
 
-    The divisor is their standard deviation, but at least a share of that of returns: if all
-    outcomes are equal, advantages are errors of the value, and must not be scaled up.
+    The divisor is at least a share of the standard deviation of returns: if all outcomes are equal,
+    advantages are errors of the value, and must not be scaled up.
     """
     if whole.number < 2:
         return advantages
@@ -377,10 +375,10 @@ def normalized(advantages: Floats, whole: Moments, return_scale: float | None) -
 
 
 def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
-    """Scales the gradient to at most this norm; returns the norm before."""
+    """Scales the gradient to at most this norm; returns the original norm."""
     if parameters[0].device.type != "cpu":
         return float(nn.utils.clip_grad_norm_(parameters, max_norm))
-    # A third of the time of torch's function, since most gradients are short enough.
+    # A third of the time of torch's function: most gradients are short enough.
     gradients = [each.grad for each in parameters if each.grad is not None]
     norm = float(torch.cat([each.reshape(-1) for each in gradients]).norm())
     scale = max_norm / (norm + 1e-6)

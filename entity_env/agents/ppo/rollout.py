@@ -31,9 +31,8 @@ def staggered_starts(
 ) -> NDArray[np.int64]:
     """`(num_envs,)` steps after which each environment is reset, to keep them out of lockstep.
 
-    Spread evenly over the first `num_staggered` steps in an order drawn from the seed, and rounded
-    down to the end of a rollout of `num_steps` steps. 0 = the environment continues its first
-    episode.
+    Spread evenly over the first `num_staggered` steps, in an order drawn from the seed, and rounded
+    down to the end of a rollout of `num_steps` steps. 0 = continues its first episode.
     """
     places = np.random.default_rng(seed).permutation(num_envs)
     starts: NDArray[np.int64] = places * num_staggered // num_envs
@@ -41,7 +40,7 @@ def staggered_starts(
 
 
 class Collector:
-    """Environments for `collect`; each rollout continues where the last one stopped.
+    """Environments for `collect`; each rollout continues the last one.
 
     Args:
         vec: the environments, with autoreset "same_step".
@@ -79,13 +78,13 @@ class Collector:
         self._reset_envs = partial_reset(vec)
         num_staggered = 0 if self._reset_envs is None else config.staggered_steps
         self._starts = staggered_starts(num_envs, num_staggered, config.num_steps, seed)
-        """Step at which each environment is reset; 0 = no reset is left."""
+        """Step at which each environment is reset; 0 = never again."""
 
     def stagger(self) -> NDArray[np.int64]:
         """Resets the environments that are due, see `PPOConfig.staggered_steps`.
 
-        Call it after using the values of their last observations. The truncated episodes are not
-        counted in any statistics.
+        Call it after using the values of their last observations. No statistics count the
+        truncated episodes.
 
         Returns:
             The rows that start new episodes.
@@ -114,7 +113,7 @@ class Collector:
         self.meter.add(trajectories, action_masks)
 
     def require_finite(self, trajectories: Trajectories, t: int) -> None:
-        """Checks rewards and observations of step `t`, of any kind of environment."""
+        """Checks rewards and observations of step `t`."""
         obs = self.next_obs
 
         def before(row: int) -> str:
@@ -152,7 +151,7 @@ def _row_name(obs: VecObs, row: int) -> str:
 
 
 class _EpisodeClock:
-    """Episode number and step of every row at the start of a rollout."""
+    """Episode index and step of every row at the start of a rollout."""
 
     def __init__(self, num_rows: int) -> None:
         self._episodes = np.zeros(num_rows, np.int64)
@@ -165,7 +164,6 @@ class _EpisodeClock:
         self._episodes += done.sum(axis=0)
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Starts the next episode of some rows, between rollouts."""
         self._episodes[rows] += 1
         self._steps[rows] = 0
 

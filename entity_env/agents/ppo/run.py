@@ -1,4 +1,4 @@
-"""`Run`: state and updates of one call of `train`."""
+"""`Run`: state and updates of a call of `train`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _LEAST_ENTROPY: Final = 0.05
 
 
 class Run(TrainState):
-    """State of one call of `train`."""
+    """State of a call of `train`."""
 
     def __init__(
         self,
@@ -93,7 +93,6 @@ class Run(TrainState):
         self.out = out
         self.folder = out / SUBFOLDER if out is not None else None
         self.written = None if peers.rank else out
-        """Folder that this rank writes to."""
         self.error = None
         self.is_resumed = False
         self.is_stopping = False
@@ -111,22 +110,21 @@ class Run(TrainState):
         self.history = RunHistory()
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._described = TrainingRun(Path())
-        """Content of `run.json`."""
         self._recorded: dict[str, float] = {}
-        """By callbacks, since the last point of the curves."""
+        """Values from callbacks since the last point of the curves."""
         self._facts: dict[str, object] = {}
-        """Entries added to `run.json` at the end."""
+        """Entries to add to `run.json` at the end."""
         self._hints: list[Hint] = []  # at the end
         self._has_ended = False
-        """Whether callbacks were called for the last time."""
+        """True once callbacks were called for the last time."""
         self.limit = TimeLimit(config.max_train_time_s)
         self.interrupt = HeldInterrupt()
         self._saved = time.monotonic()
         self._saved_update = 0
         self._begins_statistics = False
-        """Whether features are normalized only by the first observations."""
+        """True while features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
-        """In the last rollout: fewer than rows where agents take turns."""
+        """In the last rollout; fewer than rows if agents take turns."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
@@ -185,7 +183,6 @@ class Run(TrainState):
         return NeuralAgent(net.eval(), greedy=greedy, seed=seed)
 
     def call(self, name: str, *args: object) -> None:
-        """Calls a method of all callbacks."""
         for callback in self.callbacks:
             with _naming(callback, name):
                 self.stopping_call(getattr(callback, name), self, *args)
@@ -203,10 +200,7 @@ class Run(TrainState):
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends every callback once, and raises the first exception among them.
-
-        After an error, their exceptions become notes of that error.
-        """
+        """Ends every callback once, and raises their first exception, or adds notes to `error`."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -228,12 +222,11 @@ class Run(TrainState):
             raise self.error
 
     def _compiled_from_step(self) -> int | None:
-        """Step of the whole run at which compiled code first ran; None = never."""
+        """Step of the whole run, including earlier parts, at which compiled code first ran."""
         earlier = self._described.about.get("compiled_from_step")
         return earlier if isinstance(earlier, int) else self.kernels.from_step
 
     def result(self, signum: int | None) -> TrainResult:
-        """Result of `train`."""
         is_interrupted = (self.is_stopping and self.stop_reason is None) or signum is not None
         hints = tuple(map(str, self._hints))
         progress = self.progress
@@ -246,7 +239,6 @@ class Run(TrainState):
     # ------------------------------------------------------------------ the loop
 
     def resume(self, path: Path) -> None:
-        """Loads a checkpoint."""
         net = self.net
         checkpoint = load_checkpoint(path, net)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
@@ -275,7 +267,6 @@ class Run(TrainState):
         return curve_writer(self.written, step, self.recorders, self._described)
 
     def begin(self) -> Collector:
-        """Resets the environments."""
         learner, peers = self.learner, self.peers
         settings = replace(self.config, device="cpu", num_threads=None).to_json()
         same = {
@@ -305,20 +296,19 @@ class Run(TrainState):
         return collector
 
     def update(self, collector: Collector, check: Callable[[], None]) -> None:
-        """Collects a rollout and learns from it."""
         config, learner = self.config, self.learner
         time_fraction = self.limit.start_update(self.peers.gather_reports)
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = self._now(num_decisions, time_fraction)
-        # The first rollout was normalized by the openings of episodes, which must not be counted
-        # twice: statistics restart from this rollout, before learning.
+        # The first rollout was normalized by the openings of episodes. Do not count them twice:
+        # restart statistics from this rollout, before learning.
         if begins_statistics := self._begins_statistics:
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
         losses = update(learner, rollout, now, self.peers, teacher)
-        # After learning, so the policy that learns equals the one that played.
+        # After learning, so that the policy that learns equals the policy that played.
         if not begins_statistics:
             self._count(rollout.obs)
 
@@ -394,7 +384,6 @@ class Run(TrainState):
         return rollout, sum(counts)
 
     def save_if_due(self, collector: Collector) -> None:
-        """Writes a checkpoint if it is due."""
         if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:
             self.require_sound(collector)
             self.save()
@@ -404,13 +393,12 @@ class Run(TrainState):
         require_finite_output(self.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
-        """Writes a checkpoint, on rank 0."""
         if self.folder is not None and not self.peers.rank:
             save_learner(self.folder, self.learner, self.config)
         self._saved, self._saved_update = time.monotonic(), self.learner.update
 
     def save_after(self, error: BaseException) -> None:
-        """Writes a checkpoint after an error, if there was an update since the last one.
+        """Writes a checkpoint after an error, if there was an update since the last checkpoint.
 
         A note on the error names the checkpoint to resume from.
         """
@@ -479,7 +467,7 @@ class Run(TrainState):
 
 @contextmanager
 def _naming(callback: Callback, method: str) -> Iterator[None]:
-    """Adds a note to an error that names the callback that raised it."""
+    """Adds a note to an error that names the callback."""
     try:
         yield
     except Exception as error:

@@ -21,11 +21,11 @@ from entity_env.core.spaces import differences
 from entity_env.errors import CheckpointError, UsageError
 
 TEACHER: Final = "teacher"
-"""Subfolder for the teacher's network in the folder of a run."""
+"""Subfolder of the teacher's network in a run."""
 
 
 def has_teacher(config: PPOConfig) -> bool:
-    """Whether a run uses a teacher at any time."""
+    """True if a run uses a teacher at any time."""
     return any(values_of(config.stay_close))
 
 
@@ -38,7 +38,7 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
     """The teacher of a run; rank 0 also saves it in the run's folder.
 
     Args:
-        start: the network at the start of the run; None = an untrained one.
+        start: the network at the start of the run.
 
     Raises:
         UsageError: the network is untrained.
@@ -56,7 +56,7 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
 
 
 def load_teacher(path: Path, net: Policy) -> Policy:
-    """Loads the teacher that belongs to the checkpoint at a path, for a run of `net`.
+    """Loads the teacher of the checkpoint at a path, for a run of `net`.
 
     Raises:
         CheckpointError: there is no teacher, or it is for another game.
@@ -80,7 +80,7 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     KL(teacher || policy) is the direction of AlphaStar (Vinyals et al. 2019), Kickstarting (Schmitt
     et al. 2018, as a cross-entropy) and the winner of Lux AI 2021. Its gradient is largest where
     the policy has given up a choice of the teacher. In the reverse direction, as in RLHF, such a
-    choice has almost no gradient and is not recovered.
+    choice has almost no gradient and is lost.
     """
     if teacher is None:
         return net.evaluate(minibatch.obs, minibatch.samples)

@@ -52,23 +52,23 @@ def train(
     `config.peer_timeout_s`, the others raise, after a checkpoint.
 
     Ctrl-C, SIGTERM, SIGHUP and any error end the run at the next step, after a checkpoint; a second
-    Ctrl-C ends it immediately. After SIGTERM or SIGHUP the program continues only if it handles
-    them: its handler is called then. A network that is not finite is never saved.
+    Ctrl-C ends it immediately. After SIGTERM or SIGHUP the program continues only if it has a
+    handler, which is called then. A network that is not finite is never saved.
 
     Args:
-        vec: the environments, with autoreset "same_step". They are reset here, and not closed.
+        vec: the environments, with autoreset "same_step". They are reset, and not closed.
         config: None = `PPOConfig.for_env(vec)`.
-        policy: the network, or a function that makes one from an observation and an action space;
-            None = the one of `config.net`. Your own network derives from `Policy`;
+        policy: the network, or a function that makes one from an observation space and an action
+            space; None = `config.net`. Your own network derives from `Policy`;
             `rogue_net.initialized_from(path)` makes one with the weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
-            and `tensorboard`, if installed; None writes nothing. Other files stay.
-        resume: True continues from the checkpoint in `out`, a path from that checkpoint. Network,
-            optimizer, random states and counters are restored. Environments cannot be saved: they
+            and `tensorboard`, if installed; other files stay.
+        resume: True continues from the checkpoint in `out`, a path from that checkpoint. Restores
+            the network, optimizer, random states and counters. Environments cannot be saved: they
             start new episodes, with new seeds. A path overwrites any checkpoint in `out`.
         on_update: called after every update.
         callbacks: observe the run, and can stop it; called in order, before `on_update`.
-        recorders: get the settings and curves of the run, such as `WandbRecorder`; see `Recorder`.
+        recorders: get the settings and curves of the run, such as `WandbRecorder`.
         about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
@@ -77,7 +77,7 @@ def train(
         ProtocolError: environments without actions, or without final observations.
         SchemaError: a number that is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
-        TrainingDivergedError: a loss, a gradient or the network is no longer finite.
+        TrainingDivergedError: a loss, a gradient or the network is not finite.
         UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
             another run; an unwritable checkpoint or recorder; ranks that cannot train together.
         WorkerError: a rank exited, or did not answer in time; names it.
@@ -135,7 +135,7 @@ def _train(
                 run.end()
                 if recorded := run.take_recorded():  # by callbacks, when they ended
                     write_curves(run.progress, run.episodes.metrics, recorded)
-                peers.gather_reports("saved")  # no rank exits before that
+                peers.gather_reports("saved")  # no rank exits before
             except KeyboardInterrupt:
                 raise  # the second one, in the middle of the save
             except TrainingDivergedError as error:

@@ -30,7 +30,7 @@ class Actees:
 
     Args:
         packed: `(num_actees,)` packed index of every actee.
-        mask: the actors and actees of each observation.
+        mask: actors and actees of each observation.
     """
 
     packed: Ints
@@ -38,22 +38,19 @@ class Actees:
 
     @property
     def num_rows(self) -> int:
-        """Number of observations."""
         return len(self.mask.actors)
 
     @cached_property
     def max_actors(self) -> int:
-        """Largest number of actors in an observation."""
         return int(self.mask.actors.lengths.max(initial=0))
 
     @cached_property
     def max_actees(self) -> int:
-        """Largest number of actees in an observation."""
         return int(self.mask.actees.lengths.max(initial=0))
 
     @cached_property
     def slots(self) -> Ints:
-        """`(num_actees,)` index of each actee in `num_rows * max_actees` slots."""
+        """`(num_actees,)` slot of each actee, of `num_rows * max_actees`."""
         return _slots(self.mask.actees, self.max_actees)
 
     @cached_property
@@ -65,7 +62,7 @@ class Actees:
 
     @cached_property
     def actor_slots(self) -> Ints:
-        """`(num_actors,)` index of each actor in `num_rows * max_actors` slots."""
+        """`(num_actors,)` slot of each actor, of `num_rows * max_actors`."""
         return _slots(self.mask.actors, self.max_actors)
 
 
@@ -76,7 +73,7 @@ class Choices:
     Args:
         packed: `(num_actors,)` packed index of every actor.
         rows: `(num_actors,)` its observation.
-        allowed: `(num_actors, num_choices)` bool; None = everything is allowed.
+        allowed: `(num_actors, num_choices)` bool; None = everything.
         actees: of a select action; a choice is an index into the actees of the observation.
     """
 
@@ -87,12 +84,12 @@ class Choices:
 
     @property
     def num_picked(self) -> int:
-        """Number of entity embeddings that the head of this action reads."""
+        """Number of entity embeddings that this action's head reads."""
         return len(self.packed) + (0 if self.actees is None else len(self.actees.packed))
 
 
 def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
-    """Finds the actors, actees and masks of one action."""
+    """The actors and allowed choices of an action."""
     packed = layout.packed_index(mask.actors, f"actors of action {action!r}")
     rows = mask.actors.row_index
     if isinstance(mask, VecContinuousActionMask):

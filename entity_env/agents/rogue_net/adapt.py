@@ -1,7 +1,7 @@
 """FeatureAdaptor and `renamed`: agents for games that show more, or use other names.
 
-As in entity-gym-rs, observations omit features and entity types that are unknown to the agent.
-Entities of an unknown type can neither act nor be selected.
+As in entity-gym-rs, observations omit features and entity types unknown to the agent. Entities of
+an unknown type can neither act nor be selected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Value = TypeVar("_Value")
 
 
 def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
-    """Every difference that `FeatureAdaptor` cannot remove, one sentence each."""
+    """Differences that `FeatureAdaptor` cannot remove, one sentence each."""
     (agent_obs, agent_actions), (game_obs, game_actions) = agent, game
     known = ObsSpace(
         _known(agent_obs.global_features, game_obs.global_features),
@@ -65,10 +65,10 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
     """The network with other names.
 
     Args:
-        names: maps the network's names of entity types, features, actions and choices to new names.
+        names: new name for old, of entity types, features, actions and choices.
 
     Raises:
-        UsageError: the network has no such name, or two names would become equal.
+        UsageError: the network lacks a name, or two names would become equal.
     """
     used: set[str] = set()
 
@@ -139,8 +139,8 @@ class FeatureAdaptor:
     """Converts observations of a game to the spaces of an agent; the order of features may differ.
 
     Raises:
-        CheckpointError: the game lacks a feature or type of the agent, or an action differs; the
-            message names every such difference.
+        CheckpointError: the game lacks a feature or type of the agent, or an action differs;
+            names every such difference.
     """
 
     def __init__(self, agent: Spaces, game: Spaces) -> None:
@@ -161,10 +161,10 @@ class FeatureAdaptor:
         self._shown = tuple(entity_widths(*game))
         """Types in a batch of the game."""
         self._seen = tuple(entity_widths(*agent))
-        """Types in a batch of the agent, all of which exist in the game."""
+        """Types in a batch of the agent; all exist in the game."""
 
     def observation(self, observation: Observation) -> Observation:
-        """The observation in the spaces of the agent; actors and actees keep their order."""
+        """The observation in the agent's spaces; actors and actees keep their order."""
         shared = observation.global_features
         if len(shared) != self._num_globals:
             raise SchemaError(f"{len(shared)} global features, expected {self._num_globals}")
@@ -200,7 +200,7 @@ class FeatureAdaptor:
         return np.array(index, np.int64)
 
     def batch(self, obs: Batch) -> ObsBatch:
-        """The batch in the spaces of the agent; actors and actees keep their order."""
+        """The batch in the agent's spaces; actors and actees keep their order."""
         shift, ends = self._shifts(obs)
         features = {name: obs.features[name] for name in self._seen}
         return ObsBatch(
@@ -230,7 +230,7 @@ class FeatureAdaptor:
         return taken
 
     def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
-        """The mask for the agent; "every entity" becomes every type known to the agent."""
+        """The mask for the agent; "every entity" becomes every type it knows."""
         if isinstance(mask, GlobalCategoricalActionMask):
             return mask
         actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
@@ -247,7 +247,7 @@ class FeatureAdaptor:
         types: Sequence[EntityName] | None,
         observation: Observation,
     ) -> Sequence[EntityName] | None:
-        """The known ones among the given types; None = entities are given by their ids."""
+        """The known ones among the given types; None = entities are given by ids."""
         named = list(self._widths if types is None else types)
         for name in self._widths.keys() - self._columns.keys():
             count = observation.num_entities(name)
@@ -292,7 +292,7 @@ class FeatureAdaptor:
         shift: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> RaggedArray[np.int64]:
-        """The entities by their index in the batch of the agent."""
+        """The entities by index in the agent's batch."""
         rows = entities.row_index
         kinds = (entities.values >= ends[:, rows]).sum(axis=0)
         for kind in np.unique(kinds):

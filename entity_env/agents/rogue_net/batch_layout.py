@@ -1,8 +1,8 @@
 """Layout of the entities of a batch: packed by type, ordered by observation, or padded.
 
 The network keeps all entities of a batch in one packed matrix, ordered by type. Attention reads
-them ordered by observation: by their places, or, for batched matrix products, in slots,
-`max_length` per observation that has an entity.
+them ordered by observation: by place, or, for batched matrix products, in slots, `max_length` per
+nonempty observation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
 
 Batch: TypeAlias = EntityBatch
-"""Alias of `EntityBatch`."""
 ObsBatch: TypeAlias = EntityBatch
-"""Alias of `EntityBatch`."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,12 @@ class Layout:
 
     @cached_property
     def max_length(self) -> int:
-        """Slots per observation that has an entity; at least 1."""
+        """Slots per nonempty observation, at least 1."""
         return max(1, int(self.lengths.max(initial=0)))
 
     @cached_property
     def num_padded(self) -> int:
-        """Number of observations that have an entity."""
+        """Number of nonempty observations."""
         return int(np.count_nonzero(self.lengths))
 
     @cached_property
@@ -66,7 +64,7 @@ class Layout:
 
     @cached_property
     def source(self) -> Ints:
-        """`(num_padded * max_length,)` packed entity in each slot, 0 for an empty slot."""
+        """`(num_padded * max_length,)` packed entity in each slot, 0 if empty."""
         source = np.zeros(self.num_padded * self.max_length, dtype=np.int64)
         source[self.slots] = np.arange(len(self.slots))
         return source
@@ -103,7 +101,7 @@ class Layout:
 
 
 def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
-    """The layout of a batch with these entity types, in this order.
+    """The layout of a batch with these entity types in order.
 
     `is_compiled` uses numba: ten times faster, but slow to load.
     """
@@ -132,7 +130,7 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
 
 
 def visible_entities(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:
-    """`(num_entities,)`, ordered by type: whether the policy sees them; None = all."""
+    """`(num_entities,)`, ordered by type: True if the policy sees it; None = all."""
     seen = [batch.visible.get(name) for name in names]
     if all(flags is None for flags in seen):
         return None

@@ -1,4 +1,4 @@
-"""Sizes and options of a RogueNet, and of networks for observations of fixed size."""
+"""Sizes and options of a RogueNet, an MLP and a CNN."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ MAX_WIDTH: Final = 1 << 16
 MAX_NUMBERS: Final = 1 << 28
 """Most parameters of a network: 1 GiB of float32."""
 GATES: Final = OneOf(("linear", "relu", "gelu", "sigmoid"))
-"""Activations of a value gate."""
+"""Activations of value gates."""
 POOLINGS: Final = OneOf(("mean", "max", "meanmax"))
 """Poolings that can replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
-"""Largest number of buckets of relative positions."""
 
 MAX_POSITIONS: Final = 16
-"""Largest number of position features."""
 
 Names: TypeAlias = Sequence[str]
 _Width: TypeAlias = Annotated[int, Range(1, MAX_WIDTH)]
@@ -33,7 +31,7 @@ _Width: TypeAlias = Annotated[int, Range(1, MAX_WIDTH)]
 
 @dataclass(frozen=True)
 class RelposEncodingConfig:
-    """Relative positions in attention, as in rogue-net 0.1.9, with its names and their meaning.
+    """Relative positions in attention, as in rogue-net 0.1.9.
 
     Relative positions fall into buckets, each with a learned key and value: cells of a grid, or
     with `radial` and `distance` angles, rings, or both.
@@ -93,7 +91,7 @@ class RelposEncodingConfig:
         _require_kind(self)
 
     def __str__(self) -> str:
-        """The syntax of --relpos, `x=10,y=10`; with other settings that of --set-train, TOML."""
+        """The syntax of --relpos, `x=10,y=10`; with other settings TOML, as for --set-train."""
         own = {
             each.name: value
             for each in fields(self)
@@ -113,24 +111,23 @@ class RelposEncodingConfig:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of buckets along every axis."""
+        """Number of buckets per axis."""
         if self.kind == "grid":
             return tuple(2 * extent + 1 for extent in self.extent)
         return tuple(self.extent)
 
     @property
     def num_buckets(self) -> int:
-        """Total number of buckets."""
         return math.prod(self.sizes)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Index distance of neighbors along every axis."""
+        """Index distance of neighbors per axis."""
         return tuple(math.prod(self.sizes[:axis]) for axis in range(len(self.sizes)))
 
     @property
     def has_projection(self) -> bool:
-        """Whether positions themselves are also projected."""
+        """True if positions themselves are also projected."""
         return self.value_relpos_projection or self.key_relpos_projection
 
 
@@ -169,7 +166,6 @@ class TranslationConfig:
 
     @property
     def is_rotated(self) -> bool:
-        """Whether positions are rotated."""
         return self.rotation_vec_features is not None or self.rotation_angle_feature is not None
 
 
@@ -247,11 +243,11 @@ class RogueNetConfig:
         dropout: share of activations (of embeddings, attention weights and the output of each
             layer) that are zeroed in training; 0 = none. Never used while acting.
 
-    The options may be given as the mappings that `to_json` makes of them.
+    Options may also be given as JSON.
 
     Raises:
-        UsageError: an invalid size, one beyond `MAX_LAYERS`, `MAX_WIDTH` or `MAX_NUMBERS`, or
-            options that contradict each other.
+        UsageError: a size is invalid or beyond `MAX_LAYERS`, `MAX_WIDTH` or `MAX_NUMBERS`, or
+            options contradict each other.
     """
 
     d_model: _Width = 32
@@ -282,11 +278,11 @@ class RogueNetConfig:
 
     @property
     def d_head(self) -> int:
-        """Width of the queries and keys of one attention head."""
+        """Width of an attention head's queries and keys."""
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON, without unused options."""
+        """JSON, without unused options."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -320,8 +316,8 @@ class MLPConfig:
             In a file it is false unless stated: networks of earlier releases do not have it.
 
     Raises:
-        UsageError: no width, or one that is not an integer from 1 to `MAX_WIDTH`; `norm_inputs`
-            that is neither true nor false.
+        UsageError: no width, or not an integer from 1 to `MAX_WIDTH`; `norm_inputs` that is
+            neither true nor false.
     """
 
     hidden: Sequence[_Width] = (64, 64)
@@ -333,7 +329,7 @@ class MLPConfig:
             raise UsageError(f"hidden needs 1 to {MAX_LAYERS} widths, got {len(self.hidden)}")
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON, without unused options."""
+        """JSON, without unused options."""
         return {"hidden": list(self.hidden), **({"norm_inputs": True} if self.norm_inputs else {})}
 
 
@@ -342,7 +338,7 @@ CNN_LAYERS: Final = {
     16: (((32, 4, 2), (64, 4, 2)), (256,)),
     1: (((16, 3, 1), (32, 3, 1)), (128,)),
 }
-"""Default layers and hidden widths of a `CNNConfig`, by the smallest size of the picture's shorter
+"""Default layers and hidden widths of a `CNNConfig`, by the least length of the picture's shorter
 side. Those for large pictures are from Mnih et al., "Human-level control through deep reinforcement
 learning" (2015).
 """
@@ -411,7 +407,6 @@ class CNNConfig:
         return sizes
 
     def to_json(self) -> dict[str, object]:
-        """The configuration as JSON."""
         return {
             "layers": None if self.layers is None else [list(each) for each in self.layers],
             "hidden": None if self.hidden is None else list(self.hidden),
@@ -429,18 +424,16 @@ class OwnNetConfig:
     name: str
 
     def to_json(self) -> dict[str, object]:
-        """The name as JSON."""
         return {"class": self.name}
 
 
 NetConfig: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig | OwnNetConfig
-"""Kind, sizes and options of a network."""
 
 
 def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Kind ("rogue_net", "mlp" or "cnn") and fields of a network's configuration in a file.
 
-    Fields missing in the file get values without effect, which are not always the class defaults.
+    Missing fields get values without effect, which are not always the class defaults.
     """
     if "layers" in data:
         return "cnn", dict(data)

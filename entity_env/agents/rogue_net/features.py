@@ -1,4 +1,4 @@
-"""Features that a RogueNet reads for every entity: its own, the global ones, moved positions."""
+"""Input features of every entity: its own, the global features, moved positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError
 
 MAX_COLUMNS = 1 << 20
-"""Limit for the features of all entity types together, with the global ones counted for each."""
+"""Limit for the features of all entity types together, including global features for each."""
 DISTANCE_FEATURE = "TranslatePositions.distance"
 """rogue-net's name for the distance to the reference entity."""
 
@@ -32,7 +32,7 @@ DISTANCE_FEATURE = "TranslatePositions.distance"
 def input_features(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[EntityName, tuple[str, ...]]:
-    """Names of the features per entity type: its own, then the global ones.
+    """Names of the features per entity type: its own, then the global features.
 
     `GLOBAL_ENTITY` is the last type if there is a global action.
     """
@@ -51,10 +51,10 @@ def input_features(
 
 
 class Inputs:
-    """Input arrays of a network. Arrays of the batch are only read.
+    """Input arrays of a network; only reads arrays of the batch.
 
     Args:
-        translation: option of the network; None = positions are not moved.
+        translation: option of the network.
 
     Raises:
         SchemaError: no entity type, more features than `MAX_COLUMNS`, or features of the
@@ -68,7 +68,7 @@ class Inputs:
         translation: TranslationConfig | None = None,
     ) -> None:
         self.features = input_features(obs_space, action_space)
-        """Names of the features per entity type, without distances."""
+        """Feature names per entity type, without distances."""
         if not self.features:
             raise SchemaError("there is no entity to learn from: declare one, or a global action")
         self.names = tuple(self.features)
@@ -108,7 +108,7 @@ class Inputs:
         if not self.has_globals:
             return {name: batch.features[name].values for name in self.names}
         shared = batch.features[GLOBAL_ENTITY]
-        # A row without a `GLOBAL_ENTITY` has no other entity either.
+        # A row without a `GLOBAL_ENTITY` has no other entities.
         place = shared.offsets[:-1]
         joined: dict[EntityName, Floats] = {}
         for name in self.names:
@@ -121,7 +121,7 @@ class Inputs:
 
 
 def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """Whether observations have a fixed size and no action selects entities.
+    """True if observations have a fixed size and no action selects entities.
 
     Such games suit an MLP, or a CNN if `picture_of` names an entity.
     """
@@ -131,7 +131,7 @@ def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace])
 def _variable_size(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> str | None:
-    """Why a network that reads one vector cannot play; None = it can."""
+    """Why a network that reads a fixed-size vector cannot play; None = it can."""
     for name, entity in obs_space.entities.items():
         if not entity.is_single:
             return (
@@ -147,13 +147,13 @@ def _variable_size(
 
 
 def picture_of(obs_space: ObsSpace) -> EntityName | None:
-    """Name of the picture entity (`Entity.shape`) for a CNN; None unless there is exactly one."""
+    """The picture entity (`Entity.shape`) for a CNN; None unless there is exactly one."""
     pictures = [name for name, entity in obs_space.entities.items() if entity.shape is not None]
     return pictures[0] if len(pictures) == 1 else None
 
 
 class FlatFeatures:
-    """Features of fixed-size observations as one vector: every entity's, then the global ones.
+    """Features of fixed-size observations as one vector: every entity's, then the global features.
 
     Args:
         left_out: an entity type that is read separately, by `part`.
@@ -189,10 +189,10 @@ class FlatFeatures:
         return array if has_any.all() else array[has_any]
 
     def part(self, name: EntityName, batch: Batch) -> Floats:
-        """`(num_rows, num_features)` of one entity type with features; zeros as in `array`."""
+        """`(num_rows, num_features)` of one entity type; zeros as in `array`."""
         ragged = batch.features[name]
         lengths = ragged.lengths
-        # Not the method `all`, which takes twice as long for a few numbers.
+        # Not the method `all`, which takes twice as long for few numbers.
         if np.logical_and.reduce(lengths == 1):
             return ragged.values
         if lengths.max(initial=0) > 1:

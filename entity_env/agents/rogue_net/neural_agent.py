@@ -1,4 +1,4 @@
-"""TrainedAgent: base class of agents with a trained network, for any backend."""
+"""TrainedAgent: base class of agents with a trained network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Choosing:
         greedy: takes the most probable choice, or the mean of a continuous action; otherwise
             samples, as in training.
         temperature: samples from the probabilities to the power of `1 / temperature`: above 1 more
-            evenly, below 1 less; the standard deviation of continuous actions is multiplied by its
+            evenly, below 1 less; multiplies the standard deviation of continuous actions by its
             square root. 1 = as in training. Also applies to returned probabilities.
 
     Raises:
@@ -64,7 +64,7 @@ class Choosing:
 
 
 class TrainedAgent(PolicyAgent):
-    """Plays a trained network; its actions have the probabilities of all choices.
+    """Plays a trained network; its actions come with the probabilities of all choices.
 
     Args:
         spaces: of the network.
@@ -74,8 +74,8 @@ class TrainedAgent(PolicyAgent):
 
     Raises:
         CheckpointError: on the first decision, if the game declared other spaces, or, with `adapt`,
-            lacks some of them; the message names every difference. In direct calls of a game's
-            `play` it declares none: then only its observations are checked.
+            lacks some of them; names every difference. Direct calls of a game's `play` declare
+            none: then only observations are checked.
     """
 
     def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:
@@ -83,13 +83,12 @@ class TrainedAgent(PolicyAgent):
         self.choosing = choosing
         self.adapt = adapt
         self.path = ""
-        """Source of the network, for messages; "" = not from a file."""
+        """Source of the network, for messages."""
         self._spaces = spaces
         self._is_declared = False
         self._checked: Schema | None = None
-        """The last checked schema."""
         self._adaptor: FeatureAdaptor | None = None
-        """For the game with this schema; None = its spaces equal the network's."""
+        """None = the game's spaces equal the network's."""
 
     @classmethod
     @abstractmethod
@@ -148,7 +147,6 @@ class TrainedAgent(PolicyAgent):
 
     @property
     def greedy(self) -> bool:
-        """Whether it takes the most probable choice instead of sampling."""
         return self.choosing.greedy
 
     def join(self, run: AgentRun) -> None:
@@ -172,15 +170,15 @@ class TrainedAgent(PolicyAgent):
         }
 
     def think(self, observation: Observation) -> Thoughts:
-        """See `PolicyAgent.think`. Probabilities are those of `decide`, at its temperature.
+        """See `PolicyAgent.think`; probabilities are at the temperature of `decide`.
 
-        Before joining a game, an agent expects observations in the spaces of its network. A final
-        observation requests no actions; if it shows nothing, there are no thoughts. There is no
-        value if the network has none, or an untrained one (all zeros, as in exports to enn-trainer
-        of a network with `separate_value`).
+        Before it joins a game, an agent expects observations in the spaces of its network. A final
+        observation requests no actions; if it is empty, there are no thoughts. There is no value if
+        the network has none, or an untrained one (all zeros, as in exports to enn-trainer of a
+        network with `separate_value`).
 
         Raises:
-            CheckpointError: the game is another one, as for `decide`.
+            CheckpointError: the game has other spaces, as for `decide`.
             ProtocolError: with `adapt`, before it has joined a game, which may show more.
             SchemaError: an observation that does not fit the spaces, or an actor without any
                 allowed choice.
@@ -206,7 +204,7 @@ class TrainedAgent(PolicyAgent):
     def _spread(
         self, attention: NDArray[np.float32], batch: Batch, observation: Observation
     ) -> NDArray[np.float32]:
-        """Attention among the entities of the game, 0 where the policy does not see them."""
+        """Attention among the game's entities, 0 where the policy does not see them."""
         num_layers, num_heads, num_known, _ = attention.shape
         flags = visible_entities(batch, tuple(batch.features))
         seen = np.ones(num_known + 1, np.bool_)
@@ -216,7 +214,7 @@ class TrainedAgent(PolicyAgent):
         index = np.arange(num_known)
         if self._adaptor is not None:
             index = self._adaptor.known_entities(observation)
-            num_entities = np.count_nonzero(index >= 0)  # without the entity of the global features
+            num_entities = np.count_nonzero(index >= 0)  # without the entity of global features
             index = np.append(index, np.arange(num_entities, num_known))
         (place,) = np.nonzero(seen[index])
         known = index[place]
@@ -233,7 +231,7 @@ class TrainedAgent(PolicyAgent):
         """Checks that it can play a game.
 
         Raises:
-            CheckpointError: it was trained for another one.
+            CheckpointError: it was trained for another game.
         """
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)
@@ -253,7 +251,6 @@ class TrainedAgent(PolicyAgent):
         return observation if self._adaptor is None else self._adaptor.observation(observation)
 
     def _fit_to(self, schema: Schema, is_declared: bool) -> None:
-        """Checks the spaces of a game, and makes an adaptor if needed."""
         game = schema.obs_space(), schema.action_space()
         if not is_declared:
             if not self.adapt:
@@ -278,20 +275,18 @@ class TrainedAgent(PolicyAgent):
         return f"the checkpoint was trained for a different game: {'; '.join(found)}. {mend}"
 
     def _retraining(self, game: Spaces) -> str:
-        """How to get an agent for another game, from this one or from scratch."""
         if untransferable(self._spaces, game):
             return "train a new agent for this game"
         return fine_tuning(self.path or "AGENT")
 
 
 def _parts(spaces: Spaces) -> str:
-    """The entities and actions of a game, by name."""
     names = [", ".join(map(repr, each)) or "none" for each in (spaces[0].entities, spaces[1])]
     return f"the entities {names[0]} and the actions {names[1]}"
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:
-    """Spaces of a game that declares none: from its observation, else the expected ones."""
+    """Spaces of a game that declares none: from its observation, else the expected spaces."""
     (obs_space, actions), (shown_obs, shown_actions) = expected, shown
     entities = {**obs_space.entities, **shown_obs.entities}
     return ObsSpace(shown_obs.global_features, entities), {**actions, **shown_actions}

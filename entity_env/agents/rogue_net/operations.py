@@ -1,11 +1,10 @@
 """A network as a list of operations over named buffers: plain data, for any backend.
 
-`operations` lists the operations of a configuration. Backends without torch follow this list;
-it names all tensors of the network. A buffer may be overwritten: its content at the time of reading
-counts. A RogueNet starts with the buffers `features/TYPE`, the arrays of `Inputs`, an MLP with
-`features`, the vector of `FlatFeatures`, and a CNN also with `picture`, `(num_rows, height, width,
-channels)`. At the end `action/NAME` is the distribution of an action, and `value` has one number
-per row (observation).
+`operations` lists them for a configuration, with all tensors of the network. A buffer may be
+overwritten: its content at the time of reading counts. A RogueNet starts with the buffers
+`features/TYPE`, the arrays of `Inputs`, an MLP with `features`, the vector of `FlatFeatures`, and a
+CNN also with `picture`, `(num_rows, height, width, channels)`. At the end `action/NAME` is the
+distribution of an action, and `value` has one number per row (observation).
 
 | kind | output |
 |---|---|
@@ -68,7 +67,7 @@ _Tensor = TypeVar("_Tensor")
 
 
 class TensorSpec(NamedTuple):
-    """Shape and dtype of one parameter."""
+    """Shape and dtype of a parameter."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any] = np.dtype(np.float32)
@@ -79,11 +78,11 @@ class Operation:
     """One step of a network.
 
     Args:
-        kind: what it computes, see the top of the module.
+        kind: see the top of the module.
         inputs: buffers that it reads.
-        output: the buffer that it writes.
-        layer: prefix of the names of its tensors.
-        tensors: its parameters and statistics, by the rest of their names.
+        output: buffer that it writes.
+        layer: prefix of its tensors' names.
+        tensors: parameters and statistics, by the rest of their names.
         constants: numbers and names, as JSON.
     """
 
@@ -95,11 +94,10 @@ class Operation:
     constants: Mapping[str, Any]
 
     def of(self, tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
-        """Its own tensors among those of a network, by the rest of their names."""
+        """Its own tensors, by the rest of their names."""
         return {part: tensors[self.layer + part] for part in self.tensors}
 
     def to_json(self) -> dict[str, object]:
-        """The operation as JSON."""
         tensors = {part: [spec.shape, spec.dtype.name] for part, spec in self.tensors.items()}
         return {**asdict(replace(self, tensors={})), "tensors": tensors}
 
@@ -135,7 +133,7 @@ def operations(
 
 
 def tensors_of(listed: Sequence[Operation]) -> dict[str, TensorSpec]:
-    """Every parameter and statistic by name; in a RogueNet as in rogue-net 0.1.9."""
+    """Every parameter and statistic by name; names of a RogueNet are those of rogue-net 0.1.9."""
     return {each.layer + part: spec for each in listed for part, spec in each.tensors.items()}
 
 
@@ -342,7 +340,7 @@ class Picture(NamedTuple):
 
     Args:
         name: the entity type that is a picture.
-        shape: its height, width and channels.
+        shape: height, width and channels.
         config: sizes of the network, all set.
         width: length of the vector of all other features.
         num_convolved: numbers in the last convolution's output.

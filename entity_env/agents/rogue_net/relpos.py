@@ -1,8 +1,7 @@
 """Buckets of relative positions, which attention looks up.
 
-They follow from features alone, without learned parameters, so torch and numpy share this.
-Operations, their order and float32 are those of rogue-net 0.1.9: a position on the border of two
-buckets gets the same bucket.
+Shared by torch and numpy, because nothing here is learned. Operations, their order and float32
+match rogue-net 0.1.9: a position on the border of two buckets gets the same bucket.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Relpos:
 
     Args:
         config: kind and size of the buckets.
-        features: per entity type, the features that the network reads.
+        features: names per entity type.
 
     Raises:
         SchemaError: a type without a position.

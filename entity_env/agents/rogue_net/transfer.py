@@ -1,16 +1,16 @@
 """Transfers weights of a trained network to a changed game, matching names.
 
-Behavior in the common part stays the same: an observation of the old game, shown in the new one,
-gets the same values, and the same probabilities among the old choices.
+Behavior in the common part stays: an observation of the old game, shown in the new one, gets the
+same values, and the same probabilities among the old choices.
 
-- A new feature has weights of zero, and its statistics start from scratch. A removed feature counts
-  as its mean; as zero if features are not normalized, as in a CNN.
+- A new feature has weights of zero, and new statistics. A removed feature counts as its mean; as
+  zero if features are not normalized, as in a CNN.
 - A new entity type gets the mean embedding of the old types, whatever its features: an untrained
   embedding can upset everything that attends to it.
 - A new action, and a new number of a continuous action, starts untrained.
 - A new choice of an action starts with the mean logit of the others: its probability is their
   geometric mean. A removed choice leaves its share to the others.
-- Other bounds of a continuous action do not change the real numbers that are sampled.
+- Other bounds of a continuous action do not change the numbers that are sampled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from entity_env.core.spaces import (
 from entity_env.errors import CheckpointError
 
 Column: TypeAlias = tuple[EntityName, str]
-"""A feature that a network reads: of an entity type, or of `GLOBAL_ENTITY`."""
+"""A feature of an entity type, or of `GLOBAL_ENTITY`."""
 
 _LINEAR: Final = ("weight", "bias")
 _NO_EFFECT: Final = "no effect at first"
@@ -56,7 +56,7 @@ _MAX_LISTED: Final = 5
 _EPSILON: Final = 1e-5
 """Of a layer norm, as in torch."""
 _LEAST_DEVIATION: Final = 1e-6
-"""Relative to the mean: below, a float32 was constant."""
+"""Relative to the mean; below, a float32 was constant."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Transferred:
 
     Args:
         tensors: as `expected_tensors` of the new network lists them.
-        is_new: per `InputNorm`, by the prefix of its tensors, the features whose statistics start
-            from scratch: `(num_features,)` bool.
+        is_new: `(num_features,)` bool, features with new statistics: per `InputNorm`, by the
+            prefix of its tensors.
     """
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Transferred:
 
 
 def space_changes(old: Spaces, new: Spaces) -> list[str]:
-    """Additions and removals, one sentence each; empty for equal spaces."""
+    """Additions and removals, one sentence each."""
     (old_obs, old_actions), (new_obs, new_actions) = old, new
     shared = _Names(old_obs.global_features, new_obs.global_features)
     entities = _Names([*old_obs.entities], [*new_obs.entities])
@@ -108,7 +108,7 @@ class _Names:
 
     @property
     def source(self) -> list[int]:
-        """Per new name its index among the old ones, -1 for an added one."""
+        """Index of each new name among the old names; -1 = added."""
         place = {name: i for i, name in enumerate(self.old)}
         return [place.get(name, -1) for name in self.new]
 
@@ -175,7 +175,7 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
 
     Raises:
         CheckpointError: the spaces differ without `adapt`; they have nothing in common, or a
-            picture of another size. The message names every difference.
+            picture of another size. Names every difference.
     """
     theirs = (old.obs_space, old.action_space)
     found = differences(theirs, spaces)
@@ -192,7 +192,7 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
 
 
 def fine_tuning(path: str | PurePath) -> str:
-    """Instructions for continuing with the network at a path, for a game that has changed."""
+    """How to continue with the network at a path, for a game that has changed."""
     return (
         "fine-tune it for this one: entity-env train GAME --init-from "
         f"{shlex.quote(str(path))} --adapt --out runs/new, in Python train(..., "
@@ -251,7 +251,7 @@ def _size(shape: tuple[int, int, int] | None) -> str:
 def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
     """Checks that a network has the wanted kind and size.
 
-    `dropout` and `value_scale` may differ, since behavior does not depend on them.
+    `dropout` and `value_scale` may differ: behavior does not depend on them.
 
     Raises:
         CheckpointError: it differs; names both.
@@ -282,7 +282,8 @@ def transfer(old: Weights, fresh: Weights) -> Transferred:
     """Parameters for the spaces of `fresh` that behave like `old`, see the top of the module.
 
     Args:
-        fresh: an untrained one of equal kind and size; parameters without a source keep its values.
+        fresh: an untrained network of equal kind and size; parameters without a source keep its
+            values.
     """
     if isinstance(fresh.config, RogueNetConfig):
         return _rogue_net(old, fresh)
@@ -311,7 +312,7 @@ def _rogue_net(old: Weights, fresh: Weights) -> Transferred:
 
 
 def _completed(found: Transferred, old: Weights, fresh: Weights) -> Transferred:
-    """With the tensors that do not depend on spaces, unchanged."""
+    """Adds the tensors that do not depend on spaces."""
     for name, tensor in fresh.tensors.items():
         if name not in found.tensors:
             found.tensors[name] = np.array(old.tensors[name], tensor.dtype)
@@ -368,7 +369,7 @@ def _embedding_parts(columns: Sequence[Column]) -> list[str]:
 def _with_columns(
     before: Tensors, start: Tensors, old: Sequence[Column], new: Sequence[Column]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """An embedding with other columns; and a mask of those with new statistics."""
+    """An embedding with other columns; and a mask of columns with new statistics."""
     source = np.array(_Names(old, new).source, np.int64)
     statistics, is_new = _with_statistics(_statistics(before, "0."), source)
     tensors = dict(start) | {"1.bias": before["1.bias"]}
@@ -385,10 +386,10 @@ def _statistics(tensors: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
 def _with_statistics(
     before: Tensors, source: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """Statistics of columns from their old places, -1 for a new one; and a mask of untrained ones.
+    """Statistics of columns from their old places (-1 = new); and a mask of untrained columns.
 
-    Those are new ones, and constant ones: no weight of them was ever trained, and a deviation of
-    nearly zero would blow them up as soon as they vary.
+    Those are new or constant: no weight of a constant column was ever trained, and a deviation of
+    nearly zero would blow it up as soon as it varies.
     """
     is_new = (source < 0) | ~_varied(before)[source]
     taken = {
@@ -414,7 +415,7 @@ def _at_means(before: Tensors) -> Floats:
 
 
 def _with_features(embedding: Floats, start: Tensors) -> dict[str, NDArray[Any]]:
-    """An embedding with features that have no effect yet."""
+    """An embedding whose features have no effect yet."""
     tensors = dict(start)
     tensors["1.weight"] = np.zeros_like(start["1.weight"])
     tensors["3.bias"] = embedding[0] - _normed(start["1.bias"]) * start["3.weight"]
@@ -422,14 +423,14 @@ def _with_features(embedding: Floats, start: Tensors) -> dict[str, NDArray[Any]]
 
 
 def _normed(bias: Floats) -> Floats:
-    """Layer norm of the ReLU of `bias`: the output for a linear layer whose input is zero."""
+    """Layer norm of the ReLU of `bias`: the output for a linear layer with zero input."""
     hidden = np.maximum(bias, 0)
     normed: Floats = (hidden - hidden.mean()) / np.sqrt(hidden.var() + np.float32(_EPSILON))
     return normed
 
 
 def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transferred) -> None:
-    """Tables by type, with the mean for a new type; everything else is independent of types."""
+    """Tables by type, with the mean for a new type; nothing else depends on types."""
     relpos = fresh.rogue_net_config().relpos_encoding
     if relpos is None:
         return
@@ -455,7 +456,7 @@ def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transf
     if relpos.has_projection:
         found.is_new[f"{RELPOS}relpos_norm."] = np.zeros(3, np.bool_)
     if relpos.per_entity_projections:
-        # All projections are added up, so their sum has to stay.
+        # All projections are added up, so keep their sum.
         theirs, mine = ({*projections(relpos, tuple(each))} for each in (before, names))
         for prefix in mine:
             for part in _LINEAR:
@@ -480,7 +481,7 @@ def _value_head(old: Weights, fresh: Weights, name: str) -> dict[str, NDArray[An
         return dict(zip(mine, value_head(tensors), strict=True))
     if has_new and not has_old:
         mine += [f"{scale}mean", f"{scale}std"]
-        tensors = {**fresh.tensors, **tensors}  # 0 and 1, which have no effect
+        tensors = {**fresh.tensors, **tensors}  # 0 and 1: no effect
     return {each: np.array(tensors[each]) for each in mine}
 
 
@@ -506,7 +507,7 @@ def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[A
 
 
 def _choices(before: Floats, labels: _Names) -> Floats:
-    """Rows of the choices; a new row is the mean of the remaining ones, and so are its logits."""
+    """Rows of the choices; a new row, and so its logits, is the mean of the remaining rows."""
     source = np.array(labels.source)
     rows: Floats = before[source]
     rows[source < 0] = rows[source >= 0].mean(axis=0)
@@ -577,7 +578,7 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
 
 
 def _flat_columns(weights: Weights) -> list[Column]:
-    """Features in the vector that an MLP reads, or a CNN in addition to its picture."""
+    """Features in the vector that an MLP or CNN reads."""
     left_out = None
     if isinstance(weights.config, CNNConfig):
         left_out = Picture.of(weights.obs_space, weights.action_space, weights.config).name

@@ -1,4 +1,4 @@
-"""A network as plain arrays: its spaces, its configuration, and its parameters by name."""
+"""A network as plain arrays: spaces, configuration, and parameters by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from entity_env.errors import CheckpointError, SchemaError
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 MAX_TENSORS: Final = 1 << 17
-"""Limit for one file, including tensors of an optimizer."""
+"""Limit for a file, including tensors of an optimizer."""
 _MAX_LISTED: Final = 5
 _LINEAR: Final = ("weight", "bias")
 
@@ -37,7 +37,7 @@ class Weights:
     Args:
         obs_space, action_space: its spaces.
         config: its sizes and options.
-        tensors: its parameters and statistics by name; they may be read-only.
+        tensors: parameters and statistics by name; may be read-only.
     """
 
     obs_space: ObsSpace
@@ -46,7 +46,6 @@ class Weights:
     tensors: Tensors
 
     def operations(self) -> tuple[Operation, ...]:
-        """The network's operations, in order; raises as `operations`."""
         return operations(self.obs_space, self.action_space, self.config)
 
     def value_net(self) -> Weights:
@@ -61,14 +60,14 @@ class Weights:
 
     @property
     def has_value(self) -> bool:
-        """Whether it predicts values: a head of zeros was not trained, or dropped by an export."""
+        """True if it predicts values: a head of zeros is untrained, or dropped by an export."""
         if not isinstance(self.config, RogueNetConfig):
             return True
         prefix = (VALUE_NET if self.config.separate_value else "") + "auxiliary_heads.value."
         return any(self.tensors[prefix + part].any() for part in _LINEAR)
 
     def as_rogue_net(self) -> Weights:
-        """The network without options that rogue-net lacks; a separate value network is dropped."""
+        """The network without options that rogue-net lacks; drops a separate value network."""
         config = self.rogue_net_config()
         if not (config.separate_value or config.value_scale):
             return self
@@ -153,7 +152,6 @@ def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[st
 
 
 def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:
-    """Tensors that contradict the configuration that defines them."""
     relpos = config.relpos_encoding if isinstance(config, RogueNetConfig) else None
     is_separate = isinstance(config, RogueNetConfig) and config.separate_value
     for name, expected in relpos_constants(relpos).items():

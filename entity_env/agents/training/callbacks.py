@@ -1,4 +1,4 @@
-"""`Callback` observes and steers a training run; `TrainState` is its view of the run."""
+"""`Callback` observes and steers a training run; `TrainState` is its view."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class EvaluationResult:
 
     Args:
         step: decisions of training before it.
-        mean_reward, std_reward, mean_length: of these episodes; the standard deviation is that of
-            the population.
+        mean_reward, std_reward, mean_length: of these episodes, with the population's standard
+            deviation.
         num_episodes: number of episodes.
         metrics: further metrics by name, such as a win rate.
-        greedy: whether the network took its most probable actions; otherwise it sampled.
+        greedy: the network took its most probable actions instead of sampling.
     """
 
     step: int
@@ -47,7 +47,7 @@ class EvaluationResult:
 class TrainState(ABC):
     """A training run as seen by callbacks; created by `train`.
 
-    Objects are shared with the trainer, not copied. Change them only through these methods.
+    Objects are shared with the trainer. Change them only through these methods.
 
     Attributes:
         vec: the environments.
@@ -55,10 +55,10 @@ class TrainState(ABC):
         net: the network that learns.
         optimizer: the optimizer of `net`.
         progress: metrics after the last update.
-        out: folder of the run, None if it has none.
+        out: folder of the run, if any.
         rank: of this process, 0 without a process group.
-        is_resumed: the run continues an earlier one.
-        error: the error that ends the run; None before, and without an error.
+        is_resumed: the run continues an earlier run.
+        error: the error that ends the run.
         stop_reason: argument of `stop`; None before, and if a signal ends the run.
         is_interrupted: a signal has arrived, such as Ctrl-C: return soon.
     """
@@ -82,7 +82,7 @@ class TrainState(ABC):
     def stop(self, reason: str = "") -> None:
         """Ends the run after this step, with a checkpoint, and sets `TrainResult.stop_reason`.
 
-        The current rollout is discarded. In a process group all ranks end.
+        The current rollout is discarded. All ranks of a process group end.
         """
 
     @abstractmethod
@@ -104,8 +104,8 @@ class TrainState(ABC):
     def record(self, name: str, value: float) -> None:
         """Adds a point to a curve at the current step, and to `progress.metrics`.
 
-        Ignores values that are not finite. In `on_step` it counts for the next update; the last of
-        several values with one name counts.
+        Ignores values that are not finite. Values from `on_step` count for the next update; of
+        several values with one name, the last.
         """
 
     @abstractmethod
@@ -120,12 +120,12 @@ class TrainState(ABC):
     def save_copy(
         self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
     ) -> None:
-        """Replaces the checkpoint in a folder with one of the current network.
+        """Replaces the checkpoint in a folder by the current network.
 
         Args:
             folder: of the checkpoint; created if missing.
-            resumable: include the optimizer's state, twice as large as the network, to resume a run
-                from it. Otherwise the checkpoint can be played, and can initialize training.
+            resumable: include the optimizer's state, twice as large as the network, to resume a
+                run. Otherwise the checkpoint can be played, and can initialize training.
             notes: JSON under "notes" in the checkpoint's `training`.
 
         Raises:
@@ -142,7 +142,7 @@ class TrainState(ABC):
 
     @abstractmethod
     def load_agent(self, folder: Path, seed: int, *, greedy: bool = False) -> TrainedAgent:
-        """An agent that plays a network that `save_copy` wrote to a folder.
+        """An agent that plays a network from `save_copy`.
 
         Raises:
             CheckpointError: there is none, or it is damaged.
@@ -152,10 +152,9 @@ class TrainState(ABC):
 class Callback:
     """Observes a training run; override what you need. An argument of `train`.
 
-    The methods are called in every training process (rank), always with the same state object. An
+    Every training process (rank) calls the methods, always with the same state object. An
     exception ends the run after a checkpoint, and names the callback. Ctrl-C waits until a method
-    returns. The global generators of torch and numpy belong to the program; the run does not use
-    them.
+    returns. The run does not use the global generators of torch and numpy.
 
     Example:
         >>> from entity_env.agents.ppo import Callback, PPOConfig, train
@@ -174,13 +173,13 @@ class Callback:
         """Before the first step, after the environments are reset."""
 
     def on_step(self, state: TrainState, obs: VecObs) -> None:
-        """After every step of the environments; `obs` is valid until the next one."""
+        """After every step of the environments; `obs` is valid until the next step."""
 
     def on_update(self, state: TrainState) -> None:
         """After every update."""
 
     def on_evaluation(self, state: TrainState, evaluation: EvaluationResult) -> None:
-        """After every evaluation; called from the evaluating callback's `on_update`."""
+        """After every evaluation, within the evaluating callback's `on_update`."""
 
     def on_end(self, state: TrainState) -> None:
         """At the end, after the last checkpoint; also if the run failed, see `state.error`.
@@ -192,7 +191,7 @@ class Callback:
 class StopAtReward(Callback):
     """Ends a run when an evaluation reaches a mean reward; a callback of `train`.
 
-    Requires evaluations, for example by `entity_env.vec.Evaluator`.
+    Requires evaluations, such as from `entity_env.vec.Evaluator`.
     """
 
     def __init__(self, reward: float) -> None:
@@ -208,15 +207,14 @@ class CheckpointHistory(Callback):
     """Keeps checkpoints along a run, such as opponents of rising strength; a callback of `train`.
 
     `step-000120000` is the network after that many decisions. It can be played, and can initialize
-    training. A run cannot resume from it: it lacks the optimizer's state, which would triple its
-    size. An existing folder of the same step, as in a resumed run, is replaced; nothing else is
-    removed.
+    training, but a run cannot resume from it: it lacks the optimizer's state, which would triple
+    its size. Replaces a folder of the same step, as in a resumed run, and removes nothing else.
 
     Args:
-        num: number of checkpoints, spread evenly over the run, the last one at its end; if
-            `max_train_time_s` ends the run, over its time.
-        every: decisions between checkpoints, instead of a number.
-        folder: of the checkpoints; None = `checkpoints` in the folder of the run.
+        num: number of checkpoints, spread evenly over the run, the last at its end; over its time
+            if `max_train_time_s` ends it.
+        every: decisions between checkpoints, instead of `num`.
+        folder: None = `checkpoints` in the folder of the run.
 
     Raises:
         UsageError: a number below 1, or not exactly one of `num` and `every`. When the run starts:
@@ -236,7 +234,7 @@ class CheckpointHistory(Callback):
         self._every = None if every is None else checked_count("every", every)
         self._folder = None if folder is None else Path(folder)
         self._count = 0
-        """Number of those due at the last update."""
+        """Number of checkpoints due at the last update."""
 
     def on_start(self, state: TrainState) -> None:
         if self._folder is None:

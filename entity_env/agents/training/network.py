@@ -1,4 +1,4 @@
-"""The initial network of a trainer, and the device and threads it computes on."""
+"""The initial network of a trainer, and its device and threads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, Spaces, di
 from entity_env.errors import UsageError, shown
 
 MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
-"""Makes the network to train from the spaces of the environments."""
 
 
 def new_policy(
     spaces: Spaces, size: NetConfig, seed: int, policy: Policy | MakePolicy | None = None
 ) -> Policy:
-    """The given network, or a new one of that size; torch's global random state is unchanged.
+    """The given network, or a new one; does not change torch's global random state.
 
     Raises:
         UsageError: `policy` is not a network, or was made for other spaces.

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-# Optimizers import it later. If a process group exists by then, its default arguments keep it, and
-# its threads live until the interpreter exits; a thread that still needs it aborts the process.
+# Optimizers import it later. If a process group exists by then, its default arguments keep it and
+# its threads until the interpreter exits; a thread that still needs it aborts the process.
 import torch.distributed.nn
 from numpy.typing import NDArray
 from torch import Tensor
@@ -40,11 +40,11 @@ from entity_env.errors import UsageError, WorkerError, shown
 Report = TypeVar("Report")
 
 _GRACE_S: Final = 10.0
-"""Seconds for the remaining ranks to notice that one has died."""
+"""Seconds for other ranks to notice that one has died."""
 _POLL_S: Final = 0.05
 _PROCESS: Final = ", process "
 _MOST_S: Final = 1e8
-"""Three years: longer times mean forever."""
+"""Three years, or forever."""
 _BLOCK: Final = 2048
 """Bytes of a report that are sent before its length is known."""
 _LENGTH: Final = 8
@@ -52,7 +52,7 @@ _num_groups: Final = itertools.count()
 
 
 class Moments(NamedTuple):
-    """Number, mean and sum of squared distances from the mean; 0 without values."""
+    """Number, mean, and sum of squared distances from the mean; 0 without values."""
 
     number: float
     mean: float
@@ -60,7 +60,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Moments:
-        """Moments of 1-D values, in float64."""
+        """Computes in float64."""
         numbers = values.astype(np.float64)
         mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
         numbers -= mean
@@ -68,7 +68,6 @@ class Moments(NamedTuple):
 
     @property
     def std(self) -> float:
-        """Sample standard deviation."""
         return math.sqrt(self.squares / max(self.number - 1, 1))
 
 
@@ -87,9 +86,9 @@ class Peers:
     size = 1
 
     def moments(self, columns: Sequence[NDArray[np.floating]]) -> list[Moments]:
-        """Moments of values over all ranks.
+        """Moments over all ranks.
 
-        `columns` are 1-D arrays of any length, the same number of arrays on every rank.
+        `columns` are 1-D arrays of any length, equally many on every rank.
         """
         return [Moments.of(each) for each in columns]
 
@@ -137,7 +136,7 @@ class Ranks(Peers, ABC):
         counts, means, squares = torch.stack(self.gather(own)).numpy().transpose(2, 0, 1)
         totals = counts.sum(axis=0)
         shares = counts / np.maximum(totals, 1)
-        # Sequentially: all ranks must get equal bits.
+        # In sequence: all ranks must get equal bits.
         mean = sum(shares * means)
         moments = np.stack((totals, mean, sum(squares + counts * (means - mean) ** 2)), axis=1)
         return [Moments(*each) for each in moments.tolist()]
@@ -184,7 +183,7 @@ class Ranks(Peers, ABC):
 
     def update_statistics(self, net: Policy, batch: EntityBatch, *, restart: bool) -> None:
         norms = [module for module in net.modules() if isinstance(module, InputNorm)]
-        before = [norm.take() for norm in norms]  # leaves the statistics of the batch alone
+        before = [norm.take() for norm in norms]  # leaves only the batch's statistics
         net.update_statistics(batch, restart=restart)
         moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
         parts = self.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
@@ -206,8 +205,7 @@ class TorchPeers(Ranks):
     """The ranks of the default process group, in their own group.
 
     Args:
-        device: for the tensors of `sum`; those of `gather` are on the CPU. Uses gloo between CPUs,
-            nccl between GPUs.
+        device: for the tensors of `sum`; `gather` uses the CPU. gloo connects CPUs, nccl GPUs.
         timeout_s: seconds that a rank waits for the others.
 
     Raises:
@@ -218,7 +216,7 @@ class TorchPeers(Ranks):
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
         self._device = device
-        self._noticed = False  # that others are gone, which is not reported to them
+        self._noticed = False  # that others are gone; not reported to them
         store = _get_default_store()
         self._store = PrefixStore(f"entity_env/{next(_num_groups)}", store)
         self._store.set(f"place/{self.rank}", f"{socket.gethostname()}{_PROCESS}{os.getpid()}")
@@ -260,7 +258,6 @@ class TorchPeers(Ranks):
                 dist.destroy_process_group(group)
 
     def _lost(self, cause: RuntimeError) -> WorkerError:
-        """The error that names the ranks that exited or do not answer."""
         cause.__traceback__ = None  # frames of torch, which would keep the group and its threads
         try:
             found = self._missing()
@@ -307,7 +304,7 @@ def _limit(timeout_s: float) -> timedelta:
 
 
 def _is_running(process: int) -> bool:
-    """Whether a process of this machine exists; True where the system cannot say."""
+    """True if a process of this machine exists, or the system cannot say."""
     if sys.platform == "win32":
         return True  # signal 0 would be Ctrl-C there
     else:
@@ -320,7 +317,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
-    """The ranks of the process group, if `torch.distributed` is initialized; else `ALONE`."""
+    """The ranks of the process group, if initialized; else `ALONE`."""
     is_group = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     if not is_group:
         yield ALONE
@@ -337,7 +334,7 @@ def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
 
 @contextmanager
 def launched_group(size: int, timeout_s: float) -> Iterator[None]:
-    """The process group from torchrun's variables, if there is more than one process.
+    """The process group from torchrun's variables, for more than one process.
 
     Raises:
         WorkerError: other ranks did not join in time.
@@ -348,7 +345,7 @@ def launched_group(size: int, timeout_s: float) -> Iterator[None]:
     limit = _limit(timeout_s)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
-        # torchrun keeps one store over restarts, with addresses of processes that are gone.
+        # torchrun keeps one store over restarts, with addresses of dead processes.
         attempt = PrefixStore(f"entity_env/attempt {os.environ.get(RESTARTS, '0')}", store)
         dist.init_process_group("gloo", store=attempt, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, ValueError) as error:
@@ -366,7 +363,7 @@ def require_same_run(
     """Checks that all ranks train one network; returns the total number of rows.
 
     Args:
-        num_rows: rows of this rank's environments.
+        num_rows: of this rank's environments.
         run: values that must be equal on all ranks, as JSON by name.
         out: folder of the run; rank 0 holds its lock.
 

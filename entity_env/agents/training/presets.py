@@ -1,6 +1,5 @@
-"""Defaults of PPO: presets by kind of environment, and measurements of random play.
-
-The trainer and the command line both take their defaults from here.
+"""Defaults of PPO for the trainer and the command line: presets by kind of environment, and
+measurements of random play.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
 PROBE_ENVS: Final = 4
-"""Copies played at random, each for several episodes."""
+"""Environments played at random, each for several episodes."""
 _PROBE_EPISODES: Final = 4
 _PROBE_STEPS: Final = 8
-"""Fewest probe steps, however long they take."""
+"""Minimum number of probe steps, however long they take."""
 _PROBE_DECISIONS: Final = 10_000
 _PROBE_S: Final = 2.0
 
@@ -32,12 +31,12 @@ class GameFigures(NamedTuple):
     """Measurements of random play on an environment.
 
     Args:
-        mean_length: mean decisions per agent and episode, over an equal number of first episodes
-            from every row. If a row finished no episode: all decisions, divided by the larger of
-            the numbers of finished episodes and rows.
-        is_cut: whether most episodes were truncated.
+        mean_length: mean decisions per agent and episode, over equally many first episodes from
+            every row. If a row finished no episode: all decisions, divided by the larger of the
+            numbers of finished episodes and rows.
+        is_cut: most episodes were truncated.
         decisions_per_step: of a row, 1 unless agents take turns.
-        is_continuous: whether an action consists of real numbers.
+        is_continuous: an action consists of real numbers.
         num_entities: mean number of entities in an observation with a decision.
     """
 
@@ -51,9 +50,8 @@ class GameFigures(NamedTuple):
     def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
         """Resets environments and plays them at random, for two seconds at most.
 
-        Args:
-            vec: a few environments, with autoreset "same_step".
-            seed: of environments and actions; makes the measurements reproducible.
+        vec: a few environments, with autoreset "same_step".
+        seed: of environments and actions.
         """
         rng, space = np.random.default_rng(seed), vec.action_space()
         obs, began = vec.reset(seed=seed), time.monotonic()
@@ -88,21 +86,21 @@ def _are_enough(lengths: Mapping[tuple[int, int], list[int]], num_rows: int) -> 
 
 _STEPS: Final = (16, 128)
 """Fewest and most steps of a rollout: with fewer, an advantage sees little; with more, there are
-few copies.
+few environments.
 """
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
-"""Fewest episodes of every copy in a run, for starts spread over a whole episode."""
+"""Minimum episodes of every environment in a run, for starts spread over a whole episode."""
 _MANY_ENTITIES: Final = 64
-"""From this many, attention takes most of the time, and one block learns as much as two."""
+"""With this many, attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256
 """Minibatch size for entity games with real-valued actions, or with an MLP."""
 _RATE_OF_SEVERAL: Final = 0.005
 """Step size for games with several agents and an entity network."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
-"""Smallest and largest discount for truncated episodes. The value at the truncation is an estimate;
-with a horizon longer than an episode, values would consist only of such estimates.
+"""Range of the discount for truncated episodes. The value at the truncation is an estimate; with a
+horizon longer than an episode, values would consist only of such estimates.
 """
 
 
@@ -125,9 +123,8 @@ class Preset:
         settings: fields of `PPOConfig` that differ from its defaults.
         rollout_sizes: fewest and most decisions per rollout, for any number of environments;
             between them a run has `num_rollouts`. None = as many as `num_steps` makes.
-        num_rollouts: of a run.
-        is_fitted: whether random play determines the number of environments, rollouts, discount,
-            and a separate value network.
+        is_fitted: random play determines the number of environments, rollouts, discount, and a
+            separate value network.
     """
 
     name: str
@@ -151,8 +148,8 @@ class Preset:
 
         Args:
             total_steps: decisions of the run; None = those of the preset.
-            seen: measurements of random play, if known; only used if `is_fitted`.
-            num_envs, num_steps: given values; None = choose.
+            seen: measurements of random play; only used if `is_fitted`.
+            num_envs, num_steps: None = choose.
         """
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
@@ -166,7 +163,7 @@ class Preset:
             wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
-        # Not in short runs: copies that are reset early reach the ends of their episodes later.
+        # Not in short runs: environments that are reset early finish their episodes later.
         staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
         settings["staggered_steps"] = int(staggered)
@@ -189,8 +186,8 @@ class Preset:
         """Fields of `PPOConfig`.
 
         Args:
-            num_rows: rows of a batch from the environments.
-            total_steps: decisions of the run; None = those of the preset.
+            num_rows: rows of a batch.
+            total_steps: as in `defaults_for`.
         """
         settings = dict(self.settings)
         if total_steps is not None:
@@ -266,7 +263,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     for preset in (
         # The entropy bonus is independent of the number of actors, and of the scale of returns; see
         # docs/explanation/defaults.md for the measurements behind each choice. With a smaller
-        # entropy bonus Xor converges before it is right, and never recovers.
+        # bonus Xor converges before it is right, and never recovers.
         Preset(
             "entities",
             "any number of entities",
@@ -328,7 +325,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
 RANDOM_OPENINGS: Final = 0.5
 """Share of games whose first decision is random, if several agents take turns."""
 DEFAULT_OPPONENTS: Final[Mapping[str, float]] = {"self": 0.2, "random": 0.1}
-"""Shares of environments with an opponent in games for several agents, by the opponent's name."""
+"""Opponents in games for several agents, with their shares of the environments."""
 
 
 def preset_for(
@@ -351,8 +348,8 @@ def preset_for(
     if num_agents == 1:
         control = PRESETS["control"]
         return replace(control, settings={**control.settings, "net": net})
-    # Discounts and opponents of a game for several agents, and the network of a control task, which
-    # takes more steps.
+    # Discounts and opponents of a game for several agents, and the network of a control task,
+    # which takes more steps.
     steps = {"minibatch_size": _SMALL_MINIBATCHES, "update_epochs": 8}
     settings = {**entities.settings, **steps, "net": net}
     return replace(entities, kind="several agents that see a fixed size", settings=settings)

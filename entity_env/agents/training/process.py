@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from entity_env.agents.training.tracking.progress import TrainResult
 
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
-"""Environment variable in which torchrun counts restarts of the ranks."""
+"""Environment variable in which torchrun counts restarts."""
 # Option numbers from glibc's malloc.h, and the largest block to take from the heap.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _LARGEST_BLOCK: Final = 2**25
 _KEPT: Final = 2**30
 _MANY_OBJECTS: Final = 20_000
-"""Net new objects before the garbage collector runs."""
+"""Net new objects that trigger the garbage collector."""
 _HELD: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     if hasattr(signal, name)
 )
-"""Sent by Ctrl-C, by schedulers and services, by a closed terminal, and by one of Windows."""
+"""Sent by Ctrl-C, by schedulers and services, by a closed terminal or console."""
 
 
 class StoppedBySignal(SystemExit):
     """SIGTERM or SIGHUP ended a training run, after a checkpoint.
 
     Args:
-        signum: number of the signal; the exit code is 128 + `signum`, as in a shell.
-        result: result of the run.
+        signum: the exit code is 128 + `signum`, as in a shell.
+        result: of the run.
     """
 
     def __init__(self, signum: int, result: TrainResult) -> None:
@@ -50,18 +50,17 @@ class StoppedBySignal(SystemExit):
 class HeldInterrupt:
     """Context that defers the first signal until `check`; a second Ctrl-C raises immediately.
 
-    When a run is ending (`is_ending`), `check` is no longer called: a Ctrl-C after a signal raises.
+    With `is_ending`, `check` is no longer called: a Ctrl-C after a signal raises.
 
-    Signals that were ignored before, as by `nohup`, stay ignored. Outside the main thread, where
-    Python handles no signals, this does nothing.
+    Signals that were ignored before, as by `nohup`, stay ignored. Does nothing outside the main
+    thread, where Python handles no signals.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
         """The first signal."""
         self.is_ending = False
-        """Whether the program is ending its work: from then on every Ctrl-C but the first raises.
-        """
+        """The program is ending its work: every Ctrl-C but the first raises."""
         self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -70,7 +69,7 @@ class HeldInterrupt:
             for signum in _HELD:
                 previous = signal.getsignal(signum)
                 is_ignored = previous == signal.SIG_IGN and signum != signal.SIGINT
-                # None: a handler not set from Python, which could not be restored.
+                # None: a handler not set from Python, which cannot be restored.
                 if previous is not None and not is_ignored:
                     self._previous[signum] = previous
                     signal.signal(signum, self._hold)
@@ -94,14 +93,14 @@ class HeldInterrupt:
 
     @property
     def ends_program(self) -> bool:
-        """Whether the signal was another one than Ctrl-C."""
+        """The signal was not Ctrl-C."""
         return self.signum is not None and self.signum != signal.SIGINT
 
     def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
         """Passes SIGTERM or SIGHUP on, after everything is saved and the context is closed.
 
-        Calls the program's handler. If there was none, raises `StoppedBySignal` from `cause`, the
-        error since the signal.
+        Calls the program's handler, else raises `StoppedBySignal` from `cause`, the error since the
+        signal.
         """
         if self.signum is None or not self.ends_program:
             return
@@ -122,8 +121,8 @@ def tune_malloc() -> None:
     """Lets glibc keep up to 1 GiB of freed memory; does nothing with other C libraries.
 
     Every operation on a batch allocates and frees tensors of several MiB. By default glibc returns
-    such blocks to the system, which clears every page of the next one: this took more than half of
-    a forward pass over 6,000 entities. Applies to the whole process until it exits.
+    such blocks to the system, which clears every page of the next block: this took more than half
+    of a forward pass over 6,000 entities. Applies to the process until it exits.
     """
     if sys.platform == "linux":
         try:
@@ -138,11 +137,10 @@ def tune_malloc() -> None:
 def freeze_gc() -> Iterator[Callable[[], None]]:
     """Context with a function that calls `gc.freeze` and makes collections rare; undone on exit.
 
-    Thousands of environments and compiled functions are hundreds of thousands of objects. Scanning
-    them repeatedly took a quarter of the training time of one-step games. The observations of a
-    step are thousands of new objects, none of them garbage yet: collecting after every 700 took a
-    tenth. Does nothing in a process that has frozen objects already; a larger threshold, or 0,
-    stays.
+    Thousands of environments and compiled functions are hundreds of thousands of objects; scanning
+    them took a quarter of the training time of one-step games. The observations of a step are
+    thousands of new objects, none of them garbage yet; collecting after every 700 took a tenth.
+    Does nothing in a process with frozen objects; a larger threshold, or 0, stays.
     """
     is_ours, before = not gc.get_freeze_count(), gc.get_threshold()
 

@@ -1,4 +1,4 @@
-"""A rollout in arrays: by step and row, and by decision, from which minibatches are gathered."""
+"""A rollout in arrays: by step and row, and by decision, for minibatches."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Trajectories:
 
     Args:
         is_ready: `(num_steps + 1, num_rows)` bool: the row decides on observation `t`.
-        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; the last one is
+        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; the last is
             meaningless if an episode has just ended.
         rewards: `(num_steps, num_rows)` float32, received with observation `t + 1`.
-        terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation `t
-            + 1`, which is the first of the next one.
+        terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation
+            `t + 1`, the first of the next episode.
         final_values: `(num_steps, num_rows)` float32, the value of the final observation of a
             truncated episode; meaningless elsewhere.
     """
@@ -47,7 +47,6 @@ class Trajectories:
 
     @classmethod
     def empty(cls, num_steps: int, num_rows: int) -> Trajectories:
-        """All zeros."""
         shape, longer = (num_steps, num_rows), (num_steps + 1, num_rows)
         return cls(
             is_ready=np.zeros(longer, dtype=np.bool_),
@@ -60,7 +59,7 @@ class Trajectories:
 
     @property
     def done(self) -> NDArray[np.bool_]:
-        """`(num_steps, num_rows)` the episode ended before observation `t + 1`."""
+        """`(num_steps, num_rows)`: the episode ended before observation `t + 1`."""
         return self.terminated | self.truncated
 
 
@@ -69,7 +68,7 @@ class Minibatch:
     """Decisions of a rollout, as copies; numeric arrays are `(num_decisions,)` float32.
 
     Args:
-        obs: observations, one row per decision.
+        obs: one row per decision.
         samples: per action one value per actor, as `RogueNet.evaluate` takes them.
         logprobs, values: of the rollout's policy.
         advantages, returns: targets of policy and value.
@@ -103,7 +102,7 @@ class Rollout:
         return len(self.logprobs)
 
     def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
-        """The decisions with these indices, in this order."""
+        """The decisions with these indices, in order."""
         return Minibatch(
             self.obs.map_arrays(lambda each: _take(each, mb_inds)),
             {name: _take(each, mb_inds).values for name, each in self.samples.items()},
@@ -139,7 +138,6 @@ class RolloutBuffer:
         )
 
     def joined(self) -> tuple[EntityBatch, dict[ActionName, RaggedSamples]]:
-        """All observations and samples."""
         samples = {
             name: RaggedArray.concat([each[name] for each in self._samples])
             for name in self._samples[0]
@@ -148,7 +146,7 @@ class RolloutBuffer:
 
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
-    """Copies of the sequences with these indices, in this order; indices are not checked."""
+    """Copies of the sequences with these indices, in order; does not check indices."""
     if not has_kernels():
         return sequences[index]
     # Late import: numba is slow to load, and optional.

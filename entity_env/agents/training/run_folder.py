@@ -17,16 +17,16 @@ from entity_env.core.files import lock_file
 from entity_env.errors import CheckpointError, UsageError
 
 LOCK: Final = ".entity_env.lock"
-"""Lock file in the folder of a run during training; it names the process."""
+"""Lock file in a training run's folder; names the process."""
 _LOCK_TRIES: Final = 50
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
-"""Run folders of this process: system locks only separate processes."""
+"""Run folders of this process: the system's locks only separate processes."""
 
 
 @contextmanager
 def run_folder(out: Path | None) -> Iterator[None]:
-    """Locks the folder of a run, and prepares its checkpoint folder; None = no folder."""
+    """Locks the folder of a run, and prepares its checkpoint folder."""
     if out is None:
         yield
         return
@@ -55,7 +55,7 @@ def require_new_run(out: Path) -> None:
 
 
 def has_lock(out: Path) -> bool:
-    """Whether this process sees that a run trains in a folder; waits, for drives of a network."""
+    """True if this process sees that a run trains in a folder; waits for network drives."""
     for _ in range(_LOCK_TRIES):
         if (out / LOCK).exists():
             return True
@@ -71,7 +71,7 @@ def _locked(path: Path) -> Iterator[None]:
         text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
         try:
             file.truncate(0)
-            with suppress(OSError):  # a full disk; the lock works without content
+            with suppress(OSError):  # a full disk; the lock needs no content
                 os.write(file.fileno(), text.encode())
             yield
         finally:
@@ -80,10 +80,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _remove(path: Path, file: TextIO) -> None:
-    """Removes the file of a lock, while it is held where the system can."""
+    """Removes a lock's file, while the lock is held if the system can."""
     try:
         path.unlink(missing_ok=True)
-    except PermissionError:  # Windows, where no open file is removed
+    except PermissionError:  # Windows removes no open file
         file.close()
         with suppress(PermissionError):  # the next run has opened it
             path.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
     "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
     "steps": lambda share: 0.0,
 }
-"""Interpolation by kind of schedule: maps the fraction of the distance between points to 0 to 1."""
+"""Interpolation by kind: maps the fraction of the distance between points to 0 to 1."""
 _MAX_POINTS: Final = 10_000
 
 
@@ -29,8 +29,7 @@ class Schedule:
 
     Args:
         points: pairs of a place and a value; places are fractions of the run from 0 to 1 in
-            ascending order. The fraction is that of `total_steps`, or of `max_train_time_s` if
-            larger.
+            ascending order: of `total_steps`, or of `max_train_time_s` if larger.
         kind: "linear"; "cosine", half a cosine wave, flat at both points (Loshchilov and Hutter
             2017, equation 5, without restarts); "steps", each value holds until the next point.
 
@@ -63,7 +62,6 @@ class Schedule:
         object.__setattr__(self, "points", points)
 
     def at(self, fraction: float) -> float:
-        """The value at a fraction of the run."""
         after = bisect_right(self.points, fraction, key=lambda point: point[0])
         if after in (0, len(self.points)):
             return self.points[max(0, after - 1)][1]
@@ -74,11 +72,10 @@ class Schedule:
 
     @property
     def numbers(self) -> list[float]:
-        """The values at its points."""
         return [value for _, value in self.points]
 
     def to_json(self) -> object:
-        """The schedule as JSON or TOML: pairs; if not linear, in a table with the kind."""
+        """JSON or TOML: pairs; if not linear, in a table with the kind."""
         points = [list(point) for point in self.points]
         return points if self.kind == "linear" else {"points": points, "kind": self.kind}
 
@@ -110,7 +107,7 @@ def _is_point(point: object) -> bool:
 
 
 def values_of(setting: float | Schedule | None) -> list[float]:
-    """A setting's values at the points of its schedule; itself if it is a number."""
+    """A setting's values: at the points of its schedule, or the number."""
     if isinstance(setting, Schedule):
         return setting.numbers
     return [] if setting is None else [setting]

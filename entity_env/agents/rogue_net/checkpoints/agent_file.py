@@ -7,8 +7,8 @@
     ...        the description in JSON: sizes of the network, spaces
     ...        the parameters, in the format of safetensors
 
-Reading and writing need only numpy. The checksum detects damage, not forgery: nothing in the file
-is executed, and everything in it is checked.
+Needs only numpy. The checksum detects damage, not forgery: nothing in the file is executed, and
+everything in it is checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAGIC: Final = b"entity_env agent"
 VERSION: Final = 1
 
 _CHECKSUM: Final = 20
-"""Offset of the checksum; the checked content begins 32 bytes later."""
+"""Offset of the checksum; the checked content starts 32 bytes later."""
 _BODY: Final = _CHECKSUM + 32
 _MAX_DESCRIPTION: Final = 4 << 20
 _MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
@@ -47,7 +47,7 @@ def is_agent_file(path: Path) -> bool:
 
 
 def write_agent(path: str | Path, weights: Weights) -> None:
-    """Writes an agent to a file, atomically, and only if `read_agent` will accept it."""
+    """Writes an agent to a file, atomically, if `read_agent` will accept it."""
     file = Path(path)
     if file.suffix != SUFFIX:
         raise CheckpointError(f"an agent file must be named *{SUFFIX}, got {file.name!r}")

@@ -4,16 +4,16 @@
     <path>/model.safetensors   parameters and statistics of the network
     <path>/optimizer.safetensors   needed only to resume training
 
-Other files in the folder, and folders that are not checkpoints, are never changed. A save has an
-id, stored in `config.json`:
+Other files, and folders that are not checkpoints, are never changed. A save has an id, stored in
+`config.json`:
 
 1. Write every file to `<name>.<id>.new` and flush it.
 2. Replace `config.json`: now the new save is valid.
 3. Rename the other files to `<name>`.
 
 A reader takes `<name>.<id>.new` if it exists, else `<name>`; if `config.json` has changed
-meanwhile, it starts over. The next save completes one that was killed after step 2, and removes the
-files of one that was killed before.
+meanwhile, it starts over. The next save completes a save that was killed after step 2, and removes
+the files of a save that was killed before.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 FORMAT = "entity_env.rogue_net"
 VERSION = 1
 SUBFOLDER = "checkpoint"
-"""Subfolder for the checkpoint in the folder of a training run."""
+"""Subfolder of the checkpoint in a training run."""
 
 _MAX_BYTES = 4 << 20
 CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
 
 _NEW: Final = re.compile(r"(.+)\.([0-9a-f]{16})\.new")
-"""Temporary name of a file, with the id of its save."""
+"""Temporary file name, with the id of its save."""
 _LOCKS_FOLDERS: Final = sys.platform != "win32"
-"""Else a file in the folder is locked."""
+"""Otherwise locks a file in the folder."""
 _PATIENCE_S: Final = 60.0
-"""Longest wait of a writer for another one."""
+"""Longest wait for another writer."""
 _PAUSE_S: Final = 0.005
 
 
@@ -78,7 +78,6 @@ class Header:
     files: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The bytes of the file."""
         data: dict[str, object] = {
             "format": FORMAT,
             "version": VERSION,
@@ -91,9 +90,9 @@ class Header:
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
     def place_of(self, folder: Path, name: str) -> Path | None:
-        """Path of a file in this save; None if it has none.
+        """Path of a file in this save, if it has it.
 
-        A file under its temporary name takes precedence: the other one is older.
+        The temporary name takes precedence: the other file is older.
         """
         if self.save and name not in self.files:
             return None
@@ -116,7 +115,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def network_digest(path: Path) -> str:
-    """SHA-256 of a network: of its file, or of its parameters in a checkpoint or training run.
+    """SHA-256 of a network file, or of the parameters in a checkpoint or training run.
 
     Raises:
         CheckpointError: there is none, or it cannot be read.
@@ -132,7 +131,7 @@ def network_digest(path: Path) -> str:
 
 
 def read_header(folder: Path) -> Header:
-    """Reads `config.json`; raises CheckpointError if it is damaged, or has another format."""
+    """Reads `config.json`; CheckpointError if it is damaged, or has another format."""
     path = folder / CONFIG
     try:
         return _parsed_header(read_file(path, _MAX_BYTES), path)
@@ -202,7 +201,7 @@ def prepare_place(path: Path) -> None:
         except EntityEnvError:
             raise
         except (OSError, ValueError) as error:
-            # Another run that starts here has just created the folder, or removed it again.
+            # Another run that starts here has just created or removed the folder.
             is_race = isinstance(error, FileExistsError | FileNotFoundError)
             if not is_race or attempt + 1 == _MAX_PREPARATIONS:
                 raise UsageError(f"cannot write a checkpoint to {path}: {error}") from error
@@ -222,7 +221,7 @@ def _prepare_place(path: Path) -> None:
 
 
 def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> None:
-    """Replaces the checkpoint in the folder `path`; other files in it stay."""
+    """Replaces the checkpoint in the folder `path`; other files stay."""
     require_place(path)
     header = replace(header, save=secrets.token_hex(8), files=tuple(files))
     content = header.to_bytes()
@@ -243,7 +242,7 @@ def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> 
 
 
 def _require_readable(content: bytes, path: Path) -> None:
-    """Checks that `read_header` will accept the content of a file."""
+    """Checks that `read_header` will accept the file."""
     try:
         if len(content) > _MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are too many, at most {_MAX_BYTES} are read")
@@ -270,7 +269,7 @@ def name_new(folder: Path, names: Iterable[str], save: str) -> None:
 
 
 def remove_new(folder: Path, names: Iterable[str]) -> None:
-    """Removes files of `write_new` with these final names that have not been renamed."""
+    """Removes files of `write_new` that were not renamed, by final name."""
     for found in os.listdir(folder):
         match = _NEW.fullmatch(found)
         if match is not None and match[1] in names:
@@ -301,7 +300,7 @@ def _finish(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Excludes other writers of a folder; without effect on drives without locks."""
+    """Excludes other writers; without effect on drives without locks."""
     if _LOCKS_FOLDERS:
         place, flags = folder, os.O_RDONLY
     else:
@@ -313,7 +312,7 @@ def _lock(folder: Path) -> Iterator[None]:
     finally:
         locked.close()
         if not _LOCKS_FOLDERS:
-            with contextlib.suppress(OSError):  # Windows removes no file that another writer opened
+            with contextlib.suppress(OSError):  # Windows keeps a file that another writer opened
                 place.unlink()
 
 
@@ -343,7 +342,7 @@ def _take_lock(descriptor: int) -> None:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    """Whether a folder has a `config.json` of our format."""
+    """True if a folder has a `config.json` of our format."""
     try:
         data = parse_json(read_file(folder / CONFIG, _MAX_BYTES))
     except (OSError, ValueError):

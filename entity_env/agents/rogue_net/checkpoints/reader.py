@@ -1,4 +1,4 @@
-"""Reads a network from any format: checkpoint folders, `.agent` files, enn-trainer's files."""
+"""Reads a network: checkpoint folders, `.agent` files, enn-trainer's files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def find_network(path: Path) -> Path:
         if (theirs := find_enn_checkpoint(path)) is not None:
             return theirs
         return find_checkpoint(path)
-    except OSError as error:  # the name is too long, or the folder not readable
+    except OSError as error:  # the name is too long, or the folder unreadable
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     except CheckpointError as error:
         raise CheckpointError(
@@ -56,12 +56,12 @@ def read_network(path: str | Path) -> Weights:
     """Reads a network without torch, and checks that its tensors fit its description.
 
     Args:
-        path: a checkpoint folder, the folder of a training run, an `.agent` file, or a checkpoint,
-            a training run or a `.roguenet` archive of enn-trainer.
+        path: a checkpoint folder, a training run, an `.agent` file, or a checkpoint, training run
+            or `.roguenet` archive of enn-trainer.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it does not describe a network.
-        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+        MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     found = find_network(Path(path))
     if is_agent_file(found):
@@ -75,7 +75,7 @@ def read_network(path: str | Path) -> Weights:
 def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
     """Reads `config.json` and other files of a checkpoint folder, all from one save.
 
-    Retries if another process saves there meanwhile.
+    Retries if another process saves meanwhile.
     """
     before = _places(folder, names)
     for _ in range(_MAX_READS):
@@ -104,7 +104,6 @@ def read_model(folder: Path, header: Header, content: bytes) -> Weights:
 
 
 def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]]:
-    """The header, and the paths of the other files in its save."""
     header = read_header(folder)
     places = {name: header.place_of(folder, name) for name in names}
     is_there = {
@@ -116,7 +115,7 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
 
 
 def _max_bytes(folder: Path, header: Header) -> int:
-    """Largest file size in a checkpoint; the optimizer has two numbers per parameter."""
+    """Largest file size; the optimizer has two numbers per parameter."""
     if isinstance(header.config, OwnNetConfig):
         return 8 * MAX_NUMBERS + MAX_HEADER
     try:

@@ -1,6 +1,6 @@
-"""Reads and writes tensors in the safetensors format, without that package.
+"""Reads and writes the safetensors format, without that package.
 
-The format: 8 bytes, the little-endian length of the header; the header, JSON `{name: {"dtype",
+A file is 8 bytes, the little-endian length of the header; the header, JSON `{name: {"dtype",
 "shape", "data_offsets"}}`; then the data of the tensors, without gaps.
 """
 
@@ -37,7 +37,7 @@ _MAX_DIMENSIONS: Final = 8
 
 
 def read_safetensors(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """The tensors in the content of a file, as read-only arrays that share its memory."""
+    """The tensors in a file's content, as read-only arrays that share its memory."""
     try:
         return _read(content)
     except (ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def read_safetensors(content: bytes, where: str) -> dict[str, NDArray[Any]]:
 
 
 def write_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """The content of a file with these tensors, sorted by name."""
+    """A file's content with these tensors, sorted by name."""
     header: dict[str, dict[str, object]] = {}
     start = 0
     for name, tensor in sorted(tensors.items()):
@@ -65,7 +65,7 @@ def write_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class _Entry(NamedTuple):
-    """Entry of one tensor in the header; `start` and `stop` count from the end of the header."""
+    """A tensor in the header; `start` and `stop` count from the end of the header."""
 
     start: int
     stop: int
@@ -81,7 +81,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
             f"a header of {length} bytes is beyond its {len(content)} bytes, or {MAX_HEADER}"
         )
     text = content[8:begin]
-    # An entry has 3 brackets in at least 50 bytes. A list of empty lists takes 30 times its text.
+    # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times its text.
     if text.count(b"[") + text.count(b"{") > 1000 + length // 8:
         raise ValueError(f"a header of {length} bytes has too many brackets")
     entries: list[_Entry] = []
@@ -113,7 +113,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _entry_or_dict(entries: list[_Entry], found: dict[str, Any]) -> _Entry | dict[str, Any]:
-    """Replaces every entry with a smaller object as soon as it is read, and lists it."""
+    """Replaces and lists every entry as soon as it is read, to save memory."""
     match found:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
             if dtype not in _DTYPES:

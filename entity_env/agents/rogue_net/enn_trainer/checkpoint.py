@@ -4,8 +4,8 @@
     state.ron             its spaces
     state.agent.msgpack   its parameters
 
-Other files (of the optimizer, of a value network) are ignored. The format is that of enn-trainer
-0.1.16 with hyperstate 0.4.4, from the source of these packages. Nothing in a file is executed.
+Other files (of the optimizer, of a value network) are ignored. The format is from the source of
+enn-trainer 0.1.16 and hyperstate 0.4.4. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ STATE: Final = "state.ron"
 AGENT: Final = "state.agent.msgpack"
 FILES: Final = (CONFIG, STATE, AGENT)
 SUFFIX: Final = ".roguenet"
-"""Suffix of an archive of these files."""
 LATEST: Final = "latest-step*"
-"""Name of the checkpoint in the folder of a training run."""
+"""Checkpoints of a training run."""
 MAX_BYTES: Final = 1 << 30
 _BLOB: Final = "<blob:msgpack>"
 _MAX_MEMBERS: Final = 1000
@@ -55,12 +54,12 @@ _MAX_PATH: Final = 1 << 16
 
 
 def is_enn_checkpoint(path: Path) -> bool:
-    """Whether `path` is a folder with a `config.ron`, or a file with an archive's suffix."""
+    """True for a folder with a `config.ron`, or a file with an archive's suffix."""
     return (path / CONFIG).is_file() or (path.suffix == SUFFIX and path.is_file())
 
 
 def find_enn_checkpoint(path: Path) -> Path | None:
-    """`path` itself, or the newest checkpoint of the training run in it; None if there is none."""
+    """`path` itself, or the newest checkpoint of the training run in it."""
     newest_first = sorted(path.glob(LATEST), reverse=True)
     return next((place for place in (path, *newest_first) if is_enn_checkpoint(place)), None)
 
@@ -104,10 +103,10 @@ def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
 def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
     """The content of every regular file by its base name.
 
-    Uses only `tarfile`'s parser for single headers, not its archives: on some Python releases, a
-    crafted archive takes minutes or more memory than available (CVE-2024-6232, CVE-2025-8194).
+    Uses `tarfile` only to parse single headers: on some Python releases, a crafted archive takes
+    minutes or more memory than available (CVE-2024-6232, CVE-2025-8194).
     """
-    import tarfile  # here: a shipped agent does not need it
+    import tarfile  # a shipped agent does not need it
 
     members: dict[str, memoryview] = {}
     at, path, block = 0, None, tarfile.BLOCKSIZE
@@ -172,7 +171,7 @@ def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
 def _without_copies(
     tensors: dict[str, NDArray[Any]], n_layer: int, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Drops the copies of relative position tensors, after checking that they are equal."""
+    """Drops the copies of relative position tensors, which must be equal."""
     shared = [name for name in tensors if name.startswith(RELPOS)]
     for name in shared:
         for i in range(n_layer):
@@ -222,8 +221,8 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
     """Writes a checkpoint of enn-trainer to the folder `path`, without an optimizer.
 
     Args:
-        path: the folder, created if missing. In an existing checkpoint of enn-trainer, only files
-            with equal names are replaced.
+        path: created if missing. In an existing checkpoint of enn-trainer, only files with equal
+            names are replaced.
         step: number of decisions that it was trained on.
 
     Raises:
@@ -278,7 +277,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
 
 
 def refused_names(names: Iterable[str]) -> list[str]:
-    """Names that no torch module, and so no entity or action of rogue-net, can have."""
+    """Names that a torch module, and so rogue-net's entities and actions, cannot have."""
     taken = _TAKEN.split()
     return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
 

@@ -26,7 +26,7 @@ LAST_VERSION: Final = 4
 
 _Value = TypeVar("_Value")
 
-# Defaults of missing settings in versions up to the key; see the upgrade rules of enn-trainer
+# Defaults of missing settings in versions up to the key, from the upgrade rules of enn-trainer
 # 0.1.16. Version 4 has the defaults of our classes.
 _OLD_NET: Final = {1: {"n_layer": 1, "d_model": 64}}
 _OLD_RELPOS: Final[Mapping[int, Mapping[str, bool]]] = {
@@ -34,7 +34,7 @@ _OLD_RELPOS: Final[Mapping[int, Mapping[str, bool]]] = {
     3: {"enable_negative_distance_weight_bug": True},
 }
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
-_WITHOUT_EFFECT: Final = ("embd_pdrop", "resid_pdrop", "attn_pdrop")  # dropout, in training only
+_WITHOUT_EFFECT: Final = ("embd_pdrop", "resid_pdrop", "attn_pdrop")  # only in training
 _NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "translation"}
 
 
@@ -62,7 +62,7 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
 
 
 def config_to_ron(config: RogueNetConfig) -> Struct:
-    """The part `net` of a `config.ron`, without dropout, which enn-trainer applies in play, too."""
+    """The part `net` of a `config.ron`, without dropout, which enn-trainer also applies in play."""
     if config.pooling is not None:
         raise CheckpointError(
             f"the network pools ({config.pooling}) instead of attending, which rogue-net 0.1.9 "
@@ -167,7 +167,6 @@ def _option_to_ron(option: RelposEncodingConfig | TranslationConfig | None) -> R
 
 
 def _old(defaults: Mapping[int, Mapping[str, Any]], version: int) -> dict[str, Any]:
-    """Defaults in `version`."""
     return {
         name: value
         for last, values in defaults.items()
@@ -177,7 +176,7 @@ def _old(defaults: Mapping[int, Mapping[str, Any]], version: int) -> dict[str, A
 
 
 def _struct(ron: Ron, name: str, where: str) -> Struct:
-    """Checks that it is a struct, with any name: subclasses have other names."""
+    """Checks that it is a struct, of any name: subclasses have other names."""
     if not isinstance(ron, Struct):
         raise CheckpointError(f"{where}: expected {name}(…), got a {type(ron).__name__}")
     return ron

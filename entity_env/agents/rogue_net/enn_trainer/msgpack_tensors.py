@@ -1,8 +1,8 @@
 """Tensors in msgpack, as hyperstate writes them: one map from names to tensors.
 
 A tensor is a map of four binary keys: `__tensor__` ("torch" or "numpy"), `dtype` (numpy's name),
-`shape` and `data` (C order). Everything else is refused while reading: a file never takes much more
-memory than its length.
+`shape` and `data` (C order). Everything else is refused while reading, so a file never takes much
+more memory than its length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net.weights import MAX_TENSORS, Tensors
 from entity_env.errors import CheckpointError, MissingExtraError, shown
 
 DTYPES: Final = frozenset(["<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "|b1"])
-"""Plain numbers only: a dtype of objects would make numpy follow pointers from the file."""
+"""Numbers only: with a dtype of objects, numpy would follow pointers from the file."""
 _MAX_DIMENSIONS: Final = 8
 _MAX_NAME: Final = 1024
 _KEYS: Final = {b"__tensor__", b"dtype", b"shape", b"data"}

@@ -1,8 +1,8 @@
 """Reads and writes RON, the format of enn-trainer's configuration files, like python-ron.
 
 Supports structs with names, maps in order, lists and tuples, text with escapes, numbers, `true`,
-`false` and `None`; optional values have no `Some`. The result is plain data and takes a small
-multiple of the memory of the text: nesting, text length and number of values are limited.
+`false` and `None`; optional values have no `Some`. Nesting, text length and number of values are
+limited, so the result takes a small multiple of the text's memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ron: TypeAlias = (
 MAX_BYTES: Final = 4 << 20
 MAX_DEPTH: Final = 32
 MAX_TEXT: Final = 1 << 16
-"""Most characters in one text, name or number."""
+"""Maximum number of characters in a text, name or number."""
 
 _TOKEN: Final = re.compile(
     r"""[ \t\r\n]*(?:
@@ -58,7 +58,7 @@ class Struct:
 
 
 def parse_ron(content: bytes, where: str) -> Ron:
-    """Reads one value; `where` names the file in errors."""
+    """Reads a value; `where` names the file in errors."""
     if len(content) > MAX_BYTES:
         raise CheckpointError(
             f"{where} is {len(content)} bytes long, at most {MAX_BYTES} are read: "
@@ -72,12 +72,12 @@ def parse_ron(content: bytes, where: str) -> Ron:
 
 
 class _Reader:
-    """Parser with one token of lookahead: its kind, its text, and its start."""
+    """Parser with one token of lookahead."""
 
     def __init__(self, text: str, where: str) -> None:
         self._text, self._where = text, where
-        # A legal file has more than 16 characters per value. Without a limit a list of empty lists
-        # would take 20 times the memory of its text.
+        # A legal file has more than 16 characters per value. A list of empty lists would take 20
+        # times the memory of its text.
         self._values_left = 1000 + len(text) // 16
         self._next = 0
         self._advance()
@@ -212,7 +212,7 @@ _SIMPLE_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\
 
 
 def write_ron(value: Ron, indent: str = "") -> str:
-    """One value as text, one item per line."""
+    """A value as text, one item per line."""
     match value:
         case None:
             return "None"

@@ -1,4 +1,5 @@
 """Numba kernels of the network, on the CPU: attention, block, embedding, rollout policy.
 
-Only numba code belongs here; `torch_net` and `ppo` call it if numba is installed.
+Arrays must be contiguous and of matching shapes: nothing is checked. `torch_net` and `ppo` call the
+kernels if numba is installed.
 """

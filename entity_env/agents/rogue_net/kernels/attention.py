@@ -1,8 +1,8 @@
 """Attention within each observation, forward and backward; entities stay packed.
 
-Imports numba. Batched products of matrices with five rows spend most of their time outside the
-product: here all of attention, including softmax, is one loop over observations. A vector register
-holds the logits of 8 queries and one key, so softmax sums whole registers.
+Batched products of matrices with five rows spend most of their time outside the product: here all
+of attention, including softmax, is one loop over observations. A vector register holds the logits
+of 8 queries and one key, so softmax sums whole registers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
 from entity_env.agents.rogue_net.kernels.softmax import mask_hidden, softmax, softmax_backward
 from entity_env.core.ragged import Floats, Ints
 
-# Steps from one weight to the next.
+# Distance from one weight to the next.
 _ONE, _ROW, _NONE = 1, LANES, 0
 
 
@@ -49,7 +49,7 @@ class _Observation(NamedTuple):
     """The `length` entities of an observation, and the start of each in flat matrices.
 
     The next `num_later` entities belong to later observations. `places` are indices into matrices
-    of queries, keys and values, `outs` into those with `width` columns, all heads of `d_head`.
+    of queries, keys and values, `outs` into matrices with `width` columns, all heads of `d_head`.
     """
 
     entities: Untyped
@@ -70,7 +70,7 @@ def _fours(length: int) -> int:
 def _find(
     order: Ints, start: int, length: int, places: Ints, outs: Ints, width: int, d_head: int
 ) -> _Observation:
-    """Writes the start of each entity; the lists are padded with the last one."""
+    """Writes the start of each entity; pads the lists with the last one."""
     for i in range(length):
         out = order[start + i] * width
         places[i], outs[i] = 3 * out, out
@@ -265,15 +265,14 @@ def _backward(
 def kernels() -> tuple[Callable[..., None], Callable[..., None]]:
     """Forward and backward of attention.
 
-    All arrays are flat, of float32 and int64, and long enough, without checks. `d_head` is a
-    multiple of 8; `scale` is the factor of the logits. The shares of one head and observation are
-    in blocks of 8 queries, with one vector per key, rounded up to a multiple of 4; shares of a
-    single entity are not written.
+    Arrays are flat float32 and int64. `d_head` is a multiple of 8; `scale` is the factor of the
+    logits. The shares of one head and observation are in blocks of 8 queries, with one vector per
+    key, rounded up to a multiple of 4; shares of a single entity are not written.
 
     forward(qkv, order, offsets, visible, n_head, scale, mixed, shares, max_length)
         Reads `(num_entities, 3 * n_head * d_head)` queries, keys and values, and the fields of
         `PackedAttention`; writes `(num_entities, n_head * d_head)` mixed values and the shares.
     backward(qkv, order, offsets, n_head, scale, shares, gradient, moved, max_length)
-        Reads the gradient of the mixed values; writes that of `qkv` to `moved`.
+        Reads the gradient of the mixed values; writes the gradient of `qkv` to `moved`.
     """
     return _forward, _backward

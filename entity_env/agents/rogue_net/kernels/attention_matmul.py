@@ -1,7 +1,7 @@
 """Products of small matrices with rows anywhere in memory, for attention.
 
-Imports numba. A matrix is a pointer and a list of places: the index of each row's first number.
-Rows are processed in fours: lists are padded with the place of the last row, which is written last.
+A matrix is a pointer and a list of places: the index of each row's first number. Rows are processed
+in fours: lists are padded with the place of the last row, which is written last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _with_eight(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Writes the products of every row with 8 others, which are transposed."""
+    """Writes the products of every row with 8 transposed others."""
     factor = splat(scale)
     for j in range(0, num_rows, 4):
         p, q = advance(source, get(places, j)), advance(source, get(places, j + 1))
@@ -61,7 +61,7 @@ def _with_sixteen(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Like `_with_eight` for 16 others: reads each number once for both halves."""
+    """Like `_with_eight` for 16 others; reads each number once for both halves."""
     factor = splat(scale)
     others, later = advance(turned, 8 * width), advance(out, 8 * num_rows)
     for j in range(0, num_rows, 4):
@@ -101,7 +101,7 @@ def multiply_rows(
     length: int,
     num_rows: int,
 ) -> None:
-    """Writes the scaled products of each of `length` queries with each of as many rows.
+    """Writes the scaled products of `length` queries with as many rows.
 
     `out` gets one block per 8 queries, of `num_rows` (`length` rounded up to a multiple of four)
     times 8 lanes; padded lanes and rows are meaningless. `turned` is scratch space for 16 queries.
@@ -133,7 +133,7 @@ def mix_rows(
     num_rows: int,
     width: int,
 ) -> None:
-    """Writes rows that are weighted sums of `length` rows of the source.
+    """Writes weighted sums of `length` rows of the source.
 
     The weight of row k in sum i is at `i * across + k * along + k // 8 * skip`.
     """

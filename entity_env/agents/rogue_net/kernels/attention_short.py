@@ -1,8 +1,7 @@
 """Attention among up to four entities, forward and backward.
 
-Imports numba. A vector of 8 queries and one key would be half empty: here a vector holds the logits
-of two queries and four keys. Lists of places are padded to four with the last entity; shares of
-padding are 0.
+A vector of 8 queries and one key would be half empty; here a vector holds the logits of two queries
+and four keys. Lists of places are padded to four with the last entity; shares of padding are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
 from entity_env.agents.rogue_net.kernels.softmax import HIDDEN, INFINITY, exp_row
 
 FEW: Final = 4
-"""Largest observation, in entities, that is computed here."""
+"""Largest observation, in entities, computed here."""
 
 
 @part
@@ -61,7 +60,7 @@ def limit_few(
 def _two_with_four(
     queries: Untyped, query_places: Untyped, keys: Untyped, places: Untyped, width: int, i: int
 ) -> Untyped:
-    """The products of each of two queries with each of four keys."""
+    """The products of two queries with four keys."""
     one, two = advance(queries, get(query_places, i)), advance(queries, get(query_places, i + 1))
     p, q = advance(keys, get(places, 0)), advance(keys, get(places, 1))
     r, s = advance(keys, get(places, 2)), advance(keys, get(places, 3))
@@ -91,7 +90,7 @@ def softmax_few(
     real: Untyped,
     shares: Untyped,
 ) -> None:
-    """Writes the shares of four keys, for each of four queries."""
+    """Writes the shares of four keys for each of four queries."""
     store(shares, 2 * FEW, zeros())
     for i in range(0, length, 2):
         products = _two_with_four(queries, places, keys, places, width, i)

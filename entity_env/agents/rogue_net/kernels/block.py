@@ -1,7 +1,6 @@
 """A transformer block without its attention, forward and backward.
 
-Imports numba. All arrays are contiguous float32 matrices and vectors of matching shapes, without
-checks. Weights are those of torch's layers: `(num_outputs, num_inputs)`. Slices of entities pass
+Weights are `(num_outputs, num_inputs)` float32, as in torch's layers. A slice of entities passes
 through all steps at a time, to keep intermediate results in the cache.
 """
 
@@ -16,7 +15,7 @@ from entity_env.agents.rogue_net.kernels.simd import ONE, ZERO, vectorized
 from entity_env.core.ragged import Floats
 
 Columns = tuple[Floats, Floats, Floats]
-"""Three vectors, one number per column of a matrix."""
+"""One number per column of a matrix."""
 
 
 def _float32s(*numbers: float) -> tuple[np.float32, ...]:
@@ -28,8 +27,8 @@ _EPS: Final = np.float32(1e-5)
 """Added to the variance: torch's default."""
 # Rational approximations in the square of x, fitted by least squares with weights that minimize the
 # largest error: x * _P / _Q is the normal distribution function at x minus 1/2, x * _R / _S the
-# derivative of GELU at x minus 1/2. Errors in float32 are at most 2e-7 and 4e-7. Outside their
-# range both are constant.
+# derivative of GELU at x minus 1/2. Errors in float32 are at most 2e-7 and 4e-7. Constant outside
+# their range.
 _CDF_END: Final = np.float32(5.2)
 _P: Final = _float32s(
     0.39894226, 0.032543533, 0.0046085836, 0.0001568513, 6.4078304e-06, 2.4732017e-08
@@ -84,9 +83,9 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Floa
 def layer_norm_backward(
     gradient: Floats, x: Floats, weight: Floats, stats: Floats, out: Floats, sums: Columns
 ) -> None:
-    """Adds the gradient of `x` to `out`, and of weight and bias to the first two of `sums`.
+    """Adds the gradient of `x` to `out`, of weight and bias to the first two of `sums`.
 
-    The column sums of `out` are added to the third.
+    Adds the column sums of `out` to the third.
     """
     num_rows, width = x.shape
     share = ONE / np.float32(width)
@@ -118,7 +117,7 @@ def layer_norm_backward(
 @vectorized
 def apply_gelu(x: Floats) -> None:
     """Exact GELU, in place."""
-    numbers = x.reshape(x.size)  # one long loop takes two thirds of the time of many short ones
+    numbers = x.reshape(x.size)  # one long loop takes two thirds of the time of short loops
     for i in range(len(numbers)):
         numbers[i] *= _normal_cdf(numbers[i])
 
@@ -133,8 +132,8 @@ def gelu_with_slope(x: Floats, out: Floats) -> None:
         numbers[i] = _gelu_slope(value)
 
 
-# Loops instead of `out[:] = row`: numba's slice assignments made a block 10 % slower, and each took
-# 3 s to compile, mostly for the text of an error that cannot occur here.
+# Loops instead of `out[:] = row`: numba's slice assignments made a block 10 % slower, and took 3 s
+# each to compile, mostly for the text of an error that cannot occur here.
 @vectorized
 def transposed(weight: Floats) -> Floats:
     """The transposed matrix, contiguous."""
@@ -185,7 +184,7 @@ def add_columns(a: Floats, sums: Floats) -> None:
     """`sums += a.sum(axis=0)`."""
     num_rows, width = a.shape
     total = np.zeros(width, dtype=np.float32)
-    fours = num_rows - num_rows % 4  # in fours, to read and write totals less often
+    fours = num_rows - num_rows % 4  # to read and write totals less often
     for r in range(0, fours, 4):
         for c in range(width):
             total[c] += (a[r, c] + a[r + 1, c]) + (a[r + 2, c] + a[r + 3, c])
@@ -216,7 +215,7 @@ def to_qkv(
 ) -> None:
     """Layer norm, then query, key and value: `x` to `qkv`, `(num_entities, 3 * d_model)`.
 
-    `norm` is weight and bias of the layer norm; processes `rows` entities at a time.
+    `norm` is weight and bias; processes `rows` entities at a time.
     """
     num_entities, width = x.shape
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
@@ -278,7 +277,7 @@ def to_out_backward(
     by_x: Floats,
     rows: int,
 ) -> None:
-    """Backward of `to_out`; activations are recomputed, which is faster than reading them."""
+    """Backward of `to_out`; recomputes activations, which is faster than reading them."""
     width, inner = by_out.shape[1], len(rise_bias)
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     stats = np.empty((rows, 2), np.float32)
@@ -320,7 +319,7 @@ def to_qkv_backward(
     by_x: Floats,
     rows: int,
 ) -> None:
-    """Backward of `to_qkv`: adds to all gradients except `by_qkv`, which is given.
+    """Backward of `to_qkv`: adds to all gradients except the given `by_qkv`.
 
     `by_weight` `(3 * d_model, d_model)` and `by_bias` combine query, key and value.
     """

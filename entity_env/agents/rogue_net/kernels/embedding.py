@@ -1,8 +1,4 @@
-"""The embedding of the entities of one type, forward and backward.
-
-Imports numba. All arrays are contiguous float32 matrices and vectors of matching shapes, without
-checks.
-"""
+"""The embedding of the entities of one type, forward and backward, in float32."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from entity_env.core.ragged import Floats
 
 _CLIP: Final = np.float32(5.0)
 _SLICE: Final = 96
-"""Entities per pass through all steps, to keep them in the cache."""
+"""Entities per pass, to keep them in the cache."""
 
 
 @vectorized

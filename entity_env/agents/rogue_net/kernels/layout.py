@@ -1,7 +1,4 @@
-"""Compiled loops over ragged rows: the layout of a batch, and copies of chosen rows.
-
-Imports numba.
-"""
+"""Compiled loops over ragged rows: the layout of a batch, and copies of chosen rows."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints
 def take_sequences(
     values: NDArray[np.generic], offsets: Ints, index: Ints, out: NDArray[np.generic]
 ) -> None:
-    """Copies sequences one after another, without checks."""
+    """Copies the sequences with these indices, one after another."""
     width = values.shape[1]
     at = 0
     for i in index:

@@ -1,8 +1,8 @@
 """Matrix products for small networks, inside other compiled code.
 
-Imports numba. BLAS libraries are fast for large matrices, which leave the cache between two
-products. These functions process a few hundred rows at a time and keep inputs and outputs in the
-cache. All matrices are contiguous float32 of matching shapes, without checks.
+BLAS libraries are fast for large matrices, which leave the cache between two products. These
+functions process a few hundred rows at a time and keep inputs and outputs in the cache. Matrices
+are float32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LANES: Final = 8
 """Numbers per vector."""
 _CODEGEN: Final[Any] = registry.cpu_target.target_context.codegen()
 _IS_WIDE: Final = "+avx512f" in _CODEGEN.magic_tuple()[2]
-"""Whether the machine has registers of two vectors, and twice as many."""
+"""True if the machine has registers of two vectors, and twice as many."""
 _ROWS: Final = 8 if _IS_WIDE else 4
 _MOST: Final = 4 if _IS_WIDE else 2
 """Rows per tile, and vectors per row: its sums and factors just fit the registers."""
@@ -33,7 +33,6 @@ _INDEX: Final = ir.IntType(64)
 
 
 def _vector_at(builder: Any, place: Any, number: int, kind: Any) -> Any:  # noqa: ANN401 - numba's, untyped
-    """The address `number` vectors after a place."""
     moved = builder.gep(place, [_INDEX(number * kind.count)])
     return builder.bitcast(moved, kind.as_pointer())
 
@@ -62,7 +61,7 @@ def _make_tile(
 
     Each matrix is followed by the flat index of the tile's start. Adds to `rows` rows of `vectors`
     vectors of `out` the sum over `k < depth` of column `k` of `a` times row `k` of `b`; rows and
-    columns of `a` are `row` and `step` numbers apart. Sums are in the order of `k` in every tile.
+    columns of `a` are `row` and `step` numbers apart. Every tile sums in the order of `k`.
     """
     make: Any = arrayobj.make_array
     room: Any = cgutils.alloca_once
@@ -86,7 +85,7 @@ def _make_tile(
         places = [
             _vector_at(builder, at, c, kind) for at in rows_from(to, to_width) for c in across
         ]
-        sums = [room(builder, kind) for _ in places]  # which become registers
+        sums = [room(builder, kind) for _ in places]  # become registers
         for total, place in zip(sums, places, strict=True):
             builder.store(builder.load(place, align=4), total)
         with count(builder, arguments[5]) as loop:

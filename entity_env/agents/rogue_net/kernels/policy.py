@@ -1,7 +1,4 @@
-"""Heads of the network during play: logits, draws and values of a whole batch.
-
-Imports numba. All arrays are contiguous and of matching shapes, without checks.
-"""
+"""Heads of the network during play: logits, draws and values of a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _FORBIDDEN: Final = np.float32(-1e30)
 _NEVER: Final = np.float32(-87.0)
 """Logarithm treated as probability 0."""
 _SHORTEST: Final = np.float32(1e-30)
-"""Smallest draw of a race: a draw of 0 would win every race with 0 / 0."""
+"""Smallest draw of a race: 0 would win every race with 0 / 0."""
 
 
 @vectorized
@@ -39,7 +36,7 @@ def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: 
 def actee_logits(
     x: Floats, queries: Floats, rows: Ints, packed: Ints, offsets: Ints, logits: Floats
 ) -> None:
-    """Writes the dot product of every actor's query with each entity that it may select."""
+    """Writes the dot product of every actor's query with each entity it may select."""
     num_actors, width = queries.shape
     for a in range(num_actors):
         start = offsets[rows[a]]

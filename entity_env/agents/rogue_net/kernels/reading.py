@@ -1,7 +1,4 @@
-"""Gathering and pooling of encoded entities, forward and backward.
-
-Imports numba. All arrays are contiguous and of matching shapes, without checks.
-"""
+"""Gathering and pooling of encoded entities, forward and backward."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from entity_env.core.ragged import Floats, Ints
 
 @vectorized
 def add_rows(given: Floats, index: Ints, out: Floats) -> None:
-    """Adds each row of `given` to the row of `out` with that index."""
+    """Adds each row of `given` to the row of `out` with its index."""
     for i in range(len(index)):
         e = index[i]
         for c in range(out.shape[1]):

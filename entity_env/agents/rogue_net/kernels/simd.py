@@ -1,8 +1,8 @@
 """SIMD vectors of 8 or 16 float32 for numba, which does not vectorize short loops.
 
-Imports numba. These functions are LLVM intrinsics for functions that `numba.njit` compiles. A
-pointer is an address in a flat array; neither pointers nor indices are checked. `F32X8` is one
-vector register of common machines, `F32X16` two: while one waits for its sum, the other is busy.
+The functions are LLVM intrinsics for code that `numba.njit` compiles. A pointer is an address in a
+flat array. `F32X8` is one vector register of common machines, `F32X16` two: while one waits for its
+sum, the other is busy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from entity_env.core.numba_utils import compiled
 Untyped: TypeAlias = Any
 """Values of numba and llvmlite, which ship no types."""
 Typed: TypeAlias = tuple[Untyped, Callable[[Untyped, Untyped, Untyped, Untyped], Untyped]]
-"""The signature of an intrinsic, and its code generator."""
+"""Signature of an intrinsic, and its code generator."""
 Function = TypeVar("Function", bound=Callable[..., object])
 
 LANES: Final = 8
@@ -32,14 +32,13 @@ _INDEX: Final = ir.IntType(32)
 
 _ANY_ORDER: Final = frozenset({"reassoc", "contract", "nsz"})
 vectorized = compiled(_ANY_ORDER)
-"""`compiled`, with sums in any order, as vectors need them; infinities and NaN keep their meaning.
-"""
+"""`compiled`, with sums in any order, as vectors need; infinities and NaN keep their meaning."""
 vectorized_inline = compiled(_ANY_ORDER, inline=True)
-"""`vectorized`, and inlined into compiled callers, so their constants are known."""
+"""`vectorized`, and inlined into compiled callers, so constants are known."""
 
 
 class F32Vector(types.Type):
-    """The numba type of `size` float32 in registers."""
+    """Numba type of `size` float32 in registers."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -61,7 +60,7 @@ class _F32VectorModel(models.PrimitiveModel):
 def part(function: Function) -> Function:
     """Compiles a function that only compiled functions call.
 
-    Unlike with `vectorized`, sums keep their order: with reordering, the compiler would divide a
+    Sums keep their order, unlike with `vectorized`: with reordering, the compiler would divide a
     whole vector where the code multiplies by a reciprocal.
     """
     compile_it: Untyped = njit
@@ -70,7 +69,7 @@ def part(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """As `part`, but inlined: its vectors stay in registers."""
+    """Like `part`, but inlined: vectors stay in registers."""
     compile_it: Untyped = njit
     return cast(Function, compile_it(nogil=True, error_model="numpy", inline="always")(function))
 
@@ -81,7 +80,7 @@ def _intrinsic(make: Callable[..., Typed]) -> Untyped:
 
 
 def _typed(signature: Untyped, emit: Callable[[Untyped, Untyped], Untyped]) -> Typed:
-    """An intrinsic with this signature; `emit(builder, arguments)` returns None for no result."""
+    """An intrinsic; `emit(builder, arguments)` returns None for no result."""
 
     def generate(context: Untyped, builder: Untyped, _: Untyped, given: Untyped) -> Untyped:
         result = emit(builder, given)
@@ -97,7 +96,6 @@ def _shuffle(builder: Untyped, a: Untyped, b: Untyped, lanes: list[int]) -> Unty
 
 
 def _splat(builder: Untyped, number: Untyped, kind: F32Vector) -> Untyped:
-    """A vector with the number in all lanes."""
     first = ir.Constant(_INDEX, 0)
     one = builder.insert_element(ir.Constant(kind.vector, ir.Undefined), number, first)
     return _shuffle(builder, one, one, [0] * kind.size)

@@ -1,7 +1,6 @@
 """The softmax of attention, and its gradient, on SIMD vectors.
 
-Imports numba. The logits of 8 queries are one vector per key: softmax sums over vectors and never
-within one.
+The logits of 8 queries are one vector per key: softmax sums over vectors and never within a vector.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ _P5: Final = np.float32(5.0000001201e-1)
 _LOWEST: Final = np.float32(-86.0)
 """Shares below its exponential become 0: products with subnormal numbers are slow."""
 _TO_INTEGER: Final = np.float32(1.5 * 2**23)
-"""Added to a float32, it leaves the nearest integer in the low bits."""
+"""Added to a float32, leaves the nearest integer in the low bits."""
 
 
 @inlined
 def exp_row(given: Untyped) -> Untyped:
-    """Exponentials of a vector of numbers up to 0; 0 for numbers below -86."""
+    """Exponentials of numbers up to 0; 0 below -86."""
     x = maximum(splat_like(_LOWEST, given), given)
     power = fma(x, splat_like(_LOG2_E, x), splat_like(_TO_INTEGER, x))
     n = subtract(power, splat_like(_TO_INTEGER, x))
@@ -96,7 +95,7 @@ def softmax(block: Untyped, length: int, num_rows: int) -> None:
 def softmax_backward(
     block: Untyped, shares: Untyped, scale: np.float32, length: int, num_rows: int
 ) -> None:
-    """Converts the gradient of the shares to that of the logits, in place."""
+    """Converts the gradient of the shares to the gradient of the logits, in place."""
     for j in range(length, num_rows):
         store(block, 8 * j, zeros())
     total = twice(zeros())
@@ -113,7 +112,7 @@ def softmax_backward(
 def mask_hidden(
     block: Untyped, entities: Untyped, first: int, length: int, visible: Untyped, limits: Untyped
 ) -> None:
-    """Bounds the logits of hidden entities for the visible ones among 8 queries."""
+    """Limits the logits of hidden entities for the visible ones among 8 queries."""
     for k in range(8):
         query = get(entities, min(first + k, length - 1))
         limits[k] = HIDDEN if visible[query] else INFINITY

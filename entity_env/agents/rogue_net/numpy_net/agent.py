@@ -1,4 +1,4 @@
-"""NumpyAgent: an agent that computes its network without torch."""
+"""NumpyAgent: computes its network without torch."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class _RequestedAction(NamedTuple):
 
     name: ActionName
     actors: NDArray[np.int64]
-    """`(num_actors,)` index of every actor."""
+    """`(num_actors,)`"""
     actees: NDArray[np.int64] | None
-    """`(num_actees,)` index of every entity that can be selected."""
+    """`(num_actees,)`; None unless the action selects entities."""
     allowed: NDArray[np.bool_] | None
     """`(num_actors, num_choices)`; None = everything."""
 
@@ -72,11 +72,10 @@ class _SingleObservation(NamedTuple):
 
 
 class SingleObservationReader:
-    """Reads single observations of these spaces as arrays, without making a batch of them.
+    """Reads single observations of these spaces as arrays, without a batch.
 
-    Reads only the common form: arrays of numbers of the right shape, and masks that fit. For
-    everything else `read` returns None, and the caller makes a batch, which converts, checks and
-    raises.
+    Reads only the common form: numeric arrays of the right shape, and masks that fit. Otherwise
+    `read` returns None, and the caller makes a batch, which converts, checks and raises.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -89,7 +88,6 @@ class SingleObservationReader:
         )
 
     def read(self, observation: Observation) -> _SingleObservation | None:
-        """The observation; None unless it has the common form."""
         own = self._features(observation)
         if own is None or len(observation.global_features) != self._num_shared:
             return None
@@ -178,15 +176,14 @@ Choice: TypeAlias = tuple[dict[ActionName, Samples], dict[ActionName, Floats]]
 
 
 class NumpyAgent(TrainedAgent):
-    """Plays a trained network, computed in numpy.
+    """Plays a trained network in numpy, in a fraction of torch's time per observation.
 
-    A decision on one observation takes a fraction of torch's time. A seed gives the same samples on
-    every machine, but not those of `NeuralAgent`.
+    A seed gives the same samples on every machine, but not those of `NeuralAgent`.
 
     Args:
-        weights: a network that fits its own description, see `Weights.require_fit`.
+        weights: must fit its description, see `Weights.require_fit`.
         greedy, temperature: see `Choosing`.
-        seed: of sampling; None = random.
+        seed: of sampling.
         adapt: see `TrainedAgent`.
 
     Raises:
@@ -326,6 +323,6 @@ def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
 
 
 RogueNetAgent: TypeAlias = NumpyAgent
-"""`NumpyAgent` by its name in entity-gym-rs: `RogueNetAgent.load(path)` reads every checkpoint of
-enn-trainer and of this package.
+"""`NumpyAgent` by its name in entity-gym-rs; `RogueNetAgent.load(path)` also reads checkpoints of
+enn-trainer.
 """

@@ -1,7 +1,4 @@
-"""Action distributions of a batch, in numpy.
-
-`torch_net.distributions` describes samples, actions, and the bounds of continuous actions.
-"""
+"""Action distributions of a batch, in numpy; see `torch_net.distributions`."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from entity_env.core.spaces import ContinuousActionSpace
 
 _HALF_LOG_TWO_PI: Final = np.float32(0.5 * math.log(2 * math.pi))
 FORBIDDEN: Final = np.float32(-1e30)
-"""Logit of a forbidden choice: finite, because probability 0 times infinity is NaN."""
+"""Logit of a forbidden choice: finite, since probability 0 times infinity is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class CategoricalArrays:
-    """Probabilities of the labels or entities that every actor can choose.
+    """Probabilities of every actor's labels or entities.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -51,13 +48,13 @@ class CategoricalArrays:
         return probs
 
     def choose(self, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-        """`(num_actors,)`: see `choose_label`."""
+        """See `choose_label`."""
         return choose_label(self.probs, greedy, rng)
 
     def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Samples from exponential draws, their log-probabilities, and the entropy of each actor.
+        """Samples from exponential draws, their log-probabilities, and each actor's entropy.
 
-        As `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
+        Like `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
         """
         probs = self.probs
         samples = (probs / np.maximum(exponential, np.float32(1e-30))).argmax(axis=1)
@@ -97,7 +94,7 @@ class GaussianArrays:
         return self.actions(samples)
 
     def shift(self, normal: Floats) -> tuple[Floats, Floats, Floats]:
-        """Samples from normal draws, their log-densities, and the entropy of each actor."""
+        """Samples from normal draws, their log-densities, and each actor's entropy."""
         deviation: Floats = np.exp(self.log_std)
         each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
         entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))
@@ -106,7 +103,7 @@ class GaussianArrays:
 
     def actions(self, samples: Floats) -> Floats:
         """Samples in the units of the space, within its bounds."""
-        # Halved before they are added: the sum of two float32 can overflow.
+        # Halve before adding: the sum of two float32 can overflow.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
         # Samples beyond the bounds, which may be infinite, are replaced below.
         within = np.clip(samples, -1.0, 1.0)
@@ -124,11 +121,11 @@ Distribution: TypeAlias = CategoricalArrays | GaussianArrays
 
 
 def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """`(num_actors,)`: the most probable choice of every actor, or a sample."""
+    """`(num_actors,)`: every actor's most probable choice, or a sample."""
     if greedy or not len(probs):
         best: NDArray[np.int64] = probs.argmax(axis=1) if probs.size else np.zeros(0, np.int64)
         return best
-    if len(probs) == 1:  # as below, but the most common case needs no numpy calls
+    if len(probs) == 1:  # the most common case needs no numpy calls
         sums = list(accumulate(probs[0].tolist()))
         return np.array([bisect_right(sums, rng.random() * sums[-1])])
     # Inverse transform sampling, with cumulative sums in float64.
@@ -144,7 +141,7 @@ def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    # `reduce` itself: the methods `max` and `sum` take twice as long for a few numbers.
+    # `reduce` itself: the methods `max` and `sum` take twice as long for few numbers.
     shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True, initial=-np.inf)
     normed: Floats = shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True))
     return normed

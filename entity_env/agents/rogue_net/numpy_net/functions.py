@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from entity_env.core.ragged import Floats
 
 Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
-"""A function and its arguments, including the arrays that it writes to."""
+"""A function and its arguments, including the arrays it writes to."""
 
 Activation: TypeAlias = Callable[[Floats], Floats]
 
 CLIP: Final = np.float32(5.0)
-"""Normalized features are clipped at this many standard deviations."""
+"""Limit of normalized features, in standard deviations."""
 EPSILON: Final = np.float32(1e-5)
 """Of every layer norm, as in torch."""
 HIDDEN: Final = np.float32(-1e9)
@@ -31,7 +31,7 @@ class _GeluTable(NamedTuple):
 
     Piece `i` is `offset[i] + slope[i] * u` for `u = x * SCALE + SHIFT` from `i` to `i + 1`; the
     first and the last piece are unbounded, 0 and `x`. The error is at most 2.4e-7 in exact
-    arithmetic, a few float32 roundings of numbers around 1.
+    arithmetic: a few float32 roundings of numbers around 1.
     """
 
     offset: Floats
@@ -62,7 +62,7 @@ def _gelu_table() -> _GeluTable:
 
 
 def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
-    """Calls that replace `u` with the GELU of `(u - SHIFT) / SCALE`, with two scratch arrays."""
+    """Calls that replace `u` with the GELU of `(u - SHIFT) / SCALE`; the others are scratch."""
     table = _gelu_table()
     return [
         (piece.__setitem__, (..., u)),
@@ -97,7 +97,7 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "sigmoid": sigmoid,
     "tanh": lambda x: np.tanh(x, out=x),
 }
-"""Each changes its array, and returns it."""
+"""In place."""
 
 
 def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
@@ -110,14 +110,14 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
 
 
 def _mean(x: Floats) -> Floats:
-    # `reduce` itself: the method `mean` takes twice as long for a few numbers.
+    # `reduce` itself: the method `mean` takes twice as long for few numbers.
     total: Floats = np.add.reduce(x, axis=-1, keepdims=True)
     total /= np.float32(x.shape[-1])
     return total
 
 
 _FEW: Final = 32
-"""Up to this many numbers, Python finds the largest and the sum faster than numpy."""
+"""Up to this many numbers, Python finds maximum and sum faster than numpy."""
 
 
 def softmax(logits: Floats) -> Floats:
@@ -127,7 +127,7 @@ def softmax(logits: Floats) -> Floats:
         raised = np.exp(logits - max(logits[0].tolist()))
         raised /= sum(raised[0].tolist())
         return raised
-    # `reduce` itself: the methods `max` and `sum` take twice as long for a few numbers.
+    # See `_mean`.
     raised = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
     raised /= np.add.reduce(raised, axis=-1, keepdims=True)
     return raised
@@ -148,13 +148,13 @@ class InputScale:
     """Normalizes features by statistics, and clips them.
 
     Args:
-        tensors: `count`, `mean` and `squares_sum`, which `read` reads again.
+        tensors: `count`, `mean` and `squares_sum`.
     """
 
     def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         self._tensors = tensors
         self._known: list[bytes] = []
-        """Content of the tensors when mean and deviation were computed."""
+        """Content of the tensors at the last `read`."""
         self.read()
 
     def read(self) -> None:
@@ -168,7 +168,7 @@ class InputScale:
         mean, deviation = self._scale
         normed: Floats = x - mean
         normed /= deviation
-        # In place, not `np.clip`: calling it takes longer than comparing.
+        # In place: calling `np.clip` takes longer than comparing.
         np.minimum(normed, CLIP, out=normed)
         return np.maximum(normed, -CLIP, out=normed)
 
@@ -180,14 +180,14 @@ _LARGEST_OF_A_ROW: Final = 2**13
 
 
 def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
-    """`x @ y`, of two or more dimensions each, in this thread; into `out` if given.
+    """`x @ y`, of two or more dimensions each, in this thread.
 
-    More BLAS threads save nothing on matrices as small as those of a decision. If the processors
-    are busy, waiting for them takes a hundred times as long.
+    More BLAS threads save nothing on the small matrices of a decision. If the processors are busy,
+    waiting for them takes a hundred times as long.
     """
     if _is_small(x, y):
         if out is None:
-            # `dot` takes half the time of `matmul` for a few numbers.
+            # `dot` takes half the time of `matmul` for few numbers.
             few: Floats = x.dot(y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
             return few
         return np.matmul(x, y, out=out)
@@ -218,7 +218,7 @@ def product_call(x: Floats, y: Floats, out: Floats) -> Call:
 
 
 def _is_small(x: Floats, y: Floats) -> bool:
-    """Whether BLAS computes `x @ y` without another thread."""
+    """True if BLAS computes `x @ y` in one thread."""
     rows = x.shape[-2]
     is_small: bool = rows * x.shape[-1] * y.shape[-1] <= (
         _LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW
@@ -228,7 +228,7 @@ def _is_small(x: Floats, y: Floats) -> bool:
 
 def linear(x: Floats, weight: Floats, bias: Floats, activation: str = "") -> Floats:
     """`x @ weight.T + bias`, with the activation, if any."""
-    # `dot` takes half the time of `matmul` for a few numbers.
+    # As in `product`.
     y: Floats = product(x, weight.T) if len(x) == 1 else x.dot(weight.T)
     y += bias
     return ACTIVATIONS[activation](y) if activation else y
@@ -276,4 +276,4 @@ OPERATIONS: Final[Mapping[str, Callable[..., Floats]]] = {
     "repeat": _repeat,
     "scale": _scale,
 }
-"""Functions by kind, for operations that need only inputs, tensors and constants."""
+"""Operations that need only inputs, tensors and constants, by kind."""

@@ -1,8 +1,8 @@
 """RogueNet for one observation at a time, in as few numpy calls as possible.
 
 With ten entities a numpy call takes longer than its arithmetic, so everything that does not depend
-on the observation is fused into the parameters once: `layers` does this, `plan` arranges the calls.
-`net` is an equivalent network in plain steps; tests compare the two.
+on the observation is fused into the parameters once, by `layers`; `plan` arranges the calls. `net`
+is an equivalent network in plain steps; tests compare the two.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from entity_env.core.ragged import Floats
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName
 
 _MAX_PLANS: Final = 256
-"""Most cached plans, each with about 30 kB of objects."""
+"""Maximum number of cached plans, of about 30 kB each."""
 _MAX_ENTITIES: Final = 256
-"""Plans for more entities are not cached, nor is their memory: creating them takes negligible time.
-"""
+"""Limit for cached plans: creating larger ones takes negligible time."""
 _NO_FEATURES: Final = np.zeros((1, 0), dtype=np.float32)
 
 
@@ -58,9 +57,7 @@ class _Plans:
 
 
 class FusedNet:
-    """Embeddings and logits of one observation.
-
-    Several agents may share one, on any thread.
+    """Embeddings and logits of one observation; agents on any threads may share it.
 
     Args:
         weights: as for `NumpyNet`, of a network that `fits`.
@@ -80,7 +77,7 @@ class FusedNet:
             (NumpyRelpos(each, weights.tensors) for each in listed if each.kind == "positions"),
             None,
         )
-        # Options need all features of an entity in one array; otherwise they go straight to `Plan`.
+        # Options need all features of an entity in one array; otherwise `Plan` takes them.
         self._is_joined = self._relpos is not None or translation is not None
         num_shared = 0 if self._is_joined else len(weights.obs_space.global_features)
         embeddings = dict(zip(self._names, _embeddings(listed).values(), strict=True))
@@ -92,7 +89,7 @@ class FusedNet:
             for each in _layers(listed)
         ]
         self._idle: list[_Plans] = []
-        """Plans that no thread is using."""
+        """Plans not in use by any thread."""
         heads = {each.inputs[0]: each.of(tensors) for each in listed if each.kind == "linear"}
         self._actors: dict[ActionName, Floats] = {}
         self._actees: dict[ActionName, Floats] = {}
@@ -105,7 +102,7 @@ class FusedNet:
 
     @staticmethod
     def fits(listed: Sequence[Operation]) -> bool:
-        """Whether all of these operations can be fused; otherwise `NumpyNet` computes them."""
+        """True if all operations can be fused; otherwise `NumpyNet` computes them."""
         return (
             any(each.kind == "concatenate" for each in listed)
             and all(map(FusedEmbedding.fits, _embeddings(listed).values()))
@@ -171,7 +168,7 @@ def _layers(listed: Sequence[Operation]) -> Iterator[list[Operation]]:
     layer: list[Operation] = []
     for each in dropwhile(lambda each: each.kind != "concatenate", listed):
         if each.kind in ("actors", "mean", "normalize", "repeat"):
-            return  # the rest reads them
+            return  # the rest reads the results
         if layer or each.kind == "layer_norm":
             layer.append(each)
         if each.kind == "add":

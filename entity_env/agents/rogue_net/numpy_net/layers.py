@@ -1,12 +1,12 @@
-"""Layers of a RogueNet for one observation, each fusing several operations into few numpy calls.
+"""Layers of a RogueNet for one observation, each fusing operations into few numpy calls.
 
 Everything that does not depend on the observation is fused into the parameters once. `bind` adds
 the calls of a layer to a plan.
 
-All layers keep a state of `d_model + 2` columns per entity: its embedding minus the embedding's
-mean; a constant, whose square is a layer norm's addition to the sum of squares and which carries
-the biases of heads; and the mean. Layer norms divide the first columns by the root of the sum of
-squares. Their result has a column of ones for the bias of the next matrix.
+The state of an entity has `d_model + 2` columns: its embedding minus the embedding's mean; a
+constant, whose square is what a layer norm adds to the sum of squares and which carries the biases
+of heads; and the mean. Layer norms divide the first columns by the root of the sum of squares, and
+append a column of ones for the bias of the next matrix.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ Rows: TypeAlias = NDArray[np.intp] | None
 _CONSTANT: Final = 8.0
 """The constant hidden unit, before and after the GELU."""
 _MAX_SCORES: Final = 1 << 15
-"""Largest size of the matrix that compares states."""
+"""Largest matrix for comparing states."""
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
 """Unnormalized attention sums between these are accurate enough; others are recomputed."""
 _MAX_LOGIT = 50.0
 """With smaller logits, attention sums are between `_MIN_SUM` and `_MAX_SUM`."""
 _CALL = 150_000
-"""Multiplications that take as long as the calls saved by attention among whole states."""
+"""Multiplications that take as long as the calls saved by attention among states."""
 
 
 class FusedEmbedding:
     """The embeddings of all types: `normalize`, `linear`, `relu`, `layer_norm`, or `repeat`.
 
-    Their features are columns of one matrix, with an additional column per type that is 1 for its
+    Features are columns of one matrix, with an additional column per type that is 1 for its
     entities. One product applies the linear layers of all types.
 
     Args:
         operations: of all types, by name and in order.
-        num_shared: number of global features, which are the last ones.
+        num_shared: number of global features, the last ones.
     """
 
     def __init__(
@@ -104,13 +104,11 @@ class FusedEmbedding:
 
     @staticmethod
     def fits(operations: Sequence[Operation]) -> bool:
-        """Whether the operations embed one type in this way."""
+        """True if the operations embed one type in this way."""
         return _kinds(operations) in (["repeat"], ["normalize", "linear relu", "layer_norm"])
 
     def bind(self, plan: Plan) -> Floats:
-        """Contiguous and of equal size: numpy is slow at stepping to the next of many short rows,
-        such as of 9 or 32 numbers.
-        """
+        """Contiguous and of equal size: numpy is slow at short rows, such as of 9 or 32 numbers."""
         wide, floats = plan.wide, plan.floats
         length, d_model = len(wide), len(self._state)
         highest, lowest = (floats(name, *wide.shape) for name in ("highest", "lowest"))
@@ -135,8 +133,8 @@ class FusedAttention:
 
     Values have a column of ones after each head: the product with unnormalized attention also gives
     its sum, and the bias of the next projection is a row of a matrix. Attention among few entities
-    compares normed states with each other: the keys' matrix is merged into the queries', and the
-    values' matrix into the projection.
+    compares normed states: the keys' matrix is merged into the queries', and the values' matrix
+    into the projection.
     """
 
     mixes = True
@@ -160,7 +158,7 @@ class FusedAttention:
         self._attention = _f32(attention)
         self._projection = _f32(_to_state(projection).reshape(-1, d_model + 2))
         self._is_bounded = False
-        """Whether all attention logits are known to stay within ± `_MAX_LOGIT`."""
+        """True if all attention logits are known to stay within ± `_MAX_LOGIT`."""
         self._scores: Floats | None = None
         """Compares queries with normed states instead of keys; None = too large."""
         if self._has_relpos or n_head * (d_model + 1) ** 2 > _MAX_SCORES:
@@ -171,7 +169,7 @@ class FusedAttention:
         self._scores = _f32(by_head.reshape(d_model + 1, -1))
         values = np.einsum("ihc,hcj->hij", v, projection).reshape(-1, d_model)
         self._values = _f32(_to_state(values))
-        # Normed states have at most length 1 without their last column, a one.
+        # Normed states have at most length 1 without their last column.
         hypot = np.hypot.reduce
         of_head = hypot(hypot(by_head[:-1, :, :-1], axis=2), axis=0) + abs(by_head[-1, :, -1])
         of_head += hypot(by_head[:-1, :, -1], axis=0) + hypot(by_head[-1, :, :-1], axis=1)
@@ -179,7 +177,6 @@ class FusedAttention:
 
     @staticmethod
     def fits(operations: Sequence[Operation]) -> bool:
-        """Whether the operations are such a layer."""
         kinds = _kinds(each for each in operations if each.output != "gate")
         return kinds == ["layer_norm", *["linear"] * 3, "attend", "linear", "add"]
 
@@ -195,7 +192,7 @@ class FusedAttention:
         return _added(plan, x, mixed.reshape(len(x), -1), projection)
 
     def _compares_states(self, scores: Floats, length: int, num_rows: int) -> bool:
-        """Whether `_attend_to_states` is faster than `_attend`."""
+        """True if `_attend_to_states` is faster than `_attend`."""
         pairs = 2 * num_rows * self._n_head * length
         among_states = pairs * len(scores) + 2 * num_rows * scores.size
         among_heads = pairs * (self._d_head + 1)
@@ -251,8 +248,7 @@ class FusedAttention:
 class FusedFeedforward:
     """`layer_norm`, `linear`, `gelu`, `linear`, `add`.
 
-    The hidden layer has a constant unit for the bias of the next one, and is scaled for the GELU
-    table.
+    The hidden layer has a constant unit for the next bias, and is scaled for the GELU table.
     """
 
     mixes = False
@@ -267,7 +263,6 @@ class FusedFeedforward:
 
     @staticmethod
     def fits(operations: Sequence[Operation]) -> bool:
-        """Whether the operations are such a layer."""
         return _kinds(operations) == ["layer_norm", "linear gelu", "linear", "add"]
 
     def bind(self, plan: Plan, x: Floats, rows: Rows) -> Floats:
@@ -279,14 +274,13 @@ class FusedFeedforward:
 
 
 def fused_head(layer: Doubles, factor: float = 1.0) -> Floats:
-    """Matrix that applies a linear layer to the embeddings in states, times a factor."""
+    """Applies a linear layer, times a factor, to the embeddings in states."""
     weight, bias = layer["weight"].T * factor, layer["bias"] * factor
     constant = bias / _constant(len(weight))
     return _f32(np.concatenate((weight, constant[None], weight.sum(axis=0, keepdims=True))))
 
 
 def _kinds(operations: Iterable[Operation]) -> list[str]:
-    """Kinds of operations, each with its activation."""
     return [f"{each.kind} {each.constants.get('activation', '')}".strip() for each in operations]
 
 
@@ -316,7 +310,7 @@ def _after_norm(norm: Doubles, weight: Double, bias: Double) -> Double:
 
 
 def _to_state(added: Double, is_start: bool = False) -> Double:
-    """Converts embeddings, or a matrix with them as columns, to states or increments of states."""
+    """Converts embeddings, or a matrix that outputs them, to states or their increments."""
     d_model = added.shape[-1]
     constant = np.full((*added.shape[:-1], 1), _constant(d_model) if is_start else 0.0)
     mean = added.mean(axis=-1, keepdims=True)

@@ -1,7 +1,4 @@
-"""Networks in plain numpy, for batches: runs their `operations`.
-
-`fused` computes a RogueNet for one observation, several times faster.
-"""
+"""Networks in plain numpy, for batches; `fused` is several times faster for one observation."""
 
 from __future__ import annotations
 
@@ -36,16 +33,16 @@ from entity_env.core.spaces import ActionName, EntityName
 from entity_env.errors import SchemaError
 
 _Step: TypeAlias = tuple[Callable[..., Any], Sequence[str], str]
-"""A function of buffers, with tensors and constants bound; its input buffers; its output buffer."""
+"""Function of buffers, with tensors and constants bound; its input buffers; its output buffer."""
 _RUN: Final = "run"
-"""Buffer with the `_Run` itself."""
+"""Buffer of the `_Run` itself."""
 
 
 class NumpyNet:
-    """Action distributions and values of batches. Arrays of a batch are only read.
+    """Action distributions and values of batches; only reads their arrays.
 
     Args:
-        weights: a network that fits its own description, see `Weights.require_fit`.
+        weights: must fit its description, see `Weights.require_fit`.
 
     Raises:
         SchemaError: no network has such spaces and options.
@@ -58,7 +55,7 @@ class NumpyNet:
         self._norms = [each for each, _, _ in self._steps if isinstance(each, InputScale)]
 
     def read_statistics(self) -> None:
-        """Recomputes mean and deviation of features whose tensors have changed."""
+        """Recomputes feature statistics whose tensors have changed."""
         for norm in self._norms:
             norm.read()
 
@@ -94,7 +91,7 @@ class NumpyNet:
         buffers = self._reader.read(run.batch)
         buffers[_RUN] = run
         for compute, inputs, output in self._steps:
-            if len(inputs) == 1:  # most of them, in half the time
+            if len(inputs) == 1:  # most steps, in half the time
                 buffers[output] = compute(buffers[inputs[0]])
             else:
                 buffers[output] = compute(*map(buffers.__getitem__, inputs))
@@ -142,14 +139,13 @@ class _Reader:
 
 
 class _Run:
-    """Operations that read the batch in addition to their inputs: one method per kind."""
+    """Operations that also read the batch, one method per kind."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.attention: list[Floats] | None = None
-        """Attention of all layers, if wanted."""
         self._layout: Layout | None = None
-        """Layout of the concatenated entities; None = there is one vector per row."""
+        """Layout of the concatenated entities; None = one vector per row."""
         self._choices: dict[ActionName, Choices] = {}
 
     @property

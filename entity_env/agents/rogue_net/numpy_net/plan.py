@@ -1,7 +1,7 @@
 """`Plan`: all numpy calls that embed one observation of a given size, bound to their arrays.
 
-With ten entities a numpy call takes longer than its arithmetic, and the code around it (views,
-shapes, new arrays, name lookups) takes as long again. A plan runs that code only once.
+The code around a numpy call (views, shapes, new arrays, name lookups) takes as long as the call.
+A plan runs that code only once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ def _einsum_rows(x: Floats, y: Floats, out: Floats) -> None:
 
 
 row_dot: Callable[[Floats, Floats, Floats], object] = getattr(np, "vecdot", _einsum_rows)
-"""Dot products of rows. With `einsum`, needed for numpy 1, five of them are a tenth of a decision.
-"""
+"""Dot products of rows. With `einsum`, for numpy 1, five of them take a tenth of a decision."""
 _LARGEST_DOT = 8192
-"""Longest vectors for which BLAS starts no other thread."""
+"""Longest vectors for which BLAS starts no thread."""
 
 
 class Size(NamedTuple):
@@ -36,7 +35,7 @@ class Size(NamedTuple):
     Args:
         length: number of entities, at least 1.
         num_wanted: number of states to return; None = all.
-        is_hidden: whether an entity is hidden.
+        is_hidden: some entity is hidden.
     """
 
     length: int
@@ -45,7 +44,7 @@ class Size(NamedTuple):
 
 
 class Buffers:
-    """Named memory shared by plans; only one of them runs at a time."""
+    """Named memory shared by plans, which run one at a time."""
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, type], NDArray[Any]] = {}
@@ -53,18 +52,17 @@ class Buffers:
         """The mark of the plan that last set type-dependent content."""
 
     def floats(self, name: str, *shape: int) -> Floats:
-        """An uninitialized contiguous array; one name always gets one memory."""
+        """An uninitialized contiguous array; always the same memory for a name."""
         return self._array(name, np.float32, shape)
 
     def indices(self, name: str, *shape: int) -> NDArray[np.intp]:
-        """Like `floats`, for indices."""
         return self._array(name, np.intp, shape)
 
     def _array(self, name: str, dtype: type, shape: tuple[int, ...]) -> NDArray[Any]:
         size = math.prod(shape)
         flat = self._flat.get((name, dtype))
         if flat is None or len(flat) < size:
-            # Earlier plans keep the smaller array: doubling bounds the total memory.
+            # Earlier plans keep the smaller array; doubling limits the total memory.
             flat = np.empty(size if flat is None else max(size, 2 * len(flat)), dtype)
             self._flat[name, dtype] = flat
         return flat[:size].reshape(shape)
@@ -75,7 +73,6 @@ class _Positions:
 
     def __init__(self) -> None:
         self.tables: RelposArrays | None = None
-        """Tables of the current observation."""
 
     def add_logits(self, q: Floats, rows: NDArray[np.intp] | None, logits: Floats) -> None:
         """Adds to the logits of these query rows; None = all."""
@@ -84,7 +81,6 @@ class _Positions:
     def add_values(
         self, attention: Floats, gate: Floats | None, rows: NDArray[np.intp] | None, mixed: Floats
     ) -> None:
-        """Adds to the values summed by this attention."""
         mixed += self._of(rows).values(attention[None], None if gate is None else gate[None])[0]
 
     def _of(self, rows: NDArray[np.intp] | None) -> RelposArrays:
@@ -101,7 +97,6 @@ class Columns(NamedTuple):
     own: slice
     shared: slice
     mark: int
-    """Column that is 1 for entities of this type."""
     own_mean: Floats
     shared_mean: Floats
 
@@ -112,7 +107,7 @@ class PlannedEmbedding(Protocol):
     Attributes:
         columns: of every type.
         limit: `(num_columns,)` of the centered features.
-        scale, shift: one row per type, for all entities of the type.
+        scale, shift: one row per type.
     """
 
     columns: list[Columns]
@@ -128,10 +123,10 @@ class PlannedLayer(Protocol):
     """A layer from states to states."""
 
     mixes: bool
-    """Whether a state depends on other entities' states."""
+    """A state depends on other entities' states."""
 
     def bind(self, plan: Plan, x: Floats, rows: NDArray[np.intp] | None) -> Floats:
-        """Adds calls; returns the states of all entities, or of the entities `rows`."""
+        """Adds calls; returns the states of all entities, or of `rows`."""
 
 
 class Plan:
@@ -159,7 +154,7 @@ class Plan:
         self.shift = self.floats("shift", self.length, embedding.shift.shape[1])
         self.calls: list[Call] = []
         is_few = num_wanted is not None and num_wanted < self.length
-        # The last layer that mixes is the last to read all states.
+        # The last layer that mixes is the last reader of all states.
         last = max((i for i, each in enumerate(layers) if each.mixes and is_few), default=None)
         x = embedding.bind(self)
         for i, layer in enumerate(layers):
@@ -176,9 +171,7 @@ class Plan:
         wanted: NDArray[np.int64] | None,
         tables: RelposArrays | None,
     ) -> Floats | None:
-        """States, a new array `(num_wanted, d_model + 2)`.
-
-        None if a feature is not finite, or its square is not.
+        """New states, `(num_wanted, d_model + 2)`; None if a feature or its square is not finite.
 
         Args:
             counts: number of entities of each type.
@@ -230,11 +223,9 @@ class Plan:
         self._buffers.laid_out = self._mark
 
     def add(self, call: Callable[..., object], *arguments: Any) -> None:  # noqa: ANN401 - of any call
-        """Adds a call."""
         self.calls.append((call, arguments))
 
     def multiply(self, x: Floats, y: Floats, out: Floats) -> None:
-        """Adds the call of a product of matrices."""
         self.calls.append(product_call(x, y, out))
 
     def gelu(self, u: Floats) -> None:
@@ -243,7 +234,7 @@ class Plan:
         self.calls += gelu_calls(u, piece, self.floats("part", *u.shape))
 
     def take(self, x: Floats, rows: NDArray[np.intp] | None, name: str, axis: int = 0) -> Floats:
-        """Adds a call that takes these rows; None = all, without a call."""
+        """Adds a call that takes these rows; no call for None = all."""
         if rows is None:
             return x
         shape = *x.shape[:axis], len(rows), *x.shape[axis + 1 :]
@@ -252,13 +243,11 @@ class Plan:
         return taken
 
     def bias_of(self, rows: NDArray[np.intp] | None) -> Floats | None:
-        """Bias that hides entities in the logits of these rows; None = nothing is hidden."""
+        """Bias that hides entities in the logits of these rows."""
         return None if self._bias is None else self.take(self._bias, rows, "bias of rows")
 
     def norm(self, x: Floats, name: str) -> Floats:
-        """Adds calls that normalize rows to deviation 1 / sqrt(`d_model`), and append a column of
-        ones.
-        """
+        """Adds calls that scale rows to deviation 1 / sqrt(`d_model`) and append a one."""
         d_model = x.shape[1] - 2
         normed = self.floats(name, len(x), d_model + 1)
         normed[:, d_model] = 1.0

@@ -19,7 +19,7 @@ from entity_env.core.spaces import EntityName
 
 
 class NumpyRelpos:
-    """Keys and values learned by a `positions` operation, one table for all blocks and heads."""
+    """Keys and values of a `positions` operation, one table for all blocks and heads."""
 
     def __init__(self, operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> None:
         self._config = RelposEncodingConfig(**operation.constants["options"])
@@ -65,7 +65,8 @@ class NumpyRelpos:
         ]
         if not self._config.per_entity_projections:
             return each[0]
-        # rogue-net adds the projections of all types, but only for entities of the first type.
+        # Like rogue-net: adds the projections of all types, but only for entities of the first
+        # type.
         total: Floats = np.sum(each, axis=0) * is_first[:, :, None, None]
         return total
 
@@ -78,7 +79,6 @@ class RelposArrays:
     table_values: Floats
 
     def of_queries(self, rows: NDArray[np.int64]) -> RelposArrays:
-        """Keys and values of the queries `rows` with all keys."""
         return RelposArrays(self.keys[:, rows], self.table_values[:, rows])
 
     def logits(self, q: Floats) -> Floats:

@@ -32,22 +32,18 @@ from entity_env.errors import CheckpointError, SchemaError
 
 
 class NeuralAgent(TrainedAgent):
-    """Agent that plays a trained network; its choices carry the probabilities of all choices.
+    """Plays a trained network with torch; its choices carry the probabilities of all choices.
 
     The network is never changed, so several agents can share one.
 
     Args:
-        greedy: take the most probable action, or the mean of real numbers; otherwise sample, as in
-            training.
-        temperature: of sampling, see `Choosing`; 1 = as in training.
-        seed: of sampling; None = random.
-        adapt: also play a game that shows more than the network was trained for, see
-            `TrainedAgent`.
+        greedy, temperature: see `Choosing`.
+        seed: of sampling.
+        adapt: see `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
-        CheckpointError: on the first decision, if the game's schema differs from the network's, see
-            `TrainedAgent`.
+        CheckpointError: on the first decision, see `TrainedAgent`.
     """
 
     def __init__(
@@ -107,7 +103,7 @@ class NeuralAgent(TrainedAgent):
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
             return Thoughts(probabilities, value)
-        # Again in numpy: the kernels of torch_net do not keep the attention weights.
+        # In numpy: the kernels of torch_net do not keep the attention weights.
         weights = self.net.weights()
         attention = NumpyNet(weights).attended(obs)[2]
         return Thoughts(probabilities, value if weights.has_value else None, attention)

@@ -1,8 +1,8 @@
 """Attention among the entities of each observation, in two implementations.
 
-Numba kernels work on packed entities. Batched torch products need every observation padded to the
-longest one, which took half of the time of a training step on MultiSnake. Padding remains for GPUs,
-for few entities, without numba, and for relative positions.
+Numba kernels work on packed entities. Batched torch products pad every observation to the longest,
+which took half of the time of a training step on MultiSnake. They remain for GPUs, few entities,
+relative positions, and without numba.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 from entity_env.core.ragged import Floats
 
 LARGEST_HEAD = 64
-"""For larger heads, batched products are fast and preferred."""
+"""Batched products are faster for larger heads."""
 HIDDEN = -1e9
 """Added to the logit of an entity hidden from attention."""
 
@@ -46,7 +46,6 @@ class PackedLayout:
         order: `(num_entities,)` int64, packed entity at each place.
         offsets: `(num_rows + 1,)` int64, first place of each observation.
         visible: `(num_entities,)` bool, for each packed entity; empty = all are.
-        n_head: number of heads.
         num_shares: size of the buffer of attention weights.
         max_length: entities in the largest observation.
     """
@@ -60,7 +59,6 @@ class PackedLayout:
 
     @classmethod
     def of(cls, layout: Layout, n_head: int) -> PackedLayout:
-        """For all entities of a layout."""
         visible = np.empty(0, dtype=np.bool_) if layout.visible is None else layout.visible
         eights, fours = (-(-layout.lengths // size) * size for size in (8, 4))
         num_shares = n_head * int(np.dot(eights, fours))
@@ -91,7 +89,6 @@ class PaddedLayout:
     def of(
         cls, layout: Layout, n_head: int, device: torch.device, relpos: RelposTables | None = None
     ) -> PaddedLayout:
-        """For all entities of a layout."""
         bias: Tensor | None = None
         if layout.hidden is not None:
             shape = (layout.num_padded, n_head, layout.max_length, layout.max_length)
@@ -118,7 +115,6 @@ class PooledLayout:
 
     @classmethod
     def of(cls, layout: Layout, device: torch.device) -> PooledLayout:
-        """For all entities of a layout."""
         seen = None if layout.visible is None else np.flatnonzero(layout.visible)
         rows = layout.rows if seen is None else layout.rows[seen]
         count = np.bincount(rows, minlength=len(layout.lengths)).astype(np.float32)
@@ -140,7 +136,7 @@ def attention_layout(
     *,
     is_dropping: bool = False,
 ) -> AttentionLayout:
-    """The layout for attention or pooling, once for all blocks; kernels do not support dropout."""
+    """The layout for all blocks; kernels do not support dropout."""
     if config.pooling is not None:
         return PooledLayout.of(layout, device)
     is_plain = relpos is None and not is_dropping
@@ -150,7 +146,7 @@ def attention_layout(
 
 
 class Attention(nn.Module):
-    """Multi-head attention of every entity to the entities in its observation."""
+    """Multi-head attention among the entities of each observation."""
 
     def __init__(self, config: RogueNetConfig) -> None:
         super().__init__()
@@ -214,8 +210,8 @@ class Pool(nn.Module):
 def _padded_attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, drop: nn.Dropout
 ) -> Tensor:
-    # Keys before queries, and the softmax over keys along dimension 1: over a short last dimension
-    # torch's CPU softmax is not vectorized and took as long as both products.
+    # Keys before queries, and softmax over dimension 1: over a short last dimension torch's CPU
+    # softmax is not vectorized and took as long as both products.
     scale = 1.0 / math.sqrt(q.shape[-1])
     if bias is None:
         logits = torch.bmm(k, q.transpose(1, 2)) * scale
@@ -225,9 +221,10 @@ def _padded_attention(
 
 
 def pad(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
-    """`(num_entities, width)` to `(num_slots, width)`; empty slots hold arbitrary entities' values.
+    """`(num_entities, width)` to `(num_slots, width)`.
 
-    Nothing may depend on an empty slot: it does not propagate gradients.
+    Empty slots hold values of arbitrary entities and propagate no gradient: nothing may depend on
+    them.
     """
     padded: Tensor = _Pad.apply(packed, slots, source)  # type: ignore[no-untyped-call]
     return padded
@@ -297,7 +294,7 @@ def attention_forward(qkv: Floats, packed: PackedLayout) -> tuple[Floats, Floats
 def attention_backward(
     qkv: Floats, gradient: Floats, shares: Floats, packed: PackedLayout
 ) -> Floats:
-    """The gradient of `qkv`, given that of the mixed values; both contiguous."""
+    """The gradient of `qkv`, given the gradient of the mixed values; both contiguous."""
     _, backward = _kernels()
     d_head = qkv.shape[1] // 3 // packed.n_head
     wide = _widened(qkv, d_head)

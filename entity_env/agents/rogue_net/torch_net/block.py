@@ -1,7 +1,7 @@
 """A transformer block: attention, then an MLP, each on normalized input.
 
-Calling a torch operation takes longer than normalizing a thousand entities, and its result has left
-the cache before the next one reads it. With numba kernels, a block is a few passes over its
+A torch operation takes longer to call than to normalize a thousand entities, and its result has
+left the cache before the next one reads it. With numba kernels, a block is a few passes over its
 entities, with a handwritten gradient.
 """
 
@@ -28,13 +28,13 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_array, dropped, lay
 from entity_env.core.ragged import Floats
 
 _SLICE: Final = 192
-"""Entities per pass through all steps, to keep activations in the cache."""
+"""Entities per pass, to keep activations in the cache."""
 LARGEST_MODEL: Final = 128
-"""torch computes wider blocks, because its BLAS multiplies them faster."""
+"""torch computes wider blocks: its BLAS is faster."""
 
 
 class TransformerBlock(nn.Module):
-    """Adds attention, then an MLP, each on normalized input."""
+    """A transformer block."""
 
     def __init__(self, config: RogueNetConfig) -> None:
         super().__init__()
@@ -61,18 +61,18 @@ class TransformerBlock(nn.Module):
         return x + dropped(self.drop, linear(last, hidden))
 
     def has_kernel(self, layout: AttentionLayout) -> TypeGuard[PackedLayout]:
-        """Whether one kernel computes the whole block; a partial kernel would be slower."""
+        """True if a kernel computes the whole block; a partial kernel would be slower."""
         return isinstance(layout, PackedLayout) and len(self.ln1.weight) <= LARGEST_MODEL
 
     def begin(self, x: Tensor, layout: AttentionLayout) -> tuple[Tensor, Tensor, nn.Linear]:
-        """All but the last layer: returns `x`, the input of that layer, and the layer."""
+        """All but the last layer: `x`, the input of that layer, and the layer."""
         mixed = self.attn.forward(layer_norm(self.ln1, x), layout)  # type: ignore[arg-type]  # its
         x = x + dropped(self.drop, mixed)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(linear(first, layer_norm(self.ln2, x))), last
 
     def weights(self) -> BlockWeights:
-        """The parameters as arrays, sharing memory where they are contiguous."""
+        """The parameters as arrays, sharing memory where contiguous."""
         return BlockWeights(*map(as_array, self._in_order()))
 
     def _in_order(self) -> list[Tensor]:
@@ -132,7 +132,7 @@ class _Block(torch.autograd.Function):
 
 
 def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Floats, _Saved]:
-    """The output of a block by numba kernels, and the activations for its backward pass."""
+    """The output of a block by numba kernels, and activations for the backward pass."""
     # Late import: numba is slow to load, and optional.
     from entity_env.agents.rogue_net.kernels.block import to_out, to_qkv
 
@@ -149,7 +149,7 @@ def block_forward(x: Floats, packed: PackedLayout, w: BlockWeights) -> tuple[Flo
 def _block_backward(
     by_out: Floats, saved: _Saved, packed: PackedLayout, w: BlockWeights
 ) -> tuple[Floats, BlockWeights]:
-    """The gradients of input and parameters, given the gradient of the output."""
+    """Gradients of input and parameters, given the gradient of the output."""
     from entity_env.agents.rogue_net.kernels.block import to_out_backward, to_qkv_backward
 
     by = BlockWeights(*map(np.zeros_like, w))

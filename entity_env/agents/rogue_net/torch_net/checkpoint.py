@@ -49,10 +49,9 @@ class Checkpoint:
     """A network and its training state.
 
     Args:
-        net: the network, on the CPU; its spaces and size are `net.obs_space`, `net.action_space`
-            and `net.config`.
-        training: settings, progress and random states as JSON; empty if there are none.
-        optimizer: tensors of the optimizer by name; empty if there are none.
+        net: the network, on the CPU.
+        training: settings, progress and random states as JSON; may be empty.
+        optimizer: its tensors by name; may be empty.
         path: the folder or file it was read from.
     """
 
@@ -69,19 +68,19 @@ def save_checkpoint(
     training: Mapping[str, object] | None = None,
     optimizer: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Replaces the checkpoint in the folder `path`; other files in it stay.
+    """Replaces the checkpoint in the folder `path`; other files stay.
 
     If the process is killed or the save fails, the previous checkpoint stays readable.
 
     Args:
-        path: the folder of the checkpoint; created with its parents.
-        net: the network, on any device.
+        path: created with its parents.
+        net: on any device.
         training: state of the trainer, as JSON.
-        optimizer: tensors of the optimizer, by name.
+        optimizer: its tensors by name.
 
     Raises:
-        CheckpointError: a tensor holds numbers that are not finite, or `load_checkpoint` would
-            refuse the checkpoint: nothing was written.
+        CheckpointError: numbers that are not finite, or `load_checkpoint` would refuse the
+            checkpoint: nothing was written.
         OSError: the disk is full or not writable, or another process has been writing there for a
             minute.
         MissingExtraError: safetensors is not installed.
@@ -114,16 +113,15 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoint:
     """Reads a checkpoint folder, a training run's last checkpoint, or a checkpoint of enn-trainer.
 
-    A checkpoint of enn-trainer has no `training` and no `optimizer`: training can start from its
-    network, but its run cannot be resumed.
+    The latter has no `training` and no `optimizer`: training can start from its network, but its
+    run cannot be resumed.
 
     Args:
-        policy: a network of your own class, to load the tensors into; other classes are created
-            here.
+        policy: a network of your own class, to load the tensors into.
 
     Raises:
-        CheckpointError: it is missing, damaged, or its tensors do not fit its own description.
-        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+        CheckpointError: it is missing, damaged, or its tensors do not fit its description.
+        MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     found = find_network(Path(path))
     if is_enn_checkpoint(found) or is_agent_file(found):
@@ -146,27 +144,26 @@ def initialized_from(
 ) -> Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]:
     """A function that makes networks with the weights of a trained one, for fine-tuning.
 
-    An argument of `train`, for a new run: `train(vec, config, policy=initialized_from("runs/old"))`
-    starts with its network, but without an optimizer and with all counters at 0. The file is read
-    immediately.
+    For a new run, `train(vec, config, policy=initialized_from("runs/old"))`: starts with this
+    network, without an optimizer and with all counters at 0. Reads the file immediately.
 
     Args:
         path: as in `read_network`.
         adapt: the game may differ. New features, entity types, actions and choices start neutral or
-            untrained, removed ones are dropped, and all others are matched by name in any order:
+            untrained, removed ones are dropped, and others are matched by name in any order:
             see the top of `transfer.py`. Differences are logged, and stored in `Policy.origin`,
             which `run.json` repeats. By default every difference is an error.
-        net: required kind and size of the network; None = any. The new network takes only `dropout`
-            and `value_scale` from `net`.
+        net: required kind and size of the network. The new network takes only `dropout` and
+            `value_scale` from it.
         policy: makes the network for a checkpoint of your own class, for equal spaces only.
 
     Returns:
-        A function of an observation and an action space; the network is on the CPU. It raises
+        A function of an observation space and an action space; the network is on the CPU. It raises
         `CheckpointError` for spaces or sizes that do not fit, and names every difference.
 
     Raises:
         CheckpointError: as `read_network`, or another kind or size than `net`.
-        MissingExtraError: a checkpoint of enn-trainer, and msgpack is not installed.
+        MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     if policy is not None:
         return _OwnStart(find_network(Path(path)), policy)
@@ -195,7 +192,7 @@ def initialized_from(
 
 
 def _identity(path: Path) -> dict[str, str]:
-    """Path and SHA-256 of a network; only the path for enn-trainer."""
+    """Path and SHA-256 of a network; only the path for enn-trainer's."""
     with suppress(CheckpointError):
         return {"path": str(path), "sha256": network_digest(path)}
     return {"path": str(path)}

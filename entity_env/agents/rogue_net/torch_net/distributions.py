@@ -3,8 +3,8 @@
 Real numbers follow a diagonal Gaussian, with bounds as in Huang et al., "The 37 Implementation
 Details of Proximal Policy Optimization" (2022), details 1 to 4 for continuous actions (also CleanRL
 and Stable-Baselines3): the standard deviation is learned and does not depend on the observation;
-samples are clipped only for the environment, and used unclipped for training. Samples are in units
-of half the range, from the middle of the bounds: one initial network suits every space.
+samples are clipped only for the environment. Samples are in units of half the range, from the
+middle of the bounds: one initial network suits every space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 
 FORBIDDEN = -1e30
-"""Logit of a choice that is not allowed: finite, because 0 times infinity is NaN."""
+"""Logit of a forbidden choice: finite, because 0 times infinity is NaN."""
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -54,18 +54,17 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def draw(self, generator: torch.Generator | None) -> Tensor:
-        """Random sample for each actor; `generator` None = torch's default."""
+        """Random sample for each actor."""
 
     @abstractmethod
     def logprob(self, samples: Tensor) -> Tensor:
-        """`(num_actors,)` float32 log-probability of one sample per actor."""
+        """`(num_actors,)` float32 log-probability of each sample."""
 
     @abstractmethod
     def entropy(self) -> Tensor:
         """`(num_actors,)` float32 nats."""
 
     def weigh(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """`logprob` and `entropy`."""
         return self.logprob(samples), self.entropy()
 
     @abstractmethod
@@ -81,14 +80,14 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def actions(self, samples: Tensor) -> Tensor:
-        """Samples in the units of the action space, for an environment."""
+        """Samples in the units of the action space."""
 
     @abstractmethod
     def at_temperature(self, temperature: float) -> ActionDistribution:
-        """The distribution with densities to the power of `1 / temperature`.
+        """The distribution with densities to the power of `1 / temperature`, normalized.
 
-        Above 1 it is more even, below 1 more peaked; a standard deviation is multiplied by the
-        square root of the temperature.
+        Above 1 it is more even, below 1 more peaked; multiplies a standard deviation by the square
+        root of the temperature.
         """
 
 
@@ -109,8 +108,8 @@ class CategoricalDistribution(ActionDistribution):
         return self.logprobs.argmax(dim=1)
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
-        # An exponential race: the smallest of `Exp(1) / p` has probability p. On the CPU an
-        # exponential draw can be 0, and 0 / 0 would win every race.
+        # An exponential race: the smallest of `Exp(1) / p` has probability p. Exponential draws on
+        # the CPU can be 0, and 0 / 0 would win every race.
         race = torch.empty(self.logprobs.shape, device=self.logprobs.device)
         race = race.exponential_(generator=generator).clamp_min_(1e-30)
         return (self.logprobs.exp() / race).argmax(dim=1)
@@ -142,8 +141,8 @@ class GaussianDistribution(ActionDistribution):
     """Diagonal Gaussian; samples are `(num_actors, num_labels)` float32.
 
     Samples are not bounded; -1 is `low` and 1 is `high`. Densities and entropy refer to samples. In
-    the units of the space, log-probabilities are lower by the sum of `log((high - low) / 2)`, and
-    the entropy is higher by it.
+    the units of the space, log-probabilities are lower, and entropy higher, by the sum of
+    `log((high - low) / 2)`.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -183,10 +182,10 @@ class GaussianDistribution(ActionDistribution):
         return is_near.all(dim=1)
 
     def actions(self, samples: Tensor) -> Tensor:
-        # Halved before they are added: the sum of two float32 can overflow.
+        # Halve before adding: the sum of two float32 can overflow.
         low, high = 0.5 * self.low, 0.5 * self.high
         inside = torch.clamp(low + high + (high - low) * samples, self.low, self.high)
-        # Separately: if half a range underflows to 0, infinity times it is NaN.
+        # Separate: if half a range underflows to 0, infinity times it is NaN.
         above = torch.where(samples >= 1.0, self.high, inside)
         return torch.where(samples <= -1.0, self.low, above)
 
@@ -200,7 +199,7 @@ def sample_actions(
     greedy: bool,
     generator: torch.Generator | None,
 ) -> dict[ActionName, Tensor]:
-    """A sample for each actor per action: the most probable one, or a random one."""
+    """The most probable sample of each actor, or a random one, by action."""
     return {
         name: each.best() if greedy else each.draw(generator)
         for name, each in distributions.items()
@@ -210,5 +209,5 @@ def sample_actions(
 def at_temperature(
     distributions: Mapping[ActionName, ActionDistribution], temperature: float
 ) -> dict[ActionName, ActionDistribution]:
-    """Every distribution at a temperature, see `ActionDistribution.at_temperature`."""
+    """See `ActionDistribution.at_temperature`."""
     return {name: each.at_temperature(temperature) for name, each in distributions.items()}

@@ -1,4 +1,4 @@
-"""Entity embedding: maps the features of every type to vectors of one length."""
+"""Entity embedding: maps the features of every type to vectors of equal length."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 from entity_env.core.spaces import EntityName
 
 LARGEST_WIDTH: Final = 32
-"""torch embeds more features, because its BLAS multiplies them faster."""
+"""torch embeds more features: its BLAS is faster."""
 CLIP = 5.0
-"""Normalized features are clipped at this many standard deviations."""
+"""Limit of normalized features, in standard deviations."""
 
 Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
 Triple = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
 
 
 class InputNorm(nn.Module):
-    """Normalizes every feature by running statistics, and clips it.
-
-    The statistics change only in `update`, never in `forward`.
+    """Normalizes every feature by running statistics, which only `update` changes, and clips it.
 
     Buffers: `count` (a scalar), `mean` and `squares_sum` (`(num_features,)`, the sum of squared
     distances from the mean), all float32. After `go_on`, `is_new` (`(num_features,)` bool, not in
@@ -53,9 +51,9 @@ class InputNorm(nn.Module):
         self.register_buffer("squares_sum", torch.zeros(num_features))
         self.register_buffer("is_new", None, persistent=False)
         self._new_count = 0
-        """Number of rows counted for new features."""
+        """Rows counted for new features."""
         self._state: list[tuple[int, int]] = []
-        """Identity and version of each buffer when the scale was last computed."""
+        """Identity and version of each buffer at the last computation of the scale."""
         self._known: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
@@ -73,8 +71,8 @@ class InputNorm(nn.Module):
     def merge(self, count: int, mean: Tensor, squares_sum: Tensor) -> None:
         """Adds `count` rows, given their float64 moments as in the buffers.
 
-        Merges the moments of two sets as in Chan, Golub & LeVeque, "Updating Formulae and a
-        Pairwise Algorithm for Computing Sample Variances" (1979).
+        Follows Chan, Golub & LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing
+        Sample Variances" (1979).
         """
         if not count:
             return
@@ -94,13 +92,12 @@ class InputNorm(nn.Module):
         self.count.copy_(common + count)
 
     def go_on(self, is_new: Tensor) -> None:
-        """Continues from the current statistics; features in `is_new` are counted from now on."""
+        """Continues from the current statistics; counts features in `is_new` from now on."""
         self.is_new = is_new.to(self.mean.device)
         self._new_count = 0
 
     @property
     def has_statistics(self) -> bool:
-        """Whether every feature has statistics."""
         is_waiting = self.is_new is not None and not self._new_count and bool(self.is_new.any())
         return bool(self.count > 0) and not is_waiting
 
@@ -116,7 +113,7 @@ class InputNorm(nn.Module):
         self._new_count = 0
 
     def take(self) -> InputNorm:
-        """Returns a copy; here all statistics restart, including those of `go_on`."""
+        """Returns a copy, and restarts all statistics here, including those of `go_on`."""
         taken = copy.deepcopy(self)
         self.is_new = None
         self.reset()
@@ -146,7 +143,7 @@ class InputNorm(nn.Module):
         return self._scale() or (torch.zeros_like(self.mean), torch.ones_like(self.mean))
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
-        """Mean and standard deviation, cached until the statistics change."""
+        """See `scale`; cached until the statistics change."""
         if any(each.is_inference() for each in self._statistics):  # without a version
             return self._compute_scale()
         state = [(id(each), each._version) for each in self._statistics]
@@ -164,7 +161,7 @@ class InputNorm(nn.Module):
 
 
 def _freedom(count: Tensor) -> Tensor:
-    """Degrees of freedom of a variance over this many rows; with fewer than two, it is zero."""
+    """Degrees of freedom of a variance; with fewer than two rows, the variance is zero."""
     return (count - 1).clamp(min=1)
 
 
@@ -192,7 +189,7 @@ class EntityEmbedding(nn.Module):
     """Embeds the entities of each type: normalize, linear, ReLU, layer norm.
 
     Args:
-        widths: number of features per type, own and global ones, in order.
+        widths: number of features per type, own and global, in order.
     """
 
     def __init__(self, widths: Mapping[EntityName, int], d_model: int) -> None:
@@ -245,21 +242,20 @@ class EntityEmbedding(nn.Module):
     def update_statistics(
         self, features: Mapping[EntityName, Tensor], *, restart: bool = False
     ) -> None:
-        """Adds the features of a batch to the input statistics."""
         for name, module in self.embeddings.items():
             if isinstance(module, nn.Sequential) and isinstance(module[0], InputNorm):
                 module[0].update(features[name], restart=restart)
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any batch was counted; after `InputNorm.go_on`, also for new features."""
+        """True if any batch was counted; after `InputNorm.go_on`, also for new features."""
         norms = [module for module in self.modules() if isinstance(module, InputNorm)]
         is_new = [norm for norm in norms if norm.is_new is not None and not norm.has_statistics]
         return not is_new and any(norm.has_statistics for norm in norms)
 
 
 class EmbeddingWeights(NamedTuple):
-    """Parameters of the embedding of a type with features."""
+    """Parameters of a type with features."""
 
     weight: Tensor
     bias: Tensor
@@ -283,7 +279,7 @@ class TypeFeatures(NamedTuple):
 def _embed_types(
     features: Sequence[TypeFeatures], weights: Sequence[EmbeddingWeights]
 ) -> tuple[Tensor, list[Triple]]:
-    """All entities ordered by type, `(num_entities, d_model)`, and activations of each type."""
+    """All entities ordered by type, `(num_entities, d_model)`, and each type's activations."""
     lengths = [len(own.values) for own in features]
     out = weights[0].bias.new_empty(sum(lengths), len(weights[0].bias))
     saved: list[Triple] = []

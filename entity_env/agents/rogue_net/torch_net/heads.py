@@ -63,8 +63,8 @@ class SelectEntityHead(nn.Module):
     def _compare(self, x: EncodedEntities, queries: Tensor, actees: Actees) -> Tensor:
         """The logits, by batched products over padded observations.
 
-        The product of a query with a key equals that of the entity with the query times the key
-        layer: with fewer actors than actees, this takes fewer multiplications.
+        With fewer actors than actees, multiplies queries with the key layer first, which takes
+        fewer multiplications.
         """
         keys, shift = x.gather(actees.source), queries.new_zeros(())
         if len(queries) < len(actees.packed):
@@ -84,7 +84,7 @@ class SelectEntityHead(nn.Module):
 class GaussianHead(nn.Module):
     """A mean for every label and actor, and a standard deviation for every label.
 
-    Both are in units of half the range of the bounds, from its middle: an untrained network samples
+    Both are in units of half the range, from the middle of the bounds: an untrained network samples
     around the middle, with a standard deviation of half the range.
 
     Raises:
@@ -100,7 +100,7 @@ class GaussianHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
         self.log_std = nn.Parameter(torch.zeros(len(space)))
-        # Not saved: the action space of a checkpoint has them.
+        # Not saved: a checkpoint's action space has them.
         self.register_buffer("low", _bounds(name, space.low), persistent=False)
         self.register_buffer("high", _bounds(name, space.high), persistent=False)
 
@@ -123,7 +123,7 @@ def label_head(
     space: CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace,
     width: int,
 ) -> nn.Module:
-    """The head for an action that does not select entities; `width` is the size of its input."""
+    """The head for an action that does not select entities; `width` is its input size."""
     if isinstance(space, ContinuousActionSpace):
         return GaussianHead(name, space, width)
     return CategoricalHead(width, len(space))

@@ -1,4 +1,4 @@
-"""MLPPolicy and CNNPolicy: plain networks, for observations of fixed size."""
+"""MLPPolicy and CNNPolicy: networks for observations of fixed size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Draws: TypeAlias = NDArray[np.int64 | np.float32]
 Layers: TypeAlias = Sequence[tuple[Floats, Floats]]
 """`(num_outputs, num_inputs)` weight and `(num_outputs, 1)` bias of each layer."""
 _COUNTED: Final = 1 << 20
-"""Rows per pass over statistics, which copies them to float64."""
+"""Rows per pass over statistics: each pass copies its rows to float64."""
 
 
 class _FlatPolicy(Policy):
@@ -79,7 +79,7 @@ class _FlatPolicy(Policy):
     @property
     @abstractmethod
     def _norm(self) -> InputNorm | None:
-        """Normalization of features; None = none."""
+        """Normalization of features, if any."""
 
     @abstractmethod
     def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
@@ -100,7 +100,7 @@ class _FlatPolicy(Policy):
 
     @property
     def device(self) -> torch.device:
-        # Read many times per step; iterating over parameters takes many times as long.
+        # Read many times per step; iterating over parameters is many times slower.
         return self.value_head.weight.device
 
     def scale_values(self, mean: float, std: float) -> None:
@@ -184,15 +184,15 @@ class MLPPolicy(_FlatPolicy):
 class CNNPolicy(_FlatPolicy):
     """A convolutional network for pictures; policy and value share all but their heads.
 
-    Each channel of the picture is normalized by the running mean and deviation of its pixels, and
-    clipped as in `InputNorm`: pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions
-    with ReLU follow, then layers with ReLU that also read the features of all other entities and
-    the global ones. Initial weights are orthogonal, with the gains of `MLPPolicy`.
+    The running mean and deviation of its pixels normalize each channel, clipped as in `InputNorm`:
+    pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions with ReLU follow, then layers
+    with ReLU that also read all other features. Initial weights are orthogonal, with the gains of
+    `MLPPolicy`.
 
     Args:
         obs_space: entity types with `Entity.is_single`, one of them with an `Entity.shape`.
         action_space: labels and real numbers.
-        config: sizes; those that are None depend on the size of the picture.
+        config: sizes that are None depend on the size of the picture.
 
     Raises:
         SchemaError: as in `MLPPolicy`; no picture or several, or one smaller than a kernel.
@@ -272,7 +272,7 @@ class MLPEvaluation(NamedTuple):
         of_logprobs, of_entropy: `(num_outputs, num_rows)`, their gradients with respect to the
             outputs of the head, and to `log_std` of a continuous action, whose entropy has
             `(num_outputs, 1)`.
-        policy, value: `(width, num_rows)` input of every layer of the two networks.
+        policy, value: `(width, num_rows)` input of every layer.
     """
 
     logprobs: Floats
@@ -285,16 +285,16 @@ class MLPEvaluation(NamedTuple):
 
 
 class MLPGradient:
-    """Evaluates decisions by an `MLPPolicy` and adds to its gradient, in numpy instead of torch.
+    """Evaluates decisions by an `MLPPolicy` and adds to its gradient, in numpy.
 
-    With minibatches of 64, calling torch's operations takes several times as long as computing
-    them. Parameters are read in place; feature and return statistics are those at creation.
+    With minibatches of 64, torch's operations take several times as long to call as to compute.
+    Parameters are read in place; feature and return statistics are those at creation.
 
     Args:
         net: a network that `of` accepts.
         x: `(num_decisions, num_features)` float32, as `MLPPolicy` reads them.
         samples: one per decision.
-        allowed: `(num_decisions, num_choices)`; None = everything is allowed.
+        allowed: `(num_decisions, num_choices)`; None = everything.
     """
 
     def __init__(
@@ -335,7 +335,6 @@ class MLPGradient:
         return cls(net, net._flat.array(obs), samples[name], allowed)
 
     def evaluate(self, index: NDArray[np.int64]) -> MLPEvaluation:
-        """Evaluates the decisions with these indices, in this order."""
         x, samples = self._x[index], self._samples[index]
         if self._input_scale is not None:
             mean, deviation = self._input_scale
@@ -358,7 +357,6 @@ class MLPGradient:
         self, found: MLPEvaluation, of_logprobs: Floats, of_entropy: float, of_values: Floats
     ) -> None:
         """Adds the gradient of a loss, given its gradients with respect to the evaluation.
-
         Args:
             found: result of `evaluate` with the same parameters; its arrays are overwritten.
             of_logprobs, of_values: `(num_rows,)` float32.
@@ -393,7 +391,7 @@ def _towers(net: MLPPolicy) -> tuple[list[nn.Linear], list[nn.Linear], nn.Parame
 
 
 def _is_as_built(net: MLPPolicy) -> bool:
-    """Whether a network with one action is unmodified, and on the CPU."""
+    """True if a network with one action is unmodified, and on the CPU."""
     ((_, head),) = net.action_heads.items()
     layers = [nn.Linear, nn.Tanh] * len(net.config.hidden)
     if type(head) not in (CategoricalHead, GaussianHead) or any(
@@ -429,7 +427,7 @@ def _product(a: Floats, b: Floats) -> Floats:
 
 
 def _forward(layers: Layers, x: Floats) -> tuple[Floats, list[Floats]]:
-    """Outputs of the last layer, and inputs of all layers; tanh follows all but the last."""
+    """Outputs, and the inputs of all layers; tanh follows all layers but the last."""
     inputs = [x]
     for weight, bias in layers:
         x = _product(weight, x)
@@ -443,7 +441,7 @@ def _forward(layers: Layers, x: Floats) -> tuple[Floats, list[Floats]]:
 def _backward(layers: Layers, inputs: Sequence[Floats], slopes: Floats) -> Iterator[Floats]:
     """Gradients of weight and bias, from the last layer to the first; overwrites the inputs.
 
-    Given the gradient `slopes` with respect to the outputs, it is `slopes @ x.T` for the weight and
+    With `slopes`, the gradient of the outputs, it is `slopes @ x.T` for the weight and
     `weight.T @ slopes` for x; the derivative of tanh with output x is `1 - x**2`.
     """
     for i in range(len(layers) - 1, -1, -1):
@@ -482,9 +480,9 @@ def _weigh_labels(
 def _weigh_numbers(
     mean: Floats, log_std: Floats, samples: Draws
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """As `_weigh_labels`, from `(num_labels, num_rows)`; gradients for the mean, then `log_std`.
+    """Like `_weigh_labels`, from `(num_labels, num_rows)`; gradients for the mean, then `log_std`.
 
-    With d = (sample - mean) / std they are `d / std` and `d**2 - 1`; for the entropy, 0 and 1.
+    With d = (sample - mean) / std: `d / std` and `d**2 - 1`; for the entropy, 0 and 1.
     """
     inverse = np.exp(-log_std)
     distance = (samples - mean) * inverse

@@ -55,7 +55,7 @@ class RogueNet(Policy):
     """Policy and value network over entities.
 
     Only `update_statistics` and an optimizer change the network. It is created in evaluation mode;
-    training mode differs only by dropout. Arrays of a batch are only read during a call.
+    training mode only adds dropout. Only reads arrays of a batch, during a call.
 
     Args:
         obs_space: the order of entities and features matters.
@@ -115,7 +115,6 @@ class RogueNet(Policy):
 
     @property
     def device(self) -> torch.device:
-        """Device of the parameters."""
         # Read many times per step; iterating over parameters takes three times as long.
         if self.value_net is not None:
             return self.value_net.device
@@ -165,7 +164,6 @@ class RogueNet(Policy):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any batch was counted; before that, features are not normalized."""
         return self.embedding.has_statistics
 
     def _update_relpos(

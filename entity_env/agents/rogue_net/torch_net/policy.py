@@ -45,12 +45,12 @@ class PolicyOutput:
     """Actions, log-probabilities and values of a batch, in newly allocated arrays.
 
     Args:
-        actions: per action the input of `VecEnvironment.act`: `(num_actors,)` int64, or
+        actions: input of `VecEnvironment.act`: per action `(num_actors,)` int64, or
             `(num_actors, num_labels)` float32 within the bounds of a continuous action.
-        samples: per action the input of `Policy.evaluate`: the array in `actions`, but for a
-            continuous action the sample before clipping (see `GaussianDistribution`).
-        logprobs: `(num_rows,)` float32, joint log-probability of the samples in a row; 0 for a row
-            without actors. For real numbers it is a log-density, which can exceed 0.
+        samples: input of `Policy.evaluate`: like `actions`, but samples of a continuous action
+            before clipping (see `GaussianDistribution`).
+        logprobs: `(num_rows,)` float32, joint log-probability of the samples in a row; 0 without
+            actors. A log-density for real numbers, which can exceed 0.
         entropy: `(num_rows,)` float32 nats, summed over the actors of a row.
         values: `(num_rows,)` float32 value estimates, in units of the reward.
     """
@@ -71,10 +71,9 @@ class Evaluation:
     """Log-probabilities, entropy and values of given samples: `(num_rows,)`, with gradients.
 
     Args:
-        teacher_kl: divergence KL(teacher || policy) in nats, summed over the actors and actions of
-            a row; None without a teacher.
+        teacher_kl: KL(teacher || policy) in nats, summed over the actors and actions of a row.
         agreement: share of the choices in a row that equal the teacher's, see
-            `ActionDistribution.agrees_with`, without gradients; 1 for a row without actors.
+            `ActionDistribution.agrees_with`, without gradients; 1 without actors.
     """
 
     logprobs: Tensor
@@ -87,9 +86,9 @@ class Evaluation:
 class Policy(nn.Module, ABC):
     """Policy and value network over batches of observations; base class for PPO.
 
-    Your own network implements `distributions`. `act`, `evaluate` and `values` follow from it and
-    may be overridden by faster ones. The trainer acts in evaluation mode and learns in training
-    mode. Arrays of a batch may only be read during a call.
+    Your own network implements `distributions`. `act`, `evaluate` and `values` follow from it; you
+    may override them with faster ones. The trainer acts in evaluation mode and learns in training
+    mode. Arrays of a batch may only be read, during a call.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -97,7 +96,7 @@ class Policy(nn.Module, ABC):
         self.obs_space = obs_space
         self.action_space = dict(action_space)
         self.origin: Mapping[str, object] = {}
-        """Origin of the initial weights, as JSON: see `initialized_from`; empty = none."""
+        """Origin of the initial weights, as JSON; see `initialized_from`."""
 
     @abstractmethod
     def distributions(
@@ -121,12 +120,11 @@ class Policy(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Device of the parameters."""
         return next(self.parameters()).device
 
     @property
     def has_statistics(self) -> bool:
-        """Whether `update_statistics` was called, or has no effect."""
+        """True if `update_statistics` was called, or has no effect."""
         return True
 
     def update_statistics(self, batch: EntityBatch, *, restart: bool = False) -> None:
@@ -171,11 +169,11 @@ class Policy(nn.Module, ABC):
         """Samples an action for every actor.
 
         Args:
-            batch: observations; rows without entities or actors are allowed.
+            batch: rows without entities or actors are allowed.
             greedy: take the most probable action, or the mean of real numbers, instead of sampling.
-            temperature: of the distributions, see `ActionDistribution.at_temperature`; also applies
-                to log-probabilities and entropy.
-            generator: random generator; None = torch's default.
+            temperature: see `ActionDistribution.at_temperature`; also applies to log-probabilities
+                and entropy.
+            generator: None = torch's default.
 
         Raises:
             SchemaError: an actor without any allowed choice, or an index out of range.
@@ -225,7 +223,7 @@ class Policy(nn.Module, ABC):
 class ValueScale(nn.Module):
     """Mean and deviation of returns, which turn the output of a value head into a value.
 
-    The head predicts normalized returns: its learning rate suits rewards of any size. When the
+    The head predicts normalized returns, so one learning rate suits rewards of any size. When the
     statistics change, its last layer changes to keep values constant (PopArt): van Hasselt et al.,
     "Learning values across many orders of magnitude" (2016), equations 3 to 5.
     """
@@ -239,7 +237,6 @@ class ValueScale(nn.Module):
         self.register_buffer("std", torch.ones(()))
 
     def forward(self, normalized: Tensor) -> Tensor:
-        """Values in units of the reward."""
         return normalized * self.std + self.mean
 
     @torch.no_grad()
@@ -272,7 +269,7 @@ def _to_actions(
     actions: dict[ActionName, Samples] = {}
     for name, each in distributions.items():
         action = each.actions(chosen[name])
-        # Most actions equal their samples: these are copied from a device only once.
+        # Most actions equal their samples: copy these from a device only once.
         actions[name] = samples[name] if action is chosen[name] else action.cpu().numpy()
     return actions
 
@@ -282,7 +279,7 @@ def _sum_over_actors(
     chosen: Mapping[ActionName, Tensor],
     values: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of `chosen` and entropy, `(num_rows,)`, summed over the actors of a row."""
+    """Log-probability of `chosen` and entropy, `(num_rows,)`, summed over a row's actors."""
     logprobs = torch.zeros_like(values)
     entropy = torch.zeros_like(values)
     for name, each in distributions.items():

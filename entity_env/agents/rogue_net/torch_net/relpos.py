@@ -36,7 +36,7 @@ class RelposEncoding(nn.Module):
         num_kinds = len(names) if relpos.per_entity_values else 1
         self.keys = _table(relpos.num_buckets, d_head, 0.05)
         self.values = _table(relpos.num_buckets * num_kinds, d_head, 0.2)
-        # rogue-net never reads this table, but its checkpoints have it.
+        # In rogue-net's checkpoints, but never read.
         self.distance_values = _table(len(names), d_head, 0.2)
         self.distance_values.weight.requires_grad_(False)
         if relpos.value_relpos_projection:
@@ -50,7 +50,6 @@ class RelposEncoding(nn.Module):
         self.relpos = relpos
 
     def forward(self, pairs: RelposBuckets) -> RelposTables:
-        """Looks up keys and values of all pairs, once for all blocks."""
         keys = self._look_up(self.keys, pairs.keys, pairs)
         values = self._look_up(self.values, pairs.values, pairs)
         if pairs.relative is not None:
@@ -91,7 +90,7 @@ class RelposEncoding(nn.Module):
         if not isinstance(projection, NamedModules):
             shared: Tensor = projection(normed)
             return shared
-        # rogue-net adds the projections of all types, but only for entities of the first type.
+        # As in rogue-net, see `NumpyRelpos`.
         total = torch.stack([each(normed) for _, each in projection.items()]).sum(dim=0)
         return total * is_first
 
@@ -114,7 +113,6 @@ class RelposTables:
         n_head: int,
         drop: nn.Dropout,
     ) -> Tensor:
-        """Attention with relative positions."""
         num_padded, length = self.keys.shape[:2]
         heads = q.view(num_padded, n_head, length, -1)
         logits = torch.bmm(q, k.transpose(1, 2)).view(num_padded, n_head, length, length)

@@ -1,7 +1,7 @@
 """The policy of a rollout: a forward pass in a few numba kernels, or of an MLP in numpy.
 
 For a few hundred entities, calling a torch operation takes longer than computing it, and calling a
-module even longer. The network does not change during a rollout, so its arrays are looked up once.
+module even longer. Arrays of the network are looked up once per rollout.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ActingPolicy(Protocol):
 
 
 class _Embedding(NamedTuple):
-    """Arrays of one entity type: mean and deviation, linear layer, layer norm."""
+    """Mean and deviation, linear layer, layer norm of one entity type."""
 
     scale: Pair
     linear: Pair
@@ -59,9 +59,9 @@ class _Embedding(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """Linear layer of one action: `(num_labels, d_model)` and `(num_labels,)`, to logits.
+    """Linear layer from states to logits: `(num_labels, d_model)` and `(num_labels,)`.
 
-    For a select action `(d_model, d_model)` and `(d_model,)`: query and key projection in one; the
+    For a select action `(d_model, d_model)` and `(d_model,)`, query and key projection in one: the
     dot product with an encoded actee is a logit.
     """
 
@@ -79,10 +79,10 @@ def fastest_policy(net: Policy) -> ActingPolicy:
 
 
 class ArrayPolicy:
-    """`act` of an `MLPPolicy` in numpy: for few rows torch takes several times as long.
+    """`act` of an `MLPPolicy` in numpy; for few rows torch takes several times as long.
 
     Args:
-        net: a network on the CPU; its parameters and statistics are read in place.
+        net: on the CPU; its parameters and statistics are read in place.
     """
 
     def __init__(self, net: MLPPolicy) -> None:
@@ -118,7 +118,7 @@ class CompiledPolicy:
     """`act` of a network in kernels, valid until the network changes.
 
     Args:
-        net: a network for which `fits` is true.
+        net: must fit, see `fits`.
     """
 
     def __init__(self, net: RogueNet) -> None:
@@ -137,7 +137,7 @@ class CompiledPolicy:
 
     @staticmethod
     def fits(net: RogueNet) -> bool:
-        """Whether kernels can compute the whole network."""
+        """True if kernels can compute the whole network."""
         return (
             net.device.type == "cpu"
             and has_kernels()
@@ -241,6 +241,6 @@ def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """A contiguous and writable array for kernels: to numba, read-only is another type."""
+    """A contiguous and writable array: to numba, read-only is another type."""
     array = np.ascontiguousarray(array)
     return array if array.flags.writeable else array.copy()

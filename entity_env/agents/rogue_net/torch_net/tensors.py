@@ -1,4 +1,4 @@
-"""Arrays and tensors, layers as functions, modules by name, and use of numba kernels."""
+"""Arrays and tensors, layers as functions, modules by name, use of numba kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from entity_env.core.validation import has_numba
 FEW = 32
 """Up to this many entities, torch computes."""
 FEW_PRODUCTS = 1 << 18
-"""Most multiplications of a matrix product in numpy: above, OpenBLAS would start threads."""
+"""Maximum multiplications of a product in numpy: above, OpenBLAS starts threads."""
 
 
 _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
@@ -26,7 +26,7 @@ _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
 
 @contextmanager
 def torch_only() -> Iterator[None]:
-    """Context in which this thread computes everything in torch, even if numba is installed."""
+    """Context in which this thread computes everything in torch, even with numba."""
     token = _TORCH_ONLY.set(True)
     try:
         yield
@@ -35,12 +35,12 @@ def torch_only() -> Iterator[None]:
 
 
 def has_kernels() -> bool:
-    """Whether numba is installed, and not disabled by `torch_only`."""
+    """True if numba is installed, and not disabled by `torch_only`."""
     return has_numba() and not _TORCH_ONLY.get()
 
 
 def use_kernels(num_entities: int, device: torch.device) -> bool:
-    """Whether numba kernels compute a batch: on a CPU, with numba installed.
+    """True if numba kernels compute a batch: on a CPU, with numba installed.
 
     Not for the few entities of a single observation: playing a game must not wait for numba to
     load.
@@ -56,7 +56,7 @@ def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
 
 
 def as_tensors(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
-    """Tensors on the CPU by name, see `as_tensor`."""
+    """Tensors on the CPU by name; see `as_tensor`."""
     cpu = torch.device("cpu")
     return {name: as_tensor(array, cpu) for name, array in arrays.items()}
 
@@ -95,7 +95,6 @@ class NamedModules(nn.Module):
         self._modules.update(modules)
 
     def items(self) -> ItemsView[str, nn.Module]:
-        """Every name and its module, in order."""
         return self._by_name.items()
 
     def __getitem__(self, name: str) -> nn.Module:

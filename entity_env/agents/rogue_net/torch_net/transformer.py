@@ -33,7 +33,7 @@ class Transformer(nn.Module):
 
     Args:
         config: number and size of the blocks.
-        names: the entity types, for relative positions that depend on them.
+        names: entity types, for relative positions that depend on them.
     """
 
     relpos_encoding: RelposEncoding | None
@@ -61,10 +61,7 @@ class Transformer(nn.Module):
         return x
 
     def encode(self, x: Tensor, layout: AttentionLayout) -> EncodedEntities:
-        """Like `forward`, but without a kernel it leaves the last layer to `EncodedEntities`.
-
-        Applies no dropout.
-        """
+        """Like `forward` without dropout; without a kernel, the result applies the last layer."""
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
         for block in blocks[:-1]:
             x = block.forward(x, layout)
@@ -77,9 +74,8 @@ class Transformer(nn.Module):
 class EncodedEntities:
     """Packed output of the transformer: `x + last(hidden)`, or only `x`.
 
-    The last layer is linear. Heads gather actors and the value head takes a mean, so if few
-    entities act, most of its products are unnecessary: the mean of products is the product of the
-    mean.
+    Heads gather actors and the value head takes a mean: if few entities act, most products of the
+    last layer, which is linear, are unnecessary.
 
     Args:
         x: `(num_entities, d_model)`.
@@ -129,8 +125,8 @@ def _sum_rows(x: Tensor, layout: Layout) -> Tensor:
 
 
 # Each reader passes the entities on to the next. In the backward pass, each adds in place to the
-# gradient of its successor: nothing else may use `x` in between. Torch would allocate a matrix for
-# each and add them, which was a tenth of a CherryPick minibatch.
+# gradient of its successor, so nothing else may use `x` in between. Torch would allocate and add a
+# matrix for each, which was a tenth of a CherryPick minibatch.
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

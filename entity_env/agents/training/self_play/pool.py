@@ -39,7 +39,7 @@ from entity_env.errors import CheckpointError, EntityEnvError, ProtocolError, Us
 SELF: Final = "self"
 """Name of the past selves."""
 FOLDER: Final = "opponents"
-"""Subfolder in the folder of a run."""
+"""Subfolder of a run."""
 
 _POOL_FILE: Final = "pool.json"
 _FORMAT: Final = "entity_env.opponents"
@@ -100,12 +100,11 @@ class _Member:
 class OpponentPool(Callback):
     """Opponents of a training run, with ratings; a callback of `train`, on the environments `vec`.
 
-    Past selves are copies of the network, the first one before training. If there are more than
-    `size`, the pool drops those closest to others: the first and the newest stay, and gaps grow
-    toward the past. Only some of them play at a time. Every update draws them with a weight of (1 -
-    p)^2, at least 0.05, where p is the learner's win rate against them (prioritized fictitious
-    self-play, Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
-    reinforcement learning").
+    Past selves are copies of the network, the first from before training. Beyond `size`, the pool
+    drops those closest to others: the first and the newest stay, and gaps grow toward the past.
+    Every update draws the few that play, with a weight of (1 - p)^2, at least 0.05, where p is the
+    learner's win rate against them (prioritized fictitious self-play, Vinyals et al. 2019,
+    "Grandmaster level in StarCraft II using multi-agent reinforcement learning").
 
     The curve `rating` is the learner's, in Elo points above the untrained network; 400 more = 10
     times the odds. A past self starts with the learner's rating. `metrics/wins_NAME` are win rates,
@@ -116,16 +115,16 @@ class OpponentPool(Callback):
     warning. With several ranks, each has a pool of equal past selves and rates them by its own
     games; rank 0 writes, and its rating is the curve.
 
-    If in the first games all seats always earn equal amounts, and these amounts vary between games,
-    the game is cooperative: the learner gets all seats.
+    If in the first games all seats always earn equal amounts, which vary between games, the game is
+    cooperative: the learner gets all seats.
 
     Args:
         vec: environments of the game, with autoreset "same_step".
         schema: of the game.
         shares: shares of the environments by opponent name, 1 at most in total. "self" are the past
-            selves; "random", a checkpoint or an `.agent` file are loaded by `load_agent`. In the
-            other environments the learner has all seats.
-        agents: further opponents by name; `shares` must contain them, too.
+            selves; `load_agent` loads "random", a checkpoint or an `.agent` file. In the other
+            environments the learner has all seats.
+        agents: further opponents by name; `shares` must contain them.
         size: most past selves.
         num_playing: most past selves that play at a time.
         snapshot_every: decisions between snapshots; None = a 40th of the run.
@@ -163,7 +162,7 @@ class OpponentPool(Callback):
         self._num_playing = checked_count("num_playing", num_playing)
         self._snapshot_every = snapshot_every
         self._snapshot_at = 0
-        """Step of the schedules at the last snapshot."""
+        """The schedules' step at the last snapshot."""
         self._shares = dict(shares)
         self._seed = seed
         self._rng = np.random.default_rng(seed)
@@ -224,7 +223,7 @@ class OpponentPool(Callback):
         state.record("rating", self.rating.value)
         step = state.progress.step
         every, reached = self._snapshot_every, step
-        if every is None:  # by the fraction of the run, which may be that of its time
+        if every is None:  # by the fraction of the run, which may be of its time
             reached = state.progress.scheduled_step
             every = max(state.progress.total // _NUM_SNAPSHOTS, 1)
         if self._members and reached - max(self._members[-1].step or 0, self._snapshot_at) >= every:
@@ -336,7 +335,7 @@ class OpponentPool(Callback):
             try:
                 step = int(entry["step"])
                 if step > state.progress.step:
-                    continue  # newer than the checkpoint: it will be created again
+                    continue  # newer than the checkpoint
                 member = _Member(Opponent(f"step {step}", self._first, SELF), Rating(), step)
                 past = self._first if not members else _PastSelf()
                 past.remember(_net(folder / member.file, state.net), self._require_generator())
@@ -360,9 +359,9 @@ class OpponentPool(Callback):
 
 
 def crowded(steps: Sequence[int]) -> int:
-    """Index to drop from ascending steps: neither the first nor the last.
+    """Index to drop from ascending steps, neither the first nor the last.
 
-    Picks the step whose neighbors are closest together, relative to its distance to the last one.
+    Picks the step whose neighbors are closest together, relative to its distance to the last.
     """
     gaps = [
         (steps[i + 1] - steps[i - 1]) / max(steps[-1] - steps[i], 1)
@@ -372,7 +371,7 @@ def crowded(steps: Sequence[int]) -> int:
 
 
 def _kind(name: str) -> str:
-    """Metric name of an opponent: a file without its folder."""
+    """Metric name of an opponent; omits the folder of a file."""
     return Path(name).name.removesuffix(SUFFIX) or name
 
 

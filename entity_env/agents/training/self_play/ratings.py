@@ -18,7 +18,7 @@ class Rating:
 
     Args:
         value: the mean.
-        deviation: its uncertainty, a standard deviation in points.
+        deviation: standard deviation in points.
     """
 
     value: float = 0.0
@@ -50,7 +50,7 @@ class Rating:
 
 
 class PairRecord(NamedTuple):
-    """Games against one other player.
+    """Games against another player.
 
     Args:
         other: its rating.

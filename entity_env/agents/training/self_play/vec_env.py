@@ -24,8 +24,8 @@ from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
-"""One value for every actor of a batch, see `BatchPolicy.decide_batch`. The batch is valid only
-during the call.
+"""One value for every actor of a batch, which is valid only during the call, see
+`BatchPolicy.decide_batch`.
 """
 
 LEARNER: Final = -1
@@ -41,7 +41,7 @@ class Opponent:
     Args:
         name: for messages.
         decide: chooses the actions of a batch.
-        kind: the metric `wins_KIND` counts all opponents of a kind together.
+        kind: the metric `wins_KIND` counts all opponents of a kind.
     """
 
     name: str
@@ -50,9 +50,7 @@ class Opponent:
 
     @classmethod
     def of_agent(cls, name: str, agent: Agent, schema: Schema, kind: str = "") -> Opponent:
-        """An opponent from an agent that decides in batches.
-
-        Such as a `RandomAgent` or an agent of `load_agent`.
+        """An opponent from an agent that decides in batches, such as a `RandomAgent`.
 
         Raises:
             UsageError: the agent decides only one by one, such as a human.
@@ -71,9 +69,9 @@ class SeatResult(NamedTuple):
 
     Args:
         opponent: the player of all other seats.
-        score: 1 for a win, 0.5 for a draw, 0 for a loss, by the rewards of the episode; against
-            several seats the mean of the comparisons.
-        rewards: of the episode by seat; the learner's is at `seat`.
+        score: 1 for a win, 0.5 for a draw, 0 for a loss, by the rewards of the episode; the mean
+            over several seats.
+        rewards: of the episode by seat.
         seat: of the learner.
     """
 
@@ -99,24 +97,24 @@ class SelfPlayVecEnv:
 
     In a share of the environments, the learner has one seat and one opponent all others; in the
     rest, the learner has all seats. Each game moves the learner's seat by one and draws a new
-    opponent, which stays until the end of the game, see `set_opponents`. A game ends when the
-    episodes of all its agents have ended and no next one has begun: if agents begin new episodes
-    while others still play, seats stay until all end together.
+    opponent, which stays until the game ends, see `set_opponents`. A game ends when the episodes of
+    all its agents have ended and no new episode has begun: if agents begin new episodes while
+    others still play, seats stay until all end together.
 
     Rows played by an opponent are empty: no entities, no actors, a reward of 0, never done.
     `episodes` and `final` cover the learner's rows. `episodes` omits environments in which it has
-    all seats, unless there are no others: means are against the opponents only. `metrics` has
-    `wins_KIND`, the share of games won, and the metrics of the games, over all seats. Arrays are
-    valid until the next call that returns a batch.
+    all seats, unless there are no others. `metrics` has `wins_KIND`, the share of games won, and
+    the metrics of the games, over all seats. Arrays are valid until the next call that returns a
+    batch.
 
     Args:
         vec: environments for two agents or more, with autoreset "same_step"; closed with this.
         opponents: see `set_opponents`; without any the learner has all seats.
         share: of the environments that have an opponent, at least one; above 0, up to 1.
         max_opponents: most that play at a time, each with its own forward pass.
-        random_openings: share of all games, with and without opponents, whose first decision is
-            random, for any agent, if one agent begins; 0 to 1. Shows other openings to a learner
-            that always makes the same first moves. The decision is hidden from the learner.
+        random_openings: share of all games, 0 to 1, whose first decision is random, for any agent,
+            if one agent begins. Shows other openings to a learner that always makes the same first
+            moves. The decision is hidden from the learner.
         seed: of these draws, and of the draws of opponents.
 
     Raises:
@@ -163,16 +161,14 @@ class SelfPlayVecEnv:
         self._opening_rng = np.random.default_rng([seed, 1])
         steps = np.floor(np.arange(self.num_envs + 1) * max(share, 1 / self.num_envs) + 1e-9)
         self._versus: Final = np.flatnonzero(np.diff(steps))
-        """Environments with an opponent."""
         self._num_games = np.arange(len(self._versus))
-        """Games of each of these, shifted to spread the seats from the beginning."""
+        """Games per environment with an opponent, shifted to spread the seats from the start."""
         self._seat_of = np.full(self.num_envs, LEARNER)
         """The learner's seat; -1 = all."""
         self._opponent_of = np.full(self.num_envs, LEARNER)
-        """Key in `_playing`."""
         self._was_replaced = np.zeros(self.num_envs, np.bool_)
         self._active: dict[int, float] = {}
-        """Weights of opponents in new games, by key."""
+        """Weight of each opponent in new games, by key."""
         self._playing: dict[int, Opponent] = {}
         """Active opponents, and those in running games, by ascending key."""
         self._num_keys = 0
@@ -183,7 +179,7 @@ class SelfPlayVecEnv:
         self._inner: VecObs | None = None
         self._obs: VecObs | None = None
         self._is_idle = np.zeros(vec.num_rows, np.bool_)
-        """True where a row's episode has ended and the next one has not begun."""
+        """True where a row's episode has ended and the next has not begun."""
         self._rewards = np.zeros(vec.num_rows)
         """In the current game."""
         self._results: list[SeatResult] = []
@@ -197,33 +193,29 @@ class SelfPlayVecEnv:
 
     @property
     def num_rows(self) -> int:
-        """Rows of every batch: all seats of all environments."""
         return self.vec.num_rows
 
     @property
     def opponents(self) -> list[Opponent]:
-        """Opponents in current games, or available for the next ones."""
+        """Opponents in current games, or available for the next games."""
         return list(self._playing.values())
 
     def obs_space(self) -> ObsSpace:
-        """Observation space."""
         return self.vec.obs_space()
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Action space."""
         return self.vec.action_space()
 
     def set_opponents(
         self, opponents: Sequence[Opponent], weights: Sequence[float] | None = None
     ) -> None:
-        """Sets the opponents of games that begin from now on.
+        """Sets the opponents of new games.
 
         Running games keep theirs. If more than `max_opponents` would play at a time, games of some
         dropped opponents continue with new ones, and have no result.
 
         Args:
-            opponents: an object that was given before is the same opponent; none = the learner has
-                all seats.
+            opponents: identified by object; none = the learner has all seats.
             weights: for drawing them, above 0; None = equal.
 
         Raises:
@@ -248,7 +240,7 @@ class SelfPlayVecEnv:
         self._forget_unused()
 
     def take_results(self) -> list[SeatResult]:
-        """Games against opponents that ended since the last call; at most the newest 10,000."""
+        """Games against opponents that ended since the last call, at most the newest 10,000."""
         results, self._results = self._results, []
         return results
 
@@ -266,10 +258,10 @@ class SelfPlayVecEnv:
     ) -> VecObs:
         """Begins a new game in the masked environments; running games there have no result.
 
-        Arguments and errors as for `reset_envs` of the environments.
+        Arguments and errors as for the `reset_envs` of `vec`.
 
         Raises:
-            ProtocolError: the environments lack it, see `VecEnvironment`.
+            ProtocolError: `vec` lacks it, see `VecEnvironment`.
         """
         reset_envs = partial_reset(self.vec)
         if reset_envs is None:
@@ -294,8 +286,8 @@ class SelfPlayVecEnv:
 
         Raises:
             ProtocolError: before `reset`, or after another `send`.
-            SchemaError: actions that do not fit, from the learner or a named opponent; nothing was
-                sent.
+            SchemaError: actions that do not fit, from the learner or a named opponent; sends
+                nothing.
         """
         obs, inner = self._obs, self._inner
         if obs is None or inner is None:
@@ -311,7 +303,7 @@ class SelfPlayVecEnv:
             by = self._random if key == _OPENING else self._playing[key]
             parts[key] = self._decided(by, inner, rows)
         self.vec.send(values if len(parts) == 1 else self._joined(inner, parts))
-        self._inner = None  # actions are sent once
+        self._inner = None  # send actions once
         self._has_opened = np.unique(waiting[owners == _OPENING] // self.num_agents)
 
     def recv(self) -> VecObs:
@@ -364,7 +356,7 @@ class SelfPlayVecEnv:
     # ------------------------------------------------------------------ games and seats
 
     def _begin_games(self, env_ids: NDArray[np.int64], inner: VecObs) -> None:
-        """Assigns the seats of new games, shown in `inner`, to the learner and opponents."""
+        """Assigns the seats of new games, shown in `inner`."""
         places = np.flatnonzero(np.isin(self._versus, env_ids))
         envs = self._versus[places]
         if self._active:
@@ -415,13 +407,12 @@ class SelfPlayVecEnv:
         self._playing = {key: each for key, each in self._playing.items() if key in used}
 
     def _count(self, ended: NDArray[np.int64], metrics: dict[str, Metric]) -> None:
-        """Records the results of finished games."""
         envs = ended[(self._opponent_of[ended] != LEARNER) & ~self._was_replaced[ended]]
         rewards = self._rewards.reshape(self.num_envs, self.num_agents)[envs]
         seats = self._seat_of[envs]
         mine = rewards[np.arange(len(envs)), seats][:, None]
         compared = (mine > rewards) + 0.5 * (mine == rewards)
-        scores = (compared.sum(axis=1) - 0.5) / (self.num_agents - 1)  # less that with itself
+        scores = (compared.sum(axis=1) - 0.5) / (self.num_agents - 1)  # without its own seat
         parts = (self._opponent_of[envs], scores, rewards, seats)
         for key, score, each, seat in zip(*(part.tolist() for part in parts), strict=True):
             opponent = self._playing[key]
@@ -508,7 +499,7 @@ _MAX_RESULTS: Final = 10_000
 
 
 def _without(final: VecObs | None, is_theirs: NDArray[np.bool_], num_agents: int) -> VecObs | None:
-    """Final observations without those of opponents; None if none is left."""
+    """Final observations without those of opponents, if any are left."""
     if final is None:
         return None
     is_mine = ~is_theirs[final.env_id * num_agents + final.agent_id]

@@ -1,1 +1,1 @@
-"""Records of a training run: progress metrics, and the settings and curves in its folder."""
+"""Records of a training run: progress, and the settings and curves in its folder."""

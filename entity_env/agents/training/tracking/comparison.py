@@ -19,11 +19,11 @@ _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
 _NOT_COMPARABLE: Final = "scores are not comparable"
 _MAX_LISTED: Final = 5
 _EVALUATED: Final = "evaluation/"
-"""Prefix of evaluation curves; evaluations are fewer, or have fewer episodes, if time is short."""
+"""Prefix of evaluation curves; if time is short, there are fewer evaluations or episodes."""
 _OF_THE_MACHINE: Final = ("cpu", "num_cpus", "platform")
 _OF_THE_RUN: Final = ("seed", "opponents", "num_threads", "num_ranks", "compiled_from_step")
 _WITHOUT_EFFECT: Final = ("compile", "checkpoint_interval_s", "num_threads", "max_train_time_s")
-"""Settings that change no number, or that other facts above cover better."""
+"""Settings that change no number, or that other facts cover better."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Comparison:
     Args:
         num_curves: number of compared curves.
         num_steps: number of steps with a point in either run.
-        first_step: first step at which curves differ; None if they are equal.
-        differing: at this step, name and both values of each curve that differs, "none" without.
+        first_step: first step at which curves differ.
+        differing: name and both values of each curve that differs at this step, "none" without.
         digests: SHA-256 of both networks; "" where there is none.
         causes: differences between both `run.json`, one line each.
     """
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether curves and network are bitwise equal."""
+        """Curves and network are bitwise equal."""
         return self.first_step is None and self.digests[0] == self.digests[1]
 
 
@@ -88,7 +88,7 @@ def _has_same_episodes(
     second: Mapping[tuple[int, str], float],
     key: tuple[int, str],
 ) -> bool:
-    """Whether a point is not an evaluation, or has equally many episodes in both runs."""
+    """True unless a point is an evaluation of other numbers of episodes."""
     count = key[0], f"{_EVALUATED}num_episodes"
     return not key[1].startswith(_EVALUATED) or first.get(count) == second.get(count)
 
@@ -112,7 +112,7 @@ def since_run(path: Path, game: Game) -> str:
 
 
 def mixed_rules(runs: Sequence[TrainingRun]) -> list[str]:
-    """One line for every game with different rules among runs, naming the difference."""
+    """One line for every game whose rules differ among runs, naming the difference."""
     lines, by_game = [], dict[str, list[TrainingRun]]()
     for run in sorted(runs, key=lambda run: str(run.about.get("began"))):
         if isinstance(run.about.get("identity"), dict):
@@ -133,7 +133,6 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _points(run: TrainingRun, until: int | None) -> dict[tuple[int, str], float]:
-    """Every value of the curves, by step and name."""
     return {
         (step, name): value
         for name, curve in run.curves.items()
@@ -144,7 +143,6 @@ def _points(run: TrainingRun, until: int | None) -> dict[tuple[int, str], float]
 
 
 def _digest_of(run: TrainingRun) -> str:
-    """SHA-256 of the last network; "" if there is none."""
     try:
         find_checkpoint(run.path)
     except CheckpointError:

@@ -11,8 +11,8 @@ class FollowedRun:
     """The latest point of every curve in the folder of a run.
 
     Attributes:
-        step: decisions so far, 0 before the first update.
-        figures: the last value of every curve, by name.
+        step: decisions so far.
+        figures: the last value of every curve.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Means over the minibatches of one update; NaN if there were none.
+    """Means over the minibatches of an update; NaN if there were none.
 
     Args:
         policy_loss: the negative clipped objective.
@@ -33,7 +33,7 @@ class Losses:
             http://joschu.net/blog/kl-approx.html.
         clip_fraction: share of decisions with a clipped ratio.
         explained_variance: 1 - Var(return - value) / Var(return) before the update.
-        teacher_kl: divergence from the teacher in nats per decision; NaN without one.
+        teacher_kl: divergence from the teacher in nats per decision; NaN without a teacher.
         teacher_agreement: share of choices whose most probable value equals the teacher's.
     """
 
@@ -56,12 +56,11 @@ class TrainProgress:
         total: decisions at the end.
         update: rollouts used so far.
         steps_per_s: decisions per second, over the last seconds, at least one update.
-        mean_reward: mean reward of recent episodes, see `EpisodeMeter`; NaN before the first has
-            ended.
+        mean_reward: of recent episodes, see `EpisodeMeter`; NaN before the first has ended.
         mean_length: mean number of actions in these episodes.
         num_episodes: finished episodes so far.
         losses: of the last update.
-        learning_rate, ent_coef: values in the last update.
+        learning_rate, ent_coef: in the last update.
         elapsed_s: seconds so far, including those before a resume.
         eta_s: estimated seconds left at the current speed, which compiled code will raise, or until
             `max_train_time_s`, whichever is less; infinite until there is an estimate, see
@@ -69,12 +68,11 @@ class TrainProgress:
         metrics: means of the games' metrics in the last rollout.
         std_reward: standard deviation of the rewards behind `mean_reward`.
         window: number of these rewards.
-        unfinished: share of running episodes that are already longer than all episodes behind the
-            means. If it is large, the means are biased toward short episodes.
+        unfinished: share of running episodes already longer than all episodes behind the means. If
+            large, the means are biased toward short episodes.
         is_compiling: kernels are compiled in the background, and torch computes meanwhile.
         rollouts: rollout statistics, the basis of hints.
-        random_play: results of random play, see `entity_env.vec.RandomBaseline`; None if not
-            measured.
+        random_play: results of random play, see `entity_env.vec.RandomBaseline`, if measured.
         time_fraction: elapsed fraction of `max_train_time_s`; 0 without that limit.
     """
 
@@ -101,18 +99,18 @@ class TrainProgress:
 
     @property
     def fraction(self) -> float:
-        """Completed fraction of the run, 0 to 1: of the steps or the time, whichever is larger."""
+        """Completed fraction of the run, 0 to 1: of steps or time, whichever is larger."""
         return min(1.0, max(self.step / self.total, self.time_fraction))
 
     @property
     def scheduled_step(self) -> int:
-        """Position of schedules: `step`, or a later one if the time is ahead."""
+        """Position of schedules: `step`, or more if the time is ahead."""
         return max(self.step, int(self.time_fraction * self.total))
 
 
 _SPEED_WINDOW_S: Final = 10.0
 _RECENT_SHARE: Final = 0.1
-"""Share of all episodes so far that means cover."""
+"""Share of all episodes that means cover."""
 _LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
 """Updates before the time left is estimated."""
@@ -131,7 +129,7 @@ class TrainResult:
         checkpoint: the folder of the last checkpoint; None without `out`.
         hints: reasons why the run may not have learned, and what to try, one sentence each; empty
             if the reward rose and the game showed no mistake. See docs/not_learning.md.
-        stop_reason: from a callback that ended the run early; otherwise None.
+        stop_reason: from a callback that ended the run early.
     """
 
     net: Policy
@@ -145,19 +143,18 @@ class TrainResult:
 class SpeedMeter:
     """Steps per second over the last seconds, and the estimated time left.
 
-    The first update after a start compiles or loads functions, so it does not count in later
-    speeds. The time left is unknown until a few more updates.
+    The first update after a start compiles or loads functions, so later speeds do not count it. The
+    time left is unknown for a few more updates.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._points: deque[tuple[float, int]] = deque()
         self._num_updates = 0
-        """Since the start, including the first."""
+        """Including the first."""
         self.steps_per_s = 0.0
 
     def start(self, step: int) -> None:
-        """Starts at a step."""
         self._points.append((self._clock(), step))
         self.restart()
 
@@ -166,7 +163,6 @@ class SpeedMeter:
         self._num_updates = 0
 
     def add(self, step: int) -> None:
-        """Adds an update that ended at a step."""
         points, now = self._points, self._clock()
         points.append((now, step))
         while len(points) > 2 and now - points[1][0] >= _SPEED_WINDOW_S:
@@ -190,10 +186,10 @@ class SpeedMeter:
 class EpisodeMeter:
     """Means over recent episodes, and metrics of the games over a rollout.
 
-    Means cover the last episodes of every row, an equal number from each. The last episodes to end
-    in any row would come from few rows, and, while all rows started together, be the short ones.
+    Means cover the last episodes of every row, equally many from each: the last episodes to end in
+    any row would come from few rows, and, while all rows started together, be the short ones.
     Their number is a tenth of all episodes so far, which keeps the lag short relative to the run;
-    at least 20, at most `window`, and always at least one per row that has finished one.
+    at least 20, at most `window`, and at least one per row that has finished an episode.
     """
 
     def __init__(self, window: int) -> None:
@@ -201,12 +197,11 @@ class EpisodeMeter:
         self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
         """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
         self._ages = np.zeros(0, np.int64)
-        """For the running episode of every row, how often it asked for an action."""
+        """How often every row's running episode asked for an action."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 
     def add(self, obs: VecObs) -> None:
-        """Adds the finished episodes and metrics of a batch."""
         if len(self._ages) != len(obs.done):
             self._ages = np.zeros(len(obs.done), np.int64)
         self._ages[obs.done] = 0
@@ -222,7 +217,7 @@ class EpisodeMeter:
         merge_metrics(self.metrics, obs.metrics)
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Discards the running episodes of some rows, which were reset between rollouts."""
+        """Discards the running episodes of rows that were reset between rollouts."""
         self._ages[rows] = 0
 
     def _most_per_row(self) -> int:
@@ -235,7 +230,7 @@ class EpisodeMeter:
         return [each for row in self._rows.values() for each in list(row)[-count:]]
 
     def _unfinished(self) -> float:
-        """Share of running episodes that are longer than all kept ones."""
+        """Share of running episodes that are longer than all kept episodes."""
         if not self._rows:
             return 0.0
         longest = max(length for row in self._rows.values() for _, length in row)
@@ -247,7 +242,6 @@ class EpisodeMeter:
         self.metrics = {}
 
     def figures(self) -> EpisodeFigures:
-        """The means so far."""
         recent = self._recent()
         rewards, lengths = [reward for reward, _ in recent], [length for _, length in recent]
         nothing = float("nan")
@@ -267,8 +261,8 @@ class EpisodeFigures(NamedTuple):
 
     Args:
         num_episodes: number of finished episodes.
-        window: number of recent ones behind the means; the means are NaN if there are none.
-        unfinished: share of running ones that are longer than all of these.
+        window: number of recent episodes behind the means, which are NaN without any.
+        unfinished: share of running episodes that are longer than all of these.
     """
 
     num_episodes: int
@@ -280,12 +274,11 @@ class EpisodeFigures(NamedTuple):
     metrics: Mapping[str, Metric]
 
     def to_json(self) -> list[object]:
-        """As JSON."""
         return [*self[:-1], {name: asdict(metric) for name, metric in self.metrics.items()}]
 
     @classmethod
     def merged(cls, reports: Sequence[Any]) -> EpisodeFigures:
-        """Combines several meters, each given as JSON."""
+        """Combines several meters, each as JSON."""
         parts = [
             cls._make([*figures, {name: Metric(**metric) for name, metric in metrics.items()}])
             for *figures, metrics in reports

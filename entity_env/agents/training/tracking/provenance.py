@@ -33,7 +33,7 @@ def about_training(
         num_ranks: number of ranks that train it.
         given: further facts; take precedence.
     """
-    import torch  # here: not needed for reading runs
+    import torch  # not needed for reading runs
 
     game = getattr(vec, "game", None)
     return {
@@ -51,7 +51,7 @@ def about_training(
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of packages that a network depends on."""
+    """Versions of Python and packages that a network depends on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -70,7 +70,7 @@ def machine() -> dict[str, str | int]:
 
 
 def _cpu() -> str:
-    """The processor model; its architecture if the system does not report one."""
+    """The processor model, or its architecture."""
     with suppress(OSError):
         if found := _MODEL.search(_CPU_INFO.read_text(errors="replace")):
             return found[1].strip()

@@ -27,9 +27,8 @@ _MAX_PARAM: Final = 500
 class Recorder(Protocol):
     """Records settings and curves of a training run; an argument of `train`.
 
-    Exceptions from `start` end the run before its first step. After an exception from `write` a
-    warning is logged, the recorder is closed, and the run continues without it. With several ranks
-    only rank 0 records. All calls come from the training thread.
+    Exceptions from `start` end the run before its first step. An exception from `write` closes the
+    recorder, with a warning, and the run continues. Only rank 0 records, in the training thread.
     """
 
     def start(self, run: TrainingRun) -> None:
@@ -105,7 +104,7 @@ class TensorBoardRecorder:
 
 
 def _known(run: TrainingRun) -> dict[str, Any]:
-    """The settings of a run, without those that are None."""
+    """The settings of a run that are not None."""
     return {name: value for name, value in run.settings().items() if value is not None}
 
 
@@ -118,11 +117,10 @@ def _hyperparameters(settings: Mapping[str, object]) -> Any:  # noqa: ANN401 - w
 class WandbRecorder:
     """Records with Weights & Biases; the x axis of the curves is the step.
 
-    Files go to the folder of the run. `WANDB_MODE=offline` and the other variables apply; without
-    `WANDB_PROJECT` the project is the game.
+    Files go to the folder of the run. `WANDB_MODE=offline` and the other variables apply.
 
     Args:
-        project: name of the project; None = as above.
+        project: None = `WANDB_PROJECT`, or the game.
         settings: further arguments of `wandb.init`, such as `group` and `tags`.
     """
 
@@ -161,11 +159,11 @@ class WandbRecorder:
 
 
 class MLflowRecorder:
-    """Records with MLflow, to the server of `MLFLOW_TRACKING_URI`.
+    """Records with MLflow.
 
     Args:
-        experiment: name of the experiment; None = `MLFLOW_EXPERIMENT_NAME`, or the game.
-        tracking_uri: of the server, or a folder; None = as above.
+        experiment: None = `MLFLOW_EXPERIMENT_NAME`, or the game.
+        tracking_uri: of the server, or a folder; None = `MLFLOW_TRACKING_URI`.
     """
 
     def __init__(self, experiment: str | None = None, tracking_uri: str | None = None) -> None:
@@ -223,11 +221,10 @@ RECORDERS: Final[Mapping[str, type[TensorBoardRecorder | WandbRecorder | MLflowR
     "wandb": WandbRecorder,
     "mlflow": MLflowRecorder,
 }
-"""By name on the command line."""
 
 
 class Recording:
-    """The recorders of a run, without failed ones."""
+    """The recorders of a run that have not failed."""
 
     def __init__(self, recorders: Sequence[Recorder], run: TrainingRun) -> None:
         self._started: list[Recorder] = []

@@ -11,19 +11,20 @@ from entity_env.agents.intervals import mean_interval
 from entity_env.core.validation import is_number
 
 MOST_UNFINISHED: Final = 0.05
-"""Share of running episodes longer than all finished ones above which means are biased.
+"""Means are biased if more running episodes than this share are longer than all finished ones.
 
-With constant lengths, it is about 1 / `window`.
+With constant lengths, the share is about 1 / `window`.
 """
 
 
 class MeanReward(NamedTuple):
     """Mean reward of some episodes of a run.
 
+
     Args:
         mean: over these episodes.
-        ci95: half of the 95 % confidence interval of the mean, Student's; NaN if unknown.
-        num_episodes: number of these episodes; 0 if unknown.
+        ci95: half of the mean's 95 % confidence interval, Student's; NaN if unknown.
+        num_episodes: 0 if unknown.
         step: decisions of training until then.
         is_biased: many running episodes are longer than all of these: the mean covers short ones,
             and has no interval.
@@ -39,10 +40,7 @@ class MeanReward(NamedTuple):
     def of(
         cls, mean: float, deviation: float, num_episodes: int, step: int = 0, unfinished: float = 0
     ) -> MeanReward:
-        """From mean and standard deviation (of the population of episodes).
-
-        `unfinished` as in `TrainProgress`.
-        """
+        """From mean and population standard deviation; `unfinished` as in `TrainProgress`."""
         is_biased = unfinished > MOST_UNFINISHED
         ci95 = math.nan
         if num_episodes > 1 and not is_biased:
@@ -55,7 +53,6 @@ class MeanReward(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The mean, with its source."""
         if self.is_biased:
             return f"{self} ({self.num_episodes} finished episodes only)"
         interval = "95 %, " if self.ci95 == self.ci95 else ""
@@ -77,8 +74,8 @@ class RandomPlay:
     """Episodes of uniformly random legal actions, as a baseline of a run.
 
     Args:
-        mean_reward, std_reward, mean_length: of these episodes; the standard deviation is that of
-            the population.
+        mean_reward, std_reward, mean_length: of these episodes, with the population's standard
+            deviation.
         num_episodes: number of episodes.
         is_like_training: training rewards come from the same conditions. False if an agent plays
             itself; evaluations are comparable.
@@ -92,16 +89,14 @@ class RandomPlay:
 
     @property
     def reward(self) -> MeanReward:
-        """The mean reward with its interval."""
         return MeanReward.of(self.mean_reward, self.std_reward, self.num_episodes)
 
     def to_json(self) -> dict[str, object]:
-        """As JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: object) -> RandomPlay | None:
-        """From JSON; None for anything else, such as the file of an earlier release."""
+        """None for anything else, such as the file of an earlier release."""
         found = data if isinstance(data, Mapping) else {}
         figures: list[Any] = [
             found.get(name) for name in ("mean_reward", "std_reward", "mean_length")

@@ -25,28 +25,26 @@ if TYPE_CHECKING:
     from entity_env.agents.training.rollout_buffer import Trajectories
 
 _ROUNDING: Final = 1e-6
-"""Relative to the largest reward: smaller differences count as equal scores."""
+"""Smaller differences, relative to the largest reward, count as equal scores."""
 
 
 class RolloutFigures(NamedTuple):
     """Sums over the rows of a run, which can be added over ranks.
 
-    The first episode of every row is an unbiased sample, unlike the first episodes to end, which
-    are short.
+    The first episode of every row is an unbiased sample; the first episodes to end are short.
 
     Args:
         num_envs, num_rows: environments, and their rows.
         num_steps: steps of every row in the last rollout, times `num_rows`.
-        num_decisions: decisions in the last rollout.
-        num_forced: of these, decisions in which all actors have one allowed choice.
+        num_decisions: in the last rollout.
+        num_forced: decisions in which all actors have one allowed choice.
         num_actors: actors in these decisions.
         uniform_entropy: nats of their other choices if all allowed ones were equally likely.
         num_first: rows whose first episode has ended.
         first_steps: actions in first episodes so far, including running ones.
-        first_reward, first_squares: sum of the rewards of finished first episodes, and of their
-            squares.
+        first_reward, first_squares: sums of rewards and squared rewards of finished first episodes.
         num_changes: changes of a score to a value that differs from its episode's initial one.
-        num_returns: of these, the changes back to it.
+        num_returns: changes back to it.
         num_reals: real numbers chosen by the last rollout's decisions.
     """
 
@@ -67,7 +65,7 @@ class RolloutFigures(NamedTuple):
 
     @classmethod
     def merged(cls, reports: Iterable[Iterable[float]]) -> RolloutFigures:
-        """The sum over several ranks, each given as a list."""
+        """The sum over ranks, each as a list."""
         return cls._make(map(sum, zip(*reports, strict=True)))
 
     @property
@@ -77,7 +75,6 @@ class RolloutFigures(NamedTuple):
 
     @property
     def actors(self) -> float:
-        """Actors per decision."""
         return self.num_actors / max(1, self.num_decisions)
 
     @property
@@ -87,7 +84,7 @@ class RolloutFigures(NamedTuple):
 
     @property
     def decisions_per_step(self) -> float:
-        """Decisions per row and step, 1 in a game for one agent."""
+        """Per row; 1 in a game for one agent."""
         return self.num_decisions / max(1, self.num_steps)
 
     @property
@@ -97,19 +94,19 @@ class RolloutFigures(NamedTuple):
 
     @property
     def first_mean(self) -> float:
-        """Mean reward of finished first episodes; NaN if there are none."""
+        """Mean reward of finished first episodes."""
         return self.first_reward / self.num_first if self.num_first else math.nan
 
     @property
     def first_std(self) -> float:
-        """Standard deviation of these rewards; NaN if there are none."""
+        """Standard deviation of these rewards."""
         if not self.num_first:
             return math.nan
         return math.sqrt(max(0.0, self.first_squares / self.num_first - self.first_mean**2))
 
 
 class RolloutMeter:
-    """Collects statistics of rollouts, in 0.2 % of the time of a snake or cartpole run."""
+    """Collects statistics of rollouts; takes 0.2 % of a snake or cartpole run."""
 
     def __init__(
         self, num_envs: int, num_rows: int, action_space: Mapping[ActionName, ActionSpace]
@@ -118,15 +115,12 @@ class RolloutMeter:
         self._score = np.zeros(num_rows)
         """Score of every row's running episode, minus the score at its start."""
         self._is_away = np.zeros(num_rows, np.bool_)
-        """Whether that score is not 0."""
+        """True where the score is not 0."""
         self._has_ended = np.zeros(num_rows, np.bool_)
-        """Whether a row's first episode has ended."""
         self._first_steps = np.zeros(num_rows, np.int64)
-        """Actions in every row's first episode so far."""
         self._first_reward = np.zeros(num_rows)
         """Reward of every row's first episode, if finished."""
         self.figures = RolloutFigures(num_envs=num_envs, num_rows=num_rows)
-        """The sums so far."""
 
     def add(
         self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
@@ -142,9 +136,9 @@ class RolloutMeter:
         )
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Discards the episodes of some rows, whose first episodes begin between rollouts.
+        """Discards the episodes of rows whose first episodes begin between rollouts.
 
-        This includes finished ones: only short episodes end before a given step.
+        Also finished ones: only short episodes end before a given step.
         """
         self._score[rows] = self._first_reward[rows] = 0.0
         self._is_away[rows] = self._has_ended[rows] = False
@@ -194,14 +188,13 @@ class RolloutMeter:
 
 
 def _count(mask: NDArray[np.bool_]) -> int:
-    """Number of True values, as an int, which JSON needs."""
+    """Number of True values, as an int for JSON."""
     return int(np.count_nonzero(mask))
 
 
 def _count_choices(
     action_masks: Mapping[ActionName, VecActionMask], action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, Any]:
-    """The fields of `RolloutFigures` about a rollout's decisions."""
     num_decisions = max((len(mask.actors) for mask in action_masks.values()), default=0)
     num_free, num_actors, num_reals, entropy = np.zeros(num_decisions), 0, 0, 0.0
     for name, mask in action_masks.items():

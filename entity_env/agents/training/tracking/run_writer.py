@@ -1,4 +1,4 @@
-"""Writes the folder of a training run: `run.json` and curves; `runs` reads it."""
+"""Writes a training run's folder, `run.json` and curves; `runs` reads it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from entity_env.errors import UsageError
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _LOSS_CURVES: Final = {"teacher_agreement": AGREEMENT}
-"""Curves of `Losses` that are not named `losses/` and the field's name."""
+"""Exceptions to the name `losses/FIELD` of curves."""
 _BEGIN: Final = b'{"step":'
-"""Start of every line in a curve file: other files with that name are not ours."""
+"""Start of every line in our curve files."""
 _OF_THE_BEGIN: Final = ("init_from", "compiled_from_step", RANDOM_PLAY)
 """Facts about the start of a run, kept when it is resumed."""
 
@@ -59,8 +59,8 @@ def write_run(
 ) -> TrainingRun:
     """Writes `run.json`: settings, command, machine, versions and date; returns its content.
 
-    A resumed run keeps its id and start date. Without a folder nothing is written. `end_run` adds
-    how the run ended.
+    A resumed run keeps its id and start date. Writes nothing without a folder. `end_run` adds how
+    the run ended.
 
     Raises:
         UsageError: the folder is not writable, or has another file with that name.
@@ -92,13 +92,13 @@ def write_run(
 
 
 def _kept(before: Mapping[str, object], about: Mapping[str, object]) -> list[str]:
-    """Facts about the start that a resumed run keeps; without random play of another game."""
+    """Facts about the start that a resumed run keeps; random play only of the same game."""
     is_same = _played(before) == _played(about)
     return [name for name in _OF_THE_BEGIN if name in before and (is_same or name != RANDOM_PLAY)]
 
 
 def _played(about: Mapping[str, object]) -> str:
-    """The game and its players, from the content of `run.json`, as JSON."""
+    """The game and its players in a `run.json`, as JSON."""
     found = [about.get(name) for name in ("identity", "settings", "opponents")]
     return json.dumps([*found, eval_opponent(about)], default=str, sort_keys=True)
 
@@ -107,10 +107,10 @@ def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, o
     """Adds the end of a run, its date and step, to `run.json`; warns if this fails.
 
     Args:
-        out: the folder, None if there is none.
+        out: the folder, if any.
         run: result of `write_run`.
         step: decisions that the run has learned from.
-        facts: further facts known at the end.
+        facts: further facts.
     """
     note_run(out, run, {"ended": _now(), "steps": step, **facts})
 
@@ -121,10 +121,10 @@ def add_random_play(out: Path | None, run: TrainingRun, random_play: RandomPlay)
 
 
 def note_run(out: Path | None, run: TrainingRun, facts: Mapping[str, object]) -> TrainingRun:
-    """Adds facts to `run.json`, if there is a folder; warns if this fails.
+    """Adds facts to `run.json`, or replaces them, if there is a folder; warns if this fails.
 
     Returns:
-        The run with these facts; they replace existing ones.
+        The run with these facts.
     """
     found = replace(run, about={**run.about, **facts})
     if out is not None:
@@ -152,8 +152,8 @@ def curve_writer(
 ) -> Iterator[WriteCurves]:
     """Context with a function that writes a point of every finite curve to a run's `curves.jsonl`.
 
-    If tensorboard is installed, its files get the same points, and so do `recorders`. Removes lines
-    of `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
+    `recorders` get the same points, and so do tensorboard's files, if installed. Removes lines of
+    `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
 
     Raises:
         OSError: a line of `curves.jsonl` cannot be written.
@@ -257,7 +257,7 @@ def _curve_points(progress: TrainProgress, metrics: Mapping[str, Metric]) -> dic
 
 
 def _cut_curves(path: Path, step: int) -> None:
-    """Removes the lines after a step, and an incomplete one left by a kill."""
+    """Removes the lines after a step, and an incomplete line left by a kill."""
     if not path.exists():
         return
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Reads the folder of a training run: `run.json` and `curves.jsonl`; `run_writer` writes it."""
+"""Reads a training run's folder, `run.json` and `curves.jsonl`; `run_writer` writes it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ RUN_FILE: Final = "run.json"
 REPLAY_FOLDERS: Final = ("replays", "failures")
 CURVES_FILE: Final = "curves.jsonl"
 REWARD: Final = "episode/mean_reward"
-"""Name of the curve for comparing runs."""
+"""Curve for comparing runs."""
 EVALUATED: Final = "evaluation/mean_reward"
-"""Name of the curve of evaluations."""
+"""Curve of evaluations."""
 AGREEMENT: Final = "teacher/agreement"
-"""Name of the curve of agreement with the teacher's choices."""
+"""Curve of agreement with the teacher's choices."""
 RANDOM_PLAY: Final = "random_play"
-"""Key in `run.json` of the results of random play."""
+"""Key in `run.json` of random play's results."""
 _MAX_RUN_BYTES: Final = 1 << 20
 _MAX_CURVE_BYTES: Final = 1 << 28
 _LARGEST: Final = 1e100
@@ -45,7 +45,7 @@ Setting: TypeAlias = str | float | bool | None
 
 
 def read_about(out: Path) -> Mapping[str, Any]:
-    """The `run.json` in the folder of a run; empty if there is none.
+    """The `run.json` in a folder; empty if there is none.
 
     Raises:
         UsageError: it is not ours.
@@ -87,7 +87,7 @@ class TrainingRun:
         about: content of `run.json`; in folders of earlier releases, of the checkpoint.
         curves: by name; empty for folders of earlier releases.
         clock: seconds of training at each step.
-        num_broken: unreadable lines and values of `curves.jsonl`, which were skipped.
+        num_broken: unreadable lines and values of `curves.jsonl`, skipped.
     """
 
     path: Path
@@ -108,13 +108,12 @@ class TrainingRun:
 
     @property
     def game(self) -> str:
-        """Name of the game, as typed; "" if unknown."""
+        """The game, as typed; "" if unknown."""
         game = self.about.get("game")
         return game if isinstance(game, str) else ""
 
     @property
     def seed(self) -> int | None:
-        """Seed of the run; None if unknown."""
         seed = self.about.get("seed")
         return seed if type(seed) is int else None
 
@@ -125,24 +124,23 @@ class TrainingRun:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of training so far."""
         return float(self.clock.values[-1]) if len(self.clock.values) else 0.0
 
     @property
     def final_reward(self) -> MeanReward | None:
-        """Mean over the last finished training episodes; None before the first."""
+        """Mean over the last finished training episodes."""
         return self._mean_reward("episode", "window", -1)
 
     @property
     def final_evaluation(self) -> MeanReward | None:
-        """Result of the last evaluation; None if there was none."""
+        """Result of the last evaluation."""
         return self._mean_reward("evaluation", "num_episodes", -1)
 
     @property
     def best_evaluation(self) -> MeanReward | None:
-        """The evaluation with the highest mean, the last of equals; None if there was none.
+        """The evaluation with the highest mean; the last of equals.
 
-        It is biased upward as the highest of many; its interval does not include this.
+        As the highest of many it is biased upward; its interval does not include this.
         """
         curve = self.curves.get(EVALUATED)
         if curve is None:
@@ -152,7 +150,6 @@ class TrainingRun:
 
     @property
     def random_play(self) -> RandomPlay | None:
-        """Results of random play; None if not measured."""
         return RandomPlay.from_json(self.about.get(RANDOM_PLAY))
 
     @property
@@ -161,7 +158,7 @@ class TrainingRun:
         return self.final_evaluation or self.final_reward
 
     def settings(self) -> dict[str, Setting]:
-        """Settings of the game and the trainer by name, such as `net.d_model`, without the seed."""
+        """Settings of game and trainer by name, such as `net.d_model`, without the seed."""
         game, config = self.about.get("settings"), self.about.get("config")
         found = dict(_flat(game if isinstance(game, dict) else {}))
         found |= {"num_envs": _setting(self.about.get("num_envs"))}
@@ -169,7 +166,7 @@ class TrainingRun:
         return {name: value for name, value in found.items() if name != "seed"}
 
     def group(self) -> object:
-        """Key shared by runs that differ only in their seed; hashable."""
+        """Key of runs that differ only in their seed; hashable."""
         if not isinstance(self.about.get("config"), dict):
             return self.path
         found = {
@@ -195,7 +192,6 @@ class TrainingRun:
         )
 
     def _at(self, name: str, step: int) -> float | None:
-        """The value of a curve at a step; None if there is none."""
         curve = self.curves.get(name, _NO_CURVE)
         index = int(np.searchsorted(curve.steps, step))
         is_there = index < len(curve.steps) and curve.steps[index] == step
@@ -203,7 +199,7 @@ class TrainingRun:
 
 
 def read_run(path: str | Path) -> TrainingRun:
-    """Reads the folder of a training run, which may still be running.
+    """Reads a training run's folder; the run may continue meanwhile.
 
     Raises:
         CheckpointError: a file in it is damaged or too large.
@@ -279,7 +275,7 @@ def _read_checkpoint(path: Path) -> TrainingRun:
 
 
 def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
-    """Step and values of a line, None for values that are not numbers; step -1 if it is damaged."""
+    """Step and values of a line, None for values that are not numbers; step -1 if damaged."""
     try:
         data = parse_json(line)
     except ValueError:
@@ -327,6 +323,6 @@ def _setting(value: object) -> Setting:
 
 
 def eval_opponent(about: Mapping[str, object]) -> object:
-    """The opponent of evaluations, from the content of `run.json`."""
+    """The opponent of evaluations in a `run.json`."""
     options = about.get("options")
     return options.get("eval_opponent") if isinstance(options, Mapping) else None

@@ -1,4 +1,4 @@
-"""Runs with equal settings and different seeds: joint scores, and comparison with others."""
+"""Runs with equal settings and different seeds: joint scores, and comparisons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SeedGroup:
     """Runs that differ only in their seed.
 
     Args:
-        runs: one or more, by seed; if several share a seed, the one with most steps.
+        runs: one or more, by seed; of several with a seed, the run with most steps.
         is_evaluated: all have an evaluation, and scores are from the last one; otherwise scores are
             mean rewards of training.
     """
@@ -31,17 +31,16 @@ class SeedGroup:
 
     @cached_property
     def scores(self) -> tuple[float, ...]:
-        """The score of each run."""
         return tuple(each.mean for each in map(self._reward, self.runs) if each is not None)
 
     @cached_property
     def is_biased(self) -> bool:
-        """Whether scores are training means that are biased toward short episodes."""
+        """Scores are training means that are biased toward short episodes."""
         return any(each.is_biased for each in map(self._reward, self.runs) if each is not None)
 
     @cached_property
     def mean(self) -> Interval:
-        """Mean of the scores, with Student's interval over seeds."""
+        """Mean score, with Student's interval over seeds."""
         return mean_of(self.scores)
 
     @cached_property
@@ -63,10 +62,7 @@ class SeedGroup:
 
 
 def seed_groups(runs: Sequence[TrainingRun]) -> list[SeedGroup]:
-    """Groups of runs, sorted by game, then best mean first.
-
-    Runs without a score are omitted.
-    """
+    """Groups of runs with a score, sorted by game, then best mean first."""
     found: dict[object, dict[object, TrainingRun]] = {}
     for run in sorted(runs, key=lambda run: str(run.path)):
         if run.score is not None:

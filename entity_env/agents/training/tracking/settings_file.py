@@ -13,7 +13,6 @@ from entity_env.core.files import parse_json, read_file
 from entity_env.errors import UsageError, shown
 
 RUN_FORMAT: Final = "entity_env.run"
-"""Format name in `run.json`."""
 MAX_BYTES: Final = 1 << 20
 _TABLES: Final = ("run", "game")
 _WORD: Final = re.compile(r"[A-Za-z_][\w:./-]*")
@@ -37,7 +36,7 @@ def read_settings(path: Path) -> SettingsFile:
     """Reads a settings file.
 
     Raises:
-        UsageError: it cannot be read, or is neither TOML nor a `run.json`; names the file.
+        UsageError: it is unreadable, or neither TOML nor a `run.json`; names the file.
     """
     try:
         text = read_file(path, MAX_BYTES)
@@ -59,7 +58,7 @@ def read_settings(path: Path) -> SettingsFile:
 
 
 def run_settings(data: Mapping[str, Any]) -> SettingsFile:
-    """The settings in a `run.json`; settings of the game are among the options."""
+    """The settings in a `run.json`; the game's are among the options."""
     config, options = data.get("config"), data.get("options")
     net = config.get("net") if isinstance(config, dict) else None
     if isinstance(config, dict) and isinstance(net, dict):
@@ -71,7 +70,7 @@ def run_settings(data: Mapping[str, Any]) -> SettingsFile:
 
 
 def parse_setting_text(text: str) -> dict[str, object]:
-    """Parses `NAME=VALUE`: the value is TOML or a word; dotted names are nested.
+    """Parses `NAME=VALUE`; the value is TOML or a word, dotted names are nested.
 
     Raises:
         UsageError: another form.

@@ -10,13 +10,13 @@ from typing import Final
 from entity_env.errors import UsageError, shown
 
 TIME_FRACTION: Final = "charts/time_fraction"
-"""Name of the curve of the fraction that schedules follow in a run with a time limit."""
+"""Curve of the fraction that schedules follow with a time limit."""
 _MOST_RESERVED: Final = 0.1
-"""Largest share of a run's time reserved for its end."""
+"""Largest share of a run's time to reserve for its end."""
 
 
 class TimeLimit:
-    """Time of one call of `train`, starting with this object.
+    """Time of a call of `train`, starting with this object.
 
     Args:
         limit_s: `max_train_time_s` of the run; None = no limit.
@@ -34,12 +34,11 @@ class TimeLimit:
 
     @property
     def is_set(self) -> bool:
-        """Whether schedules follow the time."""
+        """True if schedules follow the time."""
         return self.limit_s is not None or self._given is not None
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
         return self._clock() - self._start
 
     @property
@@ -51,7 +50,6 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether training must end."""
         return self.left_s <= 0
 
     @property
@@ -68,16 +66,13 @@ class TimeLimit:
             self._reserved_s = min(max(seconds, 0.0), _MOST_RESERVED * self.limit_s)
 
     def set_fraction(self, fraction: float) -> None:
-        """Sets the fraction that updates follow, 0 to 1, instead of the clock's."""
+        """Sets the fraction that updates follow instead of the clock's, 0 to 1."""
         if not 0 <= fraction <= 1:
             raise UsageError(f"a fraction of the time must be from 0 to 1, got {shown(fraction)}")
         self._given = fraction
 
     def start_update(self, gather: Callable[[float], Sequence[float]]) -> float:
-        """The fraction that an update follows: rank 0's, on all ranks.
-
-        `gather` returns the fractions of all ranks.
-        """
+        """The fraction that an update follows: rank 0's; `gather` returns those of all ranks."""
         if self.is_set:
             own = self.fraction if self._given is None else self._given
             self.update_fraction = gather(own)[0]
