@@ -1,6 +1,6 @@
 """The command line: `entity-env games | play | train | eval | export | bench | doctor`.
 
-It finds games and agents by name, calls the library and shows the results. Nothing imports it.
+Finds games and agents by name, calls the library and shows the results. Nothing imports it.
 """
 
 try:

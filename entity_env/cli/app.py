@@ -1,4 +1,4 @@
-"""The program `entity-env`: its commands, and how their errors are reported."""
+"""The program `entity-env`: its commands, and error reports."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "verify": ("replay", "Verify"),
     "watch": ("runs", "Watch"),
 }
-"""Module in `commands` and class of each command, which is imported when it is asked for."""
+"""Module in `commands` and class of each command, imported on use."""
 _COPY: Final = re.compile(r"in (env|worker) \d")
 _FAILED, _MISUSED = 1, 2
 
 
 class _Log(logging.Handler):
-    """Prints warnings of the library, which may quote files, without control characters."""
+    """Prints the library's warnings, which may quote files, without control characters."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -65,17 +65,16 @@ _LOG: Final = _Log(logging.WARNING)
 
 
 class _Program(click.Group):
-    """Reports errors in one line on stderr: mistakes of the user with exit code 2.
+    """Reports errors in one line on stderr. Exit code 2: a mistake of the user.
 
-    Failures of the machine have exit code 1: an unreadable file, a full disk, no memory.
+    Exit code 1: the machine failed, such as by an unreadable file, a full disk, no memory.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands, in order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; None if there is none and `ctx` only completes words."""
+        """The command; None for an unknown name if `ctx` only completes words."""
         if cmd_name in COMMANDS:
             return command_of(cmd_name)
         if not ctx.resilient_parsing:
@@ -118,7 +117,7 @@ class _Program(click.Group):
 
 @cache
 def command_of(name: str) -> CommandParser:
-    """The parser of a command's line."""
+    """The parser of a command."""
     module, command = COMMANDS[name]
     return parser_of(getattr(import_module(f"entity_env.cli.commands.{module}"), command), name)
 
@@ -161,13 +160,13 @@ def _next_step(error: click.ClickException) -> str:
 
 
 def _notes(error: BaseException) -> str:
-    """What was added to an error, such as where a run was saved, but not which copy of a game."""
+    """An error's notes, such as where a run was saved, without the copy of a game."""
     notes = [note for note in notes_of(error) if not _COPY.match(note)]
     return "".join(f"; {note}" if note.startswith(AGAIN) else f" ({note})" for note in notes)
 
 
 def _drop_output() -> None:
-    """Redirects an unwritable stdout, which Python would report once more at exit."""
+    """Redirects an unwritable stdout, which Python would report again at exit."""
     try:
         sys.stdout.flush()
     except (OSError, AttributeError):  # a full disk; no stdout at all

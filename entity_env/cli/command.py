@@ -1,4 +1,4 @@
-"""Commands as dataclasses: their fields are the arguments and options of a command line."""
+"""Commands as dataclasses: fields are the arguments and options of a command line."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _EXPONENT: Final = re.compile(r"-?\d+(\.\d+)?[eE]\+?\d\d?")
 
 
 class CliOption(NamedTuple):
-    """How a field of a command is given, in `Annotated[int, Range(1, 9), CliOption("Meaning.")]`.
+    """How to type a command's field, in `Annotated[int, Range(1, 9), CliOption("Meaning.")]`.
 
-    The field's type says what a text may be. A bool is a flag, a tuple an option that may be
-    repeated, and a field without a default one that has to be given. The mark may be left out.
+    The field's type defines the allowed texts. A bool is a flag, a tuple a repeatable option, and a
+    field without a default is required. `CliOption` itself is optional.
 
     Args:
-        help: what it means; "" = as the text below the field says, or the docs of `of`.
-        name: as it is typed; "" = the name of the field with dashes.
-        metavar: what stands for its value in the help.
-        default: the default in words, where the field has none that says it.
-        read: makes the value of a text, and raises a `ValueError` that says what it must be.
-        make: makes the field of the value, of any value that its type allows.
-        of: settings with a field of this name, whose type, bounds and choices count.
+        help: default: the string below the field, or the docs of `of`.
+        name: as typed; default: the field's name with dashes.
+        metavar: placeholder of the value in the help.
+        default: the default in words, if the field's default does not say it.
+        read: converts a text to the value; raises a `ValueError` that says what it must be.
+        make: converts any value of the type to the field.
+        of: settings with a field of this name, for its type, bounds and choices.
         kind: class of the option; None = `SectionOption`.
     """
 
@@ -60,17 +60,17 @@ class CliOption(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """A field of a command that is typed without a name; of a tuple any number of them.
+    """A field typed without a name; a tuple takes any number.
 
     Args:
-        metavar: what stands for it in the help.
+        metavar: placeholder in the help.
     """
 
     metavar: str
 
 
 class Section(NamedTuple):
-    """Title in the help of an option, or of all options in a field that is a dataclass."""
+    """Help title of an option, or of all options in a dataclass field."""
 
     title: str
 
@@ -78,7 +78,7 @@ class Section(NamedTuple):
 class CliCommand(Protocol):
     """A dataclass of arguments and options; its docstring is the help.
 
-    A class may have `PARSER`, the class of its parser, and `ATTRS` of click's commands, such as
+    A class may set `PARSER`, the class of its parser, and `ATTRS` of click's commands, such as
     `epilog`.
     """
 
@@ -90,19 +90,18 @@ class CommandParser(click.Command):
     """A command of click whose help shows the options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the sections in the order of the fields."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 sections.setdefault(getattr(param, "section", ""), []).append(record)
-        rest = sections.pop("", [])  # with --help
+        rest = sections.pop("", [])  # includes --help
         for title, records in [*sections.items(), ("Options", rest)]:
             with formatter.section(title):
                 formatter.write_dl(records)
 
 
 class SectionOption(click.Option):
-    """An option with the title of its section, whose help is made when it is asked for."""
+    """An option with a section title; its help is created on use."""
 
     section = ""
     mark = CliOption()
@@ -110,7 +109,6 @@ class SectionOption(click.Option):
     """The dataclass of its field."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Its names and its help, see click."""
         name = self.name or ""
         self.help = self.mark.help or docs_of(self.owner).get(name, "")
         if not self.help and self.mark.of is not None:
@@ -121,10 +119,10 @@ class SectionOption(click.Option):
 
 
 def parser_of(command: type[CliCommand], name: str) -> CommandParser:
-    """The command of click that reads a command line as a dataclass, and runs it.
+    """The click command that reads a command line as a dataclass, and runs it.
 
     Args:
-        command: the dataclass. Fields that are dataclasses hold options of their own.
+        command: the dataclass; fields that are dataclasses hold further options.
         name: of the command.
     """
     leaves = list(_leaves(command, ""))
@@ -134,7 +132,7 @@ def parser_of(command: type[CliCommand], name: str) -> CommandParser:
         for leaf in leaves
         if isinstance(leaf.mark, CliOption) and leaf.mark.make is not None
     }
-    # Errors of episodes say how to begin them again, where the game is an argument.
+    # Errors in episodes say how to repeat them, if the game is an argument.
     has_game = any(isinstance(each, click.Argument) and each.name == "game" for each in params)
 
     def call(**values: object) -> None:
@@ -149,7 +147,7 @@ def parser_of(command: type[CliCommand], name: str) -> CommandParser:
 
 
 def _made(kind: type[T], values: Mapping[str, object]) -> T:
-    """A dataclass of the values of its fields, and those of the dataclasses in it."""
+    """A dataclass from the values of its fields, and of the dataclasses in it."""
     hints = get_type_hints(kind)
     own = {
         each.name: _made(hints[each.name], values)
@@ -169,7 +167,7 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
-    """The fields that are typed, also those of dataclasses in it."""
+    """The fields to type, also of dataclasses in it."""
     plain, hints = get_type_hints(kind), get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         marks, inner = list(_marks(hints[each.name])), plain[each.name]
@@ -182,7 +180,7 @@ def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
 
 
 def _marks(hint: object) -> Iterator[object]:
-    """What the parts of a type are annotated with."""
+    """Annotations of a type's parts."""
     if get_origin(hint) is Annotated:
         yield from hint.__metadata__  # type: ignore[attr-defined]  # an annotated type has it
     for each in get_args(hint):
@@ -190,7 +188,6 @@ def _marks(hint: object) -> Iterator[object]:
 
 
 def _param(leaf: _Leaf) -> click.Parameter:
-    """The argument or option of a field."""
     field, mark = leaf.field, leaf.mark
     item, is_repeated = _item_of(leaf.hint)
     is_needed = field.default is field.default_factory is MISSING
@@ -217,20 +214,20 @@ def _param(leaf: _Leaf) -> click.Parameter:
 
 
 def _item_of(hint: object) -> tuple[object, bool]:
-    """The type of what is typed, and whether the field is a tuple of them."""
+    """Type of a typed item, and whether the field is a tuple of such items."""
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return (get_args(bare)[0], True) if get_origin(bare) is tuple else (hint, False)
 
 
 def _type_of(name: str, item: object, mark: CliOption | Argument) -> click.ParamType | None:  # type: ignore[type-arg]  # generic in new releases
-    """What reads the texts of an argument or option; None for a flag."""
+    """Parses the texts of an argument or option; None for a flag."""
     setting = Setting.of(item)
     if isinstance(mark, CliOption):
         if mark.read is not None:
             return _Text(name, mark.read)
         if mark.of is not None:
             setting = settings_of(mark.of)[name]
-    # An option that may be left out is None then, but no text says so.
+    # None means that an option was left out; no text can say so.
     setting = setting._replace(kinds=tuple(each for each in setting.kinds if each is not NoneType))
     for each in _marks(item):
         if isinstance(each, click.ParamType):
@@ -245,7 +242,7 @@ def _type_of(name: str, item: object, mark: CliOption | Argument) -> click.Param
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in new releases
-    """A number, or a word beside it, that a setting may be; also one such as 1e6."""
+    """A number, also such as 1e6, or an alternative word."""
 
     def __init__(self, setting: Setting) -> None:
         self.name = "number" if float in setting.kinds else "integer"
@@ -263,7 +260,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in new rele
 
 
 def _number(text: str) -> int | float | str:
-    """The number that a text is, a whole one if it can be; other texts as they are."""
+    """A text as a number, an integer if possible; otherwise unchanged."""
     with suppress(ValueError):
         return int(text)
     if _EXPONENT.fullmatch(text.strip()) and (number := Decimal(text)) == int(number):
@@ -274,7 +271,7 @@ def _number(text: str) -> int | float | str:
 
 
 class _Text(click.ParamType):  # type: ignore[type-arg]  # generic in new releases
-    """A text that is read by a function, which raises a `ValueError` for a wrong one."""
+    """A text for a function, which raises `ValueError` if it is invalid."""
 
     def __init__(self, name: str, read: Callable[[str], object]) -> None:
         self.name = name

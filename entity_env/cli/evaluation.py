@@ -1,4 +1,4 @@
-"""Options of `train` for evaluations and checkpoints along a run, and what is said of the best."""
+"""Options of `train` for evaluations and checkpoints along a run, and its summary of the best."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _EPISODES: Final = 20
 _MANY_CUT: Final = 0.5
-"""Share of episodes that are cut, from which play goes round in circles."""
+"""Share of truncated episodes that suggests play in circles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class EvaluationPlan:
     strength."""
 
     def require(self, game: Game) -> None:
-        """Raises a `UsageError` for options that do not go together, or a wrong opponent."""
+        """Raises `UsageError` for options that exclude each other, or a wrong opponent."""
         wants = {
             "--eval-episodes": self.eval_episodes,
             "--eval-opponent": self.eval_opponent,
@@ -73,7 +73,7 @@ class EvaluationPlan:
         self._setting(game)
 
     def _setting(self, game: Game) -> tuple[Game, Callable[[int], Agent]]:
-        """The game to play, and what makes the opponent; bots are part of the game."""
+        """The game to play, including bots, and a function that makes the opponent."""
         name = self.eval_opponent
         if name is None or name == "random":
             return game, RandomAgent
@@ -91,7 +91,7 @@ class EvaluationPlan:
         has_replays: bool = False,
         at_start: bool = False,
     ) -> list[Callback]:
-        """What evaluates a run, ends it and keeps checkpoints; `at_start` is `Evaluator`'s."""
+        """Callbacks that evaluate a run, end it and keep checkpoints; `at_start` of `Evaluator`."""
         from entity_env.agents.ppo import CheckpointHistory, StopAtReward
 
         found: list[Callback] = []
@@ -106,7 +106,7 @@ class EvaluationPlan:
             on_error=on_error,
             autoreset="disabled",
         )
-        # Without evaluations, an agent that plays against itself has nothing to compare with it.
+        # Without evaluations, an agent that plays itself has nothing to compare with.
         if self.eval_interval != 0 or played.num_agents == 1 or has_bots(played):
             found.append(RandomBaseline(make, opponent=opponent))
         if self.eval_interval != 0:
@@ -128,7 +128,7 @@ class EvaluationPlan:
 
 
 def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
-    """What the evaluations at the end of a run say, in lines; `step` is its last one."""
+    """Summary of a run's final evaluations, in lines; `step` is its last."""
     folder = run.path / BEST
     try:
         kept = read_header(folder).training.get("step") if (folder / CONFIG).is_file() else None
@@ -144,7 +144,7 @@ def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
 
 
 def last_evaluation(run: TrainingRun, step: int) -> MeanReward | None:
-    """The mean reward of the network at the end of a run, at that step; None if it is not known."""
+    """The mean reward of the final network, if known; `step` is the run's last."""
     last, evaluation = _mean(_evaluated(run), LAST), run.final_evaluation
     if last is None and evaluation is not None and evaluation.step == step:
         return evaluation
@@ -152,7 +152,7 @@ def last_evaluation(run: TrainingRun, step: int) -> MeanReward | None:
 
 
 def _evaluated(run: TrainingRun) -> Mapping[str, object]:
-    """What the evaluations at the end of a run have noted."""
+    """Results of the final evaluations."""
     found = run.about.get("evaluated")
     return found if isinstance(found, dict) else {}
 
@@ -182,7 +182,7 @@ def _best_words(
 
 
 def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
-    """That greedy play is much worse than drawing actions, if it is."""
+    """Warns if greedy play is much worse than sampling."""
     other, last = _mean(facts, OTHER_POLICY), _mean(facts, LAST)
     if not facts.get("greedy_is_worse") or other is None or last is None:
         return []
@@ -197,7 +197,6 @@ def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
 
 
 def _mean(facts: Mapping[str, object], name: str) -> MeanReward | None:
-    """The mean reward of the network or policy of that name; None if there is none."""
     found = facts.get(name)
     if not isinstance(found, dict):
         return None

@@ -1,4 +1,4 @@
-"""Errors of games, bots and files that a user named: what is shown, and how to play it again."""
+"""Errors of games, bots and files that a user named: their display, and how to repeat them."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from entity_env.errors import (
 )
 
 _PLACE: Final = re.compile(r"\bseed (\d+), episode \d|\bepisode \d+ \(seed (\d+)\)")
-"""The place that errors of games name: in games that are played, trained with, or checked."""
+"""Place in errors of games that are played, trained on, or checked."""
 SEATS: Final = "agents: "
-"""Begin of a note that names the agents of a match, by seat."""
+"""Start of a note that names the agents of a match, by seat."""
 AGAIN: Final = "play this episode again: "
-"""Begin of the note with a command."""
+"""Start of a note with a command."""
 
 
 class GameFailed(Exception):
-    """A game's own code raised; `trace` is its traceback, from the game's first frame on."""
+    """A game's own code raised; `trace` is its traceback from the game's first frame."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(trace)
@@ -55,12 +55,11 @@ class GameFailed(Exception):
 
 @contextmanager
 def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
-    """Raises `GameFailed` for errors whose traceback passes through the file of the game, or of
-    `callbacks`.
+    """Raises `GameFailed` for errors that pass through the file of the game or of `callbacks`.
 
-    Errors of a bot begin in the bot. Errors that say what to type instead, illegal answers of bots,
-    and errors without such a frame pass unchanged. Raises a `UsageError` where an agent of the game
-    ends the program.
+    An error of a bot starts in the bot. Errors that say what to type instead, illegal answers of
+    bots, and errors without such a frame pass unchanged. Raises `UsageError` if an agent of the
+    game ends the program.
     """
     try:
         yield
@@ -92,11 +91,12 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
 
 @contextmanager
 def episode_named(context: click.Context) -> Iterator[None]:
-    """Adds to an error of a game the command that begins its episode again: `entity-env play` with
-    the seed of the episode, and what was given of the options that `play` has, too."""
+    """Adds to a game's error the command that repeats its episode: `entity-env play` with the
+    episode's seed, and the given options that `play` also has.
+    """
     try:
         yield
-    except (UsageError, MissingExtraError, CheckpointError):  # the episode is not what is wrong
+    except (UsageError, MissingExtraError, CheckpointError):  # not the episode's fault
         raise
     except (EntityEnvError, GameFailed) as error:
         text = "\n".join([str(error), *notes_of(error)])
@@ -113,8 +113,7 @@ def episode_named(context: click.Context) -> Iterator[None]:
 
 
 def _words(context: click.Context, values: Mapping[str, Any]) -> Iterator[str]:
-    """The arguments and options that give a command these values, by the names of its parameters,
-    without the episodes to play."""
+    """Arguments and options with these values, by parameter name, except the episodes to play."""
     for param in context.command.params:
         value: Any = values.get(param.name or "")
         is_default = value is None or value == param.get_default(context)
@@ -130,7 +129,7 @@ def _words(context: click.Context, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _trace_from_bot(error: BaseException) -> str | None:
-    """The traceback from where a scripted agent was called on; None if none was."""
+    """The traceback from the call of a scripted agent, if any."""
     file = inspect.getfile(ScriptedAgent)
     trace = _first_frame(error, file)
     while trace is not None and trace.tb_frame.f_code.co_filename == file:
@@ -141,8 +140,9 @@ def _trace_from_bot(error: BaseException) -> str | None:
 
 
 def trace_from(error: BaseException, file: str) -> str | None:
-    """The traceback from the first frame in `file` on, for mistakes that this package found the
-    game's frames only; None without such a frame."""
+    """The traceback from the first frame in `file`; only the game's frames for mistakes that this
+    package found.
+    """
     trace = _first_frame(error, file)
     if trace is None:
         return None
@@ -165,8 +165,8 @@ def _file_of(game: Game) -> str:
 
 
 def load_error(path: Path, error: BaseException) -> BaseException:
-    """The error to raise for a file, or package, that raised `error` when it was loaded."""
-    # Not Path.resolve, which raises for links that go round in a circle.
+    """The error to raise for a file or package that raised `error` while loading."""
+    # Not Path.resolve, which raises for circular links.
     file = os.path.realpath(path / "__init__.py" if path.is_dir() else path)
     match error:
         case SyntaxError(filename=str(filename)) if Path(filename).is_file():

@@ -1,4 +1,4 @@
-"""Games and agents that a user named: by name, file or package; many copies, errors of games."""
+"""Loads games and agents that a user named: by name, file, package or module."""
 
 from __future__ import annotations
 
@@ -43,12 +43,11 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 from entity_env.games import GAMES
 
 Load: TypeAlias = Callable[[str, int], Agent]
-"""Loads an agent by name and seed, such as an `AgentLoader`."""
 
 ENTRY_POINTS: Final = "entity_env.games"
-"""Group of the entry points by which packages name their games: `NAME = "module:game"`."""
+"""Entry point group in which packages name their games: `NAME = "module:game"`."""
 ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
-"""Libraries whose environments are games, `gymnasium:CartPole-v1`."""
+"""Libraries whose environments are games, such as `gymnasium:CartPole-v1`."""
 _MAX_NAMED: Final = 8
 
 
@@ -58,12 +57,12 @@ _MAX_NAMED: Final = 8
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     """The game of a name, file, package or module, with settings such as `board_size=6`.
 
-    A name is that of a game of this package or of an installed one, see `ENTRY_POINTS`. A module is
-    `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Or an environment:
-    `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` where a module registers it,
+    A name is of a game of this package or of an installed package, see `ENTRY_POINTS`. A module is
+    `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Environments:
+    `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
 
-    The name and the settings are recorded as named by the user: check those from files first, with
+    Records the name and settings as named by the user: check those from files first, with
     `game_code` and `setting_names`.
     """
     parsed = _parse_settings(settings)
@@ -75,10 +74,10 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
             game = _environment(name, parsed)
         else:
             game = (GAMES[name] if name in GAMES else found_game(name)).with_settings(**parsed)
-    except OSError as error:  # the name is too long, the folder cannot be read
+    except OSError as error:  # the name is too long, or the folder unreadable
         raise UsageError(f"no game {name!r}: {error.strerror}") from error
     if code is not None and (place := place_of(game)) is not None:
-        # The module that defines the game, which its replays name.
+        # The game's module, which its replays name.
         home = place[0]
         remember(home if isinstance(code, str) else Path(sys.modules[home].__file__ or home))
     for each in setting_names(game, parsed).values():
@@ -87,9 +86,9 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
 
 
 def game_code(name: str) -> Name | None:
-    """The code that a game's name runs, as `remember` records it; None for a game of this package.
+    """The code that a game's name runs, for `remember`; None for a game of this package.
 
-    A file or package, or the name of an environment or of an installed module.
+    A file or package, or the name of an environment or installed module.
 
     Raises:
         UsageError: no file can have this name.
@@ -106,7 +105,7 @@ def game_code(name: str) -> Name | None:
         raise UsageError(f"no game {shown(name)}: {error.strerror}") from error
     if isinstance(place, Path) or (file := file_below(place)) is not None:
         return place if isinstance(place, Path) else file
-    # A package without this module, or one that is compiled: it would hide an installed one.
+    # A local package without this module, or a compiled one, would hide an installed package.
     top = place.partition(".")[0]
     spec = PathFinder.find_spec(top, [str(Path.cwd())])
     is_package = spec is not None and spec.has_location  # a bare folder hides none
@@ -114,7 +113,7 @@ def game_code(name: str) -> Name | None:
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
-    """What `remember` records of the settings that could name a file: a path, or NAME=VALUE."""
+    """Settings that could name a file, for `remember`: a path, or NAME=VALUE."""
     found: dict[str, Name] = {}
     for name, value in game.open_settings(settings).items():
         found[name] = f"{game.name} {name}={value}"
@@ -141,7 +140,7 @@ class InstalledGame(NamedTuple):
 
 @cache
 def installed_games() -> tuple[InstalledGame, ...]:
-    """The games of installed packages, by name; none is loaded."""
+    """The games of installed packages, by name; loads none."""
     found = [
         InstalledGame(each.name, each.value, each.dist.name, each.dist.version)
         for each in entry_points(group=ENTRY_POINTS)
@@ -151,7 +150,7 @@ def installed_games() -> tuple[InstalledGame, ...]:
 
 
 def _place_of(name: str) -> str:
-    """What `name` stands for: `module:NAME` for an installed game, else the name itself.
+    """`module:NAME` for the name of an installed game, else the name itself.
 
     Raises:
         UsageError: several packages have a game of this name.
@@ -164,7 +163,7 @@ def _place_of(name: str) -> str:
 
 
 def tell_of_changes(game: Game, agents: Iterable[str | Path]) -> None:
-    """Prints a line for every agent whose run was of another source or version of the game."""
+    """Prints a line for every agent whose run had another source or version of the game."""
     for agent in dict.fromkeys(agents):
         if agent and (line := since_run(Path(agent), game)):
             echo(line, err=True)
@@ -176,7 +175,7 @@ def _is_environment(name: str) -> bool:
 
 
 def found_game(name: str) -> Game:
-    """The game of a file, a folder or a module; its name is not recorded as one that was named.
+    """The game of a file, folder or module; does not record the name.
 
     Raises:
         UsageError: there is none.
@@ -194,7 +193,7 @@ def found_game(name: str) -> Game:
 
 
 def _split_name(name: str) -> tuple[Path | str, str]:
-    """The file, folder or module of a name, and the game's name in it, "" if it has none."""
+    """The file, folder or module of a name, and the game's name in it, or ""."""
     whole, _, inner = name.rpartition(":")
     is_split = whole.endswith(".py") or (bool(whole) and Path(whole).is_dir())
     path, wanted = (whole, inner) if is_split else (name, "")
@@ -214,7 +213,7 @@ def _no_game(name: str, reason: str = "") -> UsageError:
 
 
 def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
-    """The game of a module, which errors call `where`, by name or the only one."""
+    """The game of a module, by name or the only one; errors call the module `where`."""
     games = _games_in(module)
     if not games:
         folders: Iterable[str] = getattr(module, "__path__", ())
@@ -242,7 +241,7 @@ def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
 
 
 def _games_in(module: ModuleType) -> Mapping[str, Game]:
-    """The games of a file or package; imported ones only if it defines none."""
+    """The games that a file or package defines; imported games if it defines none."""
     games = {name: value for name, value in vars(module).items() if issubclass(type(value), Game)}
     inside = f"{module.__name__}."
     own = {name: g for name, g in games.items() if f"{g.play.__module__}.".startswith(inside)}
@@ -291,11 +290,11 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "sisl": "pettingzoo.sisl",
     "atari": "pettingzoo.atari",
 }
-"""Modules of PettingZoo's families of environments, in the order of the search."""
+"""Modules of PettingZoo's families of environments, in search order."""
 
 
 def _environment(name: str, settings: Mapping[str, str]) -> Game:
-    """The game of an environment; one that can be drawn as text is."""
+    """The game of an environment, drawn as text if possible."""
     package, _, env_id = name.partition(":")
     try:
         if package == "gymnasium":
@@ -306,7 +305,7 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
             game = _of_pettingzoo(env_id)
         game = game.with_settings(**settings)
         if "ansi" in getattr(game.play, "render_modes", ()) and "render_mode" not in settings:
-            with suppress(UsageError):  # it may have the mode and take no argument of that name
+            with suppress(UsageError):  # it may have the mode but no such argument
                 game = game.with_settings(render_mode="ansi")
     except EntityEnvError:
         raise
@@ -339,7 +338,7 @@ def _of_pettingzoo(env_id: str) -> Game:
             hint = "; mpe2 is a separate package: pip install mpe2"
         raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint}")
     module = import_module(found[wanted])
-    # Where agents act at the same time, they are asked at the same time.
+    # Agents that act at the same time are asked at the same time.
     return from_pettingzoo(getattr(module, "parallel_env", None) or module.env, name=wanted)
 
 
@@ -373,11 +372,11 @@ def game_against(game: Game, names: Sequence[str]) -> Game:
     """`against` with bots or other agents by name.
 
     Raises:
-        UsageError: as of `against`, or a file that cannot be loaded.
+        UsageError: as `against`, or a file that cannot be loaded.
         GameFailed: the code of a file raised.
     """
     for name in filter(is_bot_file, names):
-        AgentLoader()(name, 0)  # says where the file is wrong
+        AgentLoader()(name, 0)  # a better error for a bad file
     return against(game, list(names))
 
 
@@ -389,23 +388,20 @@ def load_players(
     view: TerminalView | None = None,
     clock_s: float | None = None,
 ) -> list[Agent]:
-    """One agent per name; human ones see the game through `view`, if there is one.
-
-    `clock_s` is their time for each decision.
-    """
+    """One agent per name; humans see the game through `view`, and have `clock_s` per decision."""
     return [
         _human(game, view, agent_id, clock_s)
         if name == HUMAN and view is not None
-        else load_player(game, name, seed + agent_id, load)  # with one seed all would do the same
+        else load_player(game, name, seed + agent_id, load)  # with one seed all would act alike
         for agent_id, name in enumerate(names)
     ]
 
 
 def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
-    """An agent of the game's own, or another one.
+    """One of the game's own agents, or another agent.
 
     Raises:
-        UsageError: there is none with that name, or file.
+        UsageError: there is no such name or file.
     """
     own = game_agents(game)
     agent = own.load(name, seed)
@@ -425,12 +421,12 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
 
 
 def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> Agent:
-    """As `load_player`, for training: a trained agent must be one of this game.
+    """Like `load_player`, for training: trained agents must fit the game.
 
-    "random" decides for batches, also where the game has a random agent of its own, which need not.
+    "random" can decide for batches, which the game's own random agent need not.
 
     Raises:
-        CheckpointError: it is not; names the option that asks for it.
+        CheckpointError: the agent does not fit; names the option.
     """
     agent = load(name, seed) if name == "random" else load_player(game, name, seed, load)
     if isinstance(agent, TrainedAgent):
@@ -451,7 +447,7 @@ def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None)
 
 
 class EpisodesSeen:
-    """A watcher that keeps the last turns of episodes."""
+    """A watcher that keeps the last turn of every episode."""
 
     def __init__(self) -> None:
         self.ends: list[Turn] = []
@@ -464,12 +460,12 @@ class EpisodesSeen:
             self.ends.append(turn)
 
     def is_left(self, episodes: int) -> bool:
-        """Whether fewer episodes ended, or an agent is in the middle of one."""
+        """True if fewer episodes ended, or an agent is in the middle of one."""
         return bool(self._playing) or len({turn.number for turn in self.ends}) < episodes
 
 
 def player_names(game: Game, names: Sequence[str]) -> tuple[str, ...]:
-    """A name for every agent of a game: the given ones, then "random"."""
+    """A name for every agent of a game: the given names, then "random"."""
     if len(names) > game.num_agents:
         agents = "1 agent" if game.num_agents == 1 else f"{game.num_agents} agents"
         raise UsageError(f"{game.name} is for {agents}, got {len(names)}: {', '.join(names)}")

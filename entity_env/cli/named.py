@@ -1,7 +1,7 @@
-"""The record of what the user has named: code and paths that files may refer to.
+"""The record of code and paths that the user has named.
 
-Files are data. A replay, a settings file or a run folder may refer to a game, a bot or a folder,
-but only what the user named on a command line here, now or before, is imported or opened.
+A replay, a settings file or a run folder may refer to a game, a bot or a folder, but only what the
+user named on a command line, now or before, is imported or opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 from entity_env.core.files import code_digest, read_file, write_file
 
 Name: TypeAlias = Path | str
-"""A file or folder, which counts as named while its content stays the same; or any other words."""
+"""A file or folder, which counts as named while its content stays unchanged; or other words."""
 
 _APP: Final = "entity-env"
 _MAX_BYTES: Final = 1 << 16
@@ -25,10 +25,10 @@ _PRIVATE: Final = 0o700
 
 
 def remember(name: Name) -> None:
-    """Record a name for later commands of this user.
+    """Records a name for later commands of this user.
 
-    A file or folder that cannot be read is left out. Where the user's settings folder cannot be
-    written, nothing is recorded, and has to be named again next time.
+    Skips unreadable files and folders, and everything if the user's settings folder is not
+    writable: such names are required again.
     """
     if was_named(name):
         return
@@ -39,7 +39,7 @@ def remember(name: Name) -> None:
 
 
 def was_named(name: Name) -> bool:
-    """True if the user has named this before, and a file or folder has not changed since."""
+    """True if the user named this before, and a file or folder has not changed since."""
     try:
         return read_file(_entry(name), _MAX_BYTES) == _content(name)
     except (OSError, ValueError):
@@ -47,16 +47,16 @@ def was_named(name: Name) -> bool:
 
 
 def may_name(source: Path, name: Name) -> bool:
-    """True if a file may name this: the user has named it before.
+    """True if a file may refer to this, because the user named it before.
 
-    If the file was made or accepted here and is the same, the code that it names may have changed
-    since. But it has to be the code that was named: the same words mean another file elsewhere.
+    If the file itself was created or accepted here and is unchanged, the code it names may have
+    changed since, but must be the code that was named: elsewhere, the same words mean another file.
     """
     return was_named(name) or (was_named(source) and was_recorded(name))
 
 
 def was_recorded(name: Name) -> bool:
-    """True if the user has named this before, whatever it contained then."""
+    """True if the user named this before, whatever its content then."""
     try:
         return read_file(_entry(name), _MAX_BYTES).partition(b"\n")[2] == _text(name) + b"\n"
     except (OSError, ValueError):
@@ -64,7 +64,7 @@ def was_recorded(name: Name) -> bool:
 
 
 def _entry(name: Name) -> Path:
-    """The file that records a name: one per path, so that a new digest replaces the old one."""
+    """The file that records a name: one per path, so a new digest replaces the old."""
     key = hashlib.sha256(_text(name)).hexdigest()[:32]
     return Path(click.get_app_dir(_APP), "named", key)
 

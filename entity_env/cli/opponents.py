@@ -1,4 +1,4 @@
-"""`train --opponent`: what plays the other seats in a training run."""
+"""`train --opponent`: players of the other seats in a training run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _HALF: Final = 0.5
 def opponent_shares(
     game: Game, options: Sequence[str], resumed: Path | None = None
 ) -> dict[str, float]:
-    """Shares of the environments by opponent, from `NAME` or `NAME=SHARE`; empty = none.
+    """Shares of the environments by opponent, from `NAME` or `NAME=SHARE`; may be empty.
 
     Args:
-        game: that is trained on.
-        options: as typed; nothing = those of the run that is resumed, or the defaults.
-        resumed: folder of that run.
+        game: to train on.
+        options: as typed; default: those of the resumed run, or the game's defaults.
+        resumed: folder of the resumed run.
 
     Raises:
-        UsageError: opponents of a game that takes none, or shares that cannot be.
+        UsageError: the game takes no opponents, or the shares are impossible.
     """
     is_for_several = game.num_agents > 1 and self_play_of(game) is None
     if options and not is_for_several:
@@ -68,10 +68,10 @@ def opponent_shares(
 
 
 def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping[str, float]]:
-    """The game to train on, and the opponents that are left: bots of files play within the game.
+    """The game to train on, and the remaining opponents: bots from files play within the game.
 
     Raises:
-        UsageError: bots together with others, or a bot that cannot be loaded.
+        UsageError: bots combined with other opponents, or a bot that cannot be loaded.
     """
     bots = [name for name in shares if is_bot_file(name)]
     if not bots:
@@ -86,11 +86,11 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
 
 
 def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -> OpponentPool:
-    """The pool of a run, which is also a callback of `train`.
+    """The pool of a run; also a callback of `train`.
 
     Raises:
-        UsageError: an opponent that there is not, or that cannot play in batches.
-        CheckpointError: one that cannot be read.
+        UsageError: an unknown opponent, or one that cannot play in batches.
+        CheckpointError: an opponent cannot be read.
     """
     from entity_env.agents.training.self_play.pool import OpponentPool
 
@@ -119,7 +119,7 @@ def _parsed(option: str) -> tuple[str, float | None]:
 
 
 def _shares_of_run(out: Path) -> dict[str, float]:
-    """The opponents of an earlier run, which may have had none."""
+    """The opponents of an earlier run."""
     try:
         found = read_run(out).about.get("opponents")
     except (CheckpointError, UsageError):

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GIB: Final = 1 << 30
 Count: TypeAlias = Annotated[int, Range(1, 10**9)]
 Number: TypeAlias = Annotated[int, Range(0, 10**15)]
 SeedNumber: TypeAlias = Annotated[int, Range(0, 2**63 - 1)]
-"""Seeds that torch, numpy and the generators of games all accept."""
+"""Seeds that torch, numpy and games all accept."""
 Envs: TypeAlias = Annotated[int, Range(1, 10**6)]
 Workers: TypeAlias = Annotated[int, Range(0, 1024)]
 Steps: TypeAlias = Annotated[int, Range(1, 10**15)]
@@ -126,7 +126,7 @@ IsOpened: TypeAlias = Annotated[
 
 
 def any_seed() -> int:
-    """A seed drawn by the command line, so that what is said after a failure names it."""
+    """A seed from the command line, so error messages can name it."""
     return secrets.randbelow(2**31)
 
 
@@ -142,7 +142,6 @@ class GameSettings:
 
     @property
     def words(self) -> list[str]:
-        """The options that give these settings."""
         return [word for text in self.texts for word in ("--set", text)]
 
 
@@ -176,7 +175,6 @@ class AgentOptions:
 
     @property
     def load(self) -> AgentLoader:
-        """What loads agents by name."""
         names = dict(pair.split("=", 1) for pair in self.rename)
         return AgentLoader(self.greedy, self.temperature, self.adapt, names or None)
 
@@ -193,14 +191,12 @@ class PlayOptions:
     step_timeout_s: StepTimeout = 30
 
     def require(self, names: Sequence[str]) -> None:
-        """Raises `UsageError` for a clock without people."""
         if self.clock_s is not None and HUMAN not in names:
             raise UsageError("--clock is for human players: add --agent human")
 
     def play(
         self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
     ) -> list[Episode]:
-        """Plays a run, or the episode of `episode_seed`."""
         start = partial(game.run, seed=self.seed, episodes=episodes)
         if self.episode_seed is not None:
             start = partial(game.play_episode, seed=self.episode_seed)
@@ -209,14 +205,14 @@ class PlayOptions:
     def play_in_terminal(
         self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
     ) -> list[Episode]:
-        """As `play`; with a clock the terminal does not show keys that come between questions."""
+        """Like `play`; with a clock, the terminal does not echo keys between questions."""
         keys = nullcontext() if self.clock_s is None else Keyboard(sys.stdin).single_keys()
         with game_errors(game), keys:
             return self.play(game, agents, watch, episodes)
 
     @property
     def seeds(self) -> str:
-        """The seeds in words; agents draw from the seed of the run also in a single episode."""
+        """The seeds in words; agents use the run's seed even in a single episode."""
         words = "" if self.episode_seed is None else f", episode seed {self.episode_seed}"
         return f"seed {self.seed}{words}"
 
@@ -252,7 +248,6 @@ class LimitOptions:
 
     @property
     def limits(self) -> PlayLimits:
-        """The limits, as they are checked."""
         memory = int(self.max_gib * _GIB)
         return PlayLimits(self.timeout_s, self.step_timeout_s, memory, None)
 
@@ -271,7 +266,6 @@ class DrawingLimits(LimitOptions):
 
     @property
     def limits(self) -> PlayLimits:
-        """The limits, as they are checked."""
         return super().limits._replace(max_shown=self.max_shown)
 
 
@@ -283,10 +277,10 @@ class ReadingLimits(DrawingLimits):
 
 
 def require_writable(folder: Path, option: str = "--out") -> None:
-    """Checks that files can be written to a folder, which need not exist yet.
+    """Checks that files can be written to a folder, which need not exist.
 
     Raises:
-        UsageError: they cannot; it names the option that chooses the folder.
+        UsageError: they cannot; names the option for the folder.
     """
     try:
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -302,9 +296,9 @@ def require_writable(folder: Path, option: str = "--out") -> None:
 
 
 def default_workers(num_envs: int, num_ranks: int = 1) -> int:
-    """The number of worker processes for so many environments: one per core, 0 on one core.
+    """Default number of worker processes: one per core, 0 on one core.
 
-    `num_ranks` processes share the cores. Also 0, with a warning, where the system has no workers.
+    `num_ranks` processes share the cores. Also 0, with a warning, on systems without workers.
     """
     cores = num_cores() // num_ranks
     if cores <= 1:

@@ -47,7 +47,7 @@ _MORE: Final = (
     *("episode/mean_length", "losses/entropy", _VARIANCE, "losses/value_loss"),
     *("losses/approx_kl", "charts/steps_per_s", EVALUATED, "evaluation/win_rate"),
 )
-"""Curves of an HTML report besides the reward and the means of the game's own numbers."""
+"""Curves of an HTML report in addition to the reward and the game's metrics."""
 _MAX_METRICS: Final = 12
 _TEACHER: Final = "agreement with the teacher, and the score as a share of its range"
 _RUN_NOTE: Final = (
@@ -72,7 +72,7 @@ _HINTS: Final = (
     f"explained in {PAGE}."
 )
 Pages: TypeAlias = Mapping[Path, str]
-"""HTML pages of replays, by their files."""
+"""HTML pages of replays, by file."""
 
 
 # ------------------------------------------------------------------ curves
@@ -88,7 +88,7 @@ def _games(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
 def _lines(
     runs: Sequence[TrainingRun], name: str, pages: Pages = MappingProxyType({})
 ) -> list[Series]:
-    """A line for the runs of each group that have that curve, always in the same order."""
+    """A line for the runs of each group that have the curve, in a fixed order."""
     _, settings = differing(runs)
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(runs):
@@ -102,14 +102,14 @@ def _lines(
             many = f"mean and range of {len(members)} seeds"
         title = f"{own} ({many})" if own else many
         curves = [runs[i].curves[name] for i in members if name in runs[i].curves]
-        if name == _VARIANCE:  # below, the value is useless, and may be so by any factor
+        if name == _VARIANCE:  # below, the value is useless, by any factor
             curves = [Curve(curve.steps, np.maximum(curve.values, -1)) for curve in curves]
         lines.append(_joined(title, curves, _marks([runs[i] for i in members], pages)))
     return lines + _random_lines(runs, name, lines)
 
 
 def _random_lines(runs: Sequence[TrainingRun], name: str, lines: Sequence[Series]) -> list[Series]:
-    """A dashed line at the reward of random play for each game and its settings."""
+    """A dashed line at the reward of random play, per game and settings."""
     ends = [float(end) for line in lines if len(line.x) for end in (line.x[0], line.x[-1])]
     found: dict[str, list[float]] = {}
     for run in runs:
@@ -133,7 +133,7 @@ def _random_lines(runs: Sequence[TrainingRun], name: str, lines: Sequence[Series
 
 
 def _shown_replays(run: TrainingRun, pages: Pages) -> list[tuple[int, Path]]:
-    """Steps and files of the replays of a run that have a page."""
+    """Steps and files of a run's replays that have a page."""
     return [each for each in (replays_of(run) if pages else ()) if each[1] in pages]
 
 
@@ -146,12 +146,12 @@ def _marks(runs: Sequence[TrainingRun], pages: Pages) -> list[Mark]:
 
 
 def replay_id(path: Path) -> str:
-    """What the links of a report to a replay have behind their #."""
+    """Fragment of a report's links to a replay."""
     return "replay-" + re.sub(r"[^a-zA-Z0-9.-]", lambda found: f"_{ord(found[0]):x}_", str(path))
 
 
 def _joined(title: str, curves: Sequence[Curve], marks: Sequence[Mark]) -> Series:
-    """One curve, or the mean of several and their range, where all of them have values."""
+    """One curve, or the mean and range of several, where all have values."""
     if not curves:
         return Series(title, [], [])
     if len(curves) == 1:
@@ -170,7 +170,7 @@ def _joined(title: str, curves: Sequence[Curve], marks: Sequence[Mark]) -> Serie
 
 
 def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
-    """Checks that one of the runs at least has each of these curves."""
+    """Checks that at least one run has each of these curves."""
     known = sorted({name for run in runs for name in run.curves})
     for name in names:
         if name not in known:
@@ -180,7 +180,7 @@ def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
 
 
 def report_svg(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
-    """An SVG with a chart for each game and curve; () = the mean reward alone."""
+    """An SVG with a chart per game and curve; () = only the mean reward."""
     charts = [
         svg_chart(_title(game, name), _lines(own, name), x_label="decisions")
         for game, own in _games(runs).items()
@@ -198,7 +198,7 @@ def report_svg(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
 
 
 def report_csv(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
-    """CSV: a row for each run and point; what a run does not have is empty."""
+    """CSV: a row per run and point; missing values are empty."""
     settings, values = differing(runs)
     found = names or sorted({name for run in runs for name in run.curves})
     names = ("run", "game", "seed", *settings, "step", "elapsed_s", *found)
@@ -248,11 +248,10 @@ a { color: inherit; }
 def replay_pages(
     runs: Sequence[TrainingRun], games: Sequence[str] = (), limits: PlayLimits = PLAY_LIMITS
 ) -> tuple[Pages, list[str]]:
-    """Pages that show the replays along the runs, and a sentence for each that cannot be shown.
+    """Pages of the replays along the runs, and a sentence for each that cannot be shown.
 
     Args:
-        runs: of training.
-        games, limits: as of `replay_animation`; its `timeout_s` is that of all replays together.
+        games, limits: as for `replay_animation`; `timeout_s` covers all replays together.
     """
     found: list[tuple[int, Path]] = []
     pages, problems = {}, []
@@ -285,13 +284,13 @@ def replay_pages(
 def report_html(
     runs: Sequence[TrainingRun], names: Sequence[str] = (), pages: Pages = MappingProxyType({})
 ) -> str:
-    """One HTML file that needs no other: the curves of each game, and the table of all runs.
+    """A self-contained HTML file: the curves of each game, and the table of all runs.
 
     Args:
-        runs: the runs, in the order of the table.
-        names: the curves; () = the mean reward, those that tell whether a run learns, and the means
-            of the game's own numbers.
-        pages: shown where the curve of their run is clicked, see `replay_pages`.
+        runs: in the order of the table.
+        names: the curves; () = the mean reward, those that show whether a run learns, and the
+            game's metrics.
+        pages: opened by a click on the run's curve, see `replay_pages`.
     """
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -305,11 +304,11 @@ def report_html(
 def report_body(
     runs: Sequence[TrainingRun], names: Sequence[str] = (), pages: Pages = MappingProxyType({})
 ) -> str:
-    """What is in the page of `report_html`, to be shown with `STYLE`.
+    """Content of `report_html`, to show with `STYLE`.
 
     Args:
         runs, names: as there.
-        pages: as there; of those that are "" only the links are made, to their `replay_id`.
+        pages: as there; for "" only the link is made, to its `replay_id`.
     """
     parts = ["<h1>Training runs</h1>"]
     for game, own in _games(runs).items():
@@ -321,7 +320,7 @@ def report_body(
 
 
 def _hints(runs: Sequence[TrainingRun]) -> list[str]:
-    """Why runs do not learn, and commands to try."""
+    """Reasons why runs do not learn, and commands to try."""
     parts = []
     for run in runs:
         if hints := hints_of(run.about):
@@ -367,13 +366,13 @@ def _section(
 
 
 def _teachers(runs: Sequence[TrainingRun]) -> list[str]:
-    """A chart of the agreement with a teacher beside the score, where a run has one."""
+    """A chart of the agreement with a teacher and the score."""
     taught = [run for run in runs if AGREEMENT in run.curves]
     if not taught:
         return []
     name = EVALUATED if all(EVALUATED in run.curves for run in taught) else REWARD
     lines = []
-    # The line of random play follows those of the runs.
+    # The line of random play comes last.
     for agreement, score in zip(_lines(taught, AGREEMENT), _lines(taught, name), strict=False):
         lines.append(Series(f"agreement, {agreement.name}", agreement.x, agreement.y))
         if len(score.y):
@@ -385,7 +384,7 @@ def _teachers(runs: Sequence[TrainingRun]) -> list[str]:
 
 
 def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
-    """Links to the agents of moments of training, of which the one that is chosen is shown."""
+    """Links to the agents at moments of training; the chosen one is shown."""
     parts, shown = [], []
     for run in runs:
         found = _shown_replays(run, pages)
@@ -402,7 +401,7 @@ def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
 
 
 def is_self_play(run: TrainingRun) -> bool:
-    """Whether several agents of one game learn together."""
+    """True if several agents of a game learn together."""
     num_agents = run.about.get("num_agents")
     return isinstance(num_agents, int) and num_agents > 1
 

@@ -1,4 +1,4 @@
-"""Settings of a run from four places: options, --set-train, --config, and the run that goes on."""
+"""Settings of a run from four places: options, --set-train, --config, and a resumed run."""
 
 from __future__ import annotations
 
@@ -35,41 +35,41 @@ _Text: TypeAlias = str | list[str]
 _TRAINER: Final = {each.name for each in fields(PPOConfig)}
 _NET: Final = {each.name for each in fields(RogueNetConfig)}
 _BEGINS: Final = {"init_from", "adapt"}
-"""Options of the begin of a run: one that goes on has its network."""
+"""Options for the start of a run; a resumed run has its network."""
 _OF_THE_CALL: Final = {
     *("config", "set_train", "resume", "out", "until", "time_of", "help", "seeds", "jobs")
 }
-"""Options that a run does not go on with."""
+"""Options that a resumed run does not take over."""
 _SET: Final = "set"
 _TYPED: Final = "entity_env.typed"
 _GIVEN: Final = "entity_env.given"
 HELP: Final = "help"
-"""What --set-train takes in place of a setting."""
+"""Value of --set-train instead of a setting."""
 _TABLES: Final = ("net", "game", "run")
 _WRITTEN: Final = ("out", "failures")
-"""Folders that a run writes."""
+"""Options for folders that a run writes."""
 _PLAYERS: Final = ("opponent", "eval_opponent")
-"""Options that take an agent: a path, or a word."""
+"""Options for an agent: a path, or a word."""
 _PLAIN: Final = {
     "eval_opponent": "random",
     "opponent": "self|random|none",
     "ray": "auto|local",
 }
-"""Texts of options that name nothing outside the package."""
+"""Option texts that name nothing outside the package."""
 
 
 @dataclass
 class GivenSettings:
-    """What the command line, a file and an earlier run say.
+    """Settings from the command line, a file and an earlier run.
 
     Args:
-        options: texts of all options that are not of the trainer, by their names with underscores;
-            with them `run.json` says how to go on.
-        trainer: settings of the trainer, each with its source, later ones first in rank.
-        earlier: the `run.json` of the run that goes on; empty for a new run.
+        options: texts of all options other than the trainer's, by name with underscores; stored in
+            `run.json` for a resume.
+        trainer: settings of the trainer with their sources; later ones take precedence.
+        earlier: the `run.json` of the resumed run; empty for a new run.
         run_file: its path.
-        sources: the files of options that were not typed.
-        setting_sources: the files of settings of the game that were not typed.
+        sources: files of options that were not typed.
+        setting_sources: files of the game's settings that were not typed.
     """
 
     options: dict[str, _Text] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class GivenSettings:
 
     @property
     def total_steps(self) -> int | None:
-        """The steps that a file or --set-train say."""
+        """The steps in a file or --set-train."""
         last = ChainMap(*(dict(each) for _, each in reversed(self.trainer))).get("total_steps")
         return last if type(last) is int else None
 
     def applied(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of `PPOConfig` in `start`, with the settings of files in their place."""
+        """The fields of `PPOConfig` in `start`, overridden by files."""
         if not self.trainer:
             return dict(start)
         config = PPOConfig(**start)
@@ -95,7 +95,7 @@ class GivenSettings:
         return {each.name: getattr(config, each.name) for each in fields(config)}
 
     def changes(self, start: Mapping[str, Any], config: PPOConfig) -> list[str]:
-        """What is other than in the run that goes on, in words."""
+        """Differences from the resumed run, in words."""
         before = PPOConfig(**start).to_json()
         before |= {name: _text(value) for name, value in run_settings(self.earlier).run.items()}
         return [
@@ -105,9 +105,9 @@ class GivenSettings:
         ]
 
     def of_files(self) -> Iterator[tuple[str, str, str, str]]:
-        """Every option that was not typed, without settings of games.
+        """Every option that was not typed, except settings of games.
 
-        Its name, its file, its text, and the text without the share of an opponent.
+        Its name, file and text, and the text without an opponent's share.
         """
         for option, source in self.sources.items():
             for text in _texts(self.options.get(option, [])):
@@ -119,7 +119,7 @@ class GivenSettings:
 
     @property
     def stored(self) -> dict[str, _Text]:
-        """The options with which the run goes on."""
+        """The options for a resume."""
         return {name: value for name, value in self.options.items() if name != "out"}
 
 
@@ -128,7 +128,7 @@ def _shown(value: object) -> str:
 
 
 class ConfigOption(SectionOption):
-    """--config, which is read first: its file gives what other options have where none is typed."""
+    """--config, which is read first: its file provides defaults for other options."""
 
     def __init__(self, *args: Any, **attrs: Any) -> None:  # noqa: ANN401 - as click's
         super().__init__(*args, **attrs, is_eager=True)
@@ -136,7 +136,7 @@ class ConfigOption(SectionOption):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Reads the file, and the run that goes on, see click."""
+        """Also reads the file and the resumed run."""
         if not ctx.resilient_parsing and not opts.get("help"):
             _take_defaults(ctx, opts)
         return super().handle_parse_result(ctx, opts, args)
@@ -145,11 +145,10 @@ class ConfigOption(SectionOption):
 class RunParser(CommandParser):
     """A command whose options may also come from a file, and from the run that it resumes.
 
-    What they say is in the `meta` of its context, see `given_settings`.
+    They are in the `meta` of its context, see `given_settings`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the command line, see click."""
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -166,13 +165,13 @@ class RunParser(CommandParser):
                 raise UsageError(f"{source}: {name}: {error.message}") from error
             raise
         if _GIVEN in ctx.meta:
-            settings = given_settings(ctx).options.get(_SET, ())  # also those of files
+            settings = given_settings(ctx).options.get(_SET, ())  # includes files
             ctx.params["texts"] = tuple(settings)
         return rest
 
 
 def _setting_of(option: str) -> str:
-    """The setting that a text such as --clip-coef names; "" if it names none."""
+    """The setting that a text such as --clip-coef names, or ""."""
     name = option.lstrip("-").replace("-", "_")
     for each in (name, name.removeprefix("no_"), f"{name}_encoding"):
         if each in _TRAINER:
@@ -183,13 +182,13 @@ def _setting_of(option: str) -> str:
 
 
 def given_settings(context: click.Context) -> GivenSettings:
-    """What the command line, a file and an earlier run say."""
+    """See `GivenSettings`."""
     found: GivenSettings = context.meta[_GIVEN]
     return found
 
 
 def _take_defaults(ctx: click.Context, typed: Mapping[str, Any]) -> None:
-    """Reads what is not typed, which then are defaults of the options."""
+    """Reads defaults of options that were not typed."""
     params = {_public_name(param): param for param in ctx.command.params}
     values = {option: typed.get(param.name or "") for option, param in params.items()}
     texts = {name: each for name, each in values.items() if isinstance(each, str | list | bool)}
@@ -201,7 +200,7 @@ def _take_defaults(ctx: click.Context, typed: Mapping[str, Any]) -> None:
 
 
 def typed_words(context: click.Context, without: Collection[str]) -> list[str]:
-    """The words of a `RunParser` that were typed, without some parameters."""
+    """The typed words of a `RunParser`, without some parameters."""
     words, arguments = [], ["--"]
     for param in context.command.params:
         if param.name not in context.meta[_TYPED] or param.name in without:
@@ -217,18 +216,18 @@ def typed_words(context: click.Context, without: Collection[str]) -> list[str]:
 
 
 def _public_name(param: click.Parameter) -> str:
-    """The name of an option in files: `num_envs` of --num-envs; of an argument its own."""
+    """Name of an option in files: `num_envs` for --num-envs; for an argument, its own name."""
     if isinstance(param, click.Option):
         return max(param.opts, key=len).lstrip("-").replace("-", "_")
     return param.name or ""
 
 
 def _collect(typed: Mapping[str, Any], params: Mapping[str, click.Parameter]) -> GivenSettings:
-    """Options and settings of all places; typed ones replace the others.
+    """Options and settings from all places; typed ones take precedence.
 
     Args:
         typed: options of the command line.
-        params: of the command, by the names of options.
+        params: of the command, by option name.
     """
     given = GivenSettings()
     path = Path(typed["config"]) if "config" in typed else None
@@ -257,7 +256,7 @@ def _collect(typed: Mapping[str, Any], params: Mapping[str, click.Parameter]) ->
             given.trainer.append((f"--set-train {text}", parse_setting_text(text)))
     own = _own(params) | {_SET}
     settings: dict[str, tuple[str, str]] = {}
-    """Text and source of settings of the game; "" = typed."""
+    """Text and source of the game's settings; "" = typed."""
     for source, options in found:
         for name, value in options.items():
             if (option := name.replace("-", "_")) in own:
@@ -279,7 +278,7 @@ def _collect(typed: Mapping[str, Any], params: Mapping[str, click.Parameter]) ->
 
 
 def _folder(typed: Mapping[str, Any], file: Mapping[str, Any]) -> Path:
-    """The folder of the run that goes on."""
+    """The folder of the resumed run."""
     if "out" in typed or "out" in file:
         return Path(str(typed.get("out", file.get("out"))))
     if "game" not in typed:
@@ -288,23 +287,23 @@ def _folder(typed: Mapping[str, Any], file: Mapping[str, Any]) -> Path:
 
 
 def _require_same_game(typed: str | None, earlier: Mapping[str, Any], out: Path) -> None:
-    """Raises `UsageError` if the run that goes on is one of another game."""
+    """Raises `UsageError` if the resumed run has another game."""
     theirs = earlier.get("game")
     if typed in (None, theirs) or theirs is None:
         return
     name = earlier.get("game_name") or theirs
-    if (game := load_game(str(typed)).name) != name:  # one game may be typed in several ways
+    if (game := load_game(str(typed)).name) != name:  # a game may be typed in several ways
         raise UsageError(f"{out} is a run of {name}, not of {game}")
 
 
 def _own(params: Mapping[str, click.Parameter]) -> set[str]:
-    """Options that may stand in [run]: neither of the trainer and network, nor of one call."""
+    """Options allowed in [run]: neither the trainer's and network's, nor those of one call."""
     kept = {option for option, param in params.items() if param.name not in _TRAINER | _NET}
     return kept - _OF_THE_CALL - {_SET} | {"out"}
 
 
 def _require_places(path: Path, file: SettingsFile, params: Mapping[str, click.Parameter]) -> None:
-    """Checks that every key of a file is in its table."""
+    """Checks that every key of a file is in the right table."""
     options = _own(params)
     for name, value in file.trainer.items():
         if isinstance(value, Mapping) and name not in _TRAINER:
@@ -342,9 +341,9 @@ def _game_text(path: Path | None, name: str, value: object) -> str:
 def _require_named(
     given: GivenSettings, typed: Mapping[str, Any], params: Mapping[str, click.Parameter]
 ) -> None:
-    """Checks that files name no code and no path but those that the user has named.
+    """Checks that files name only code and paths that the user has named.
 
-    What was typed counts as named from now on, and so do the files that pass.
+    Records what was typed, and the files that pass, as named.
 
     Raises:
         UsageError: a file names something else; says what to type.
@@ -389,9 +388,9 @@ def _require_named(
 
 
 def _named_by(option: str, kind: object, text: str) -> Name | None:
-    """What an option names, as `remember` records it; None for numbers, choices and other data.
+    """What an option names, for `remember`; None for numbers, choices and other data.
 
-    Folders to write, below the current one, are data, too.
+    Output folders below the current folder are also data.
     """
     if isinstance(kind, click.Path):
         path = os.path.realpath(text)
@@ -406,7 +405,7 @@ def _named_by(option: str, kind: object, text: str) -> Name | None:
     if (file := split_file_name(text)) is not None:
         return file[0]
     if option == "callback":
-        return None  # it is refused later: only files have callbacks
+        return None  # refused later: only files have callbacks
     with suppress(OSError, ValueError):
         if Path(text).exists() or option not in _PLAYERS or not re.fullmatch(r"[\w-]+", text):
             return f"path {os.path.realpath(text)}"
@@ -414,7 +413,7 @@ def _named_by(option: str, kind: object, text: str) -> Name | None:
 
 
 def _without_share(option: str, text: str) -> str:
-    """The opponent of NAME=SHARE; a name may have a = itself."""
+    """The opponent in NAME=SHARE; a name may contain =."""
     return re.sub(r"=[\d.eE+-]+$", "", text) if option == "opponent" else text
 
 
@@ -423,7 +422,7 @@ def _typed(option: str, text: str) -> list[str]:
 
 
 def _option_text(value: object, param: click.Parameter, where: str) -> _Text:
-    """The text of an option's value in a file; a repeated option may also be without a list."""
+    """The text of an option in a file; a repeatable option also accepts a single value."""
     is_list = getattr(param, "multiple", False)
     expected = "a list of texts" if is_list else "a number or a text"
     values = value if is_list and isinstance(value, list) else [value]
@@ -434,7 +433,7 @@ def _option_text(value: object, param: click.Parameter, where: str) -> _Text:
 
 
 def _is_argument(text: str) -> bool:
-    """Whether a text could be typed: without NUL, and without halves of surrogate pairs."""
+    """True if a text can be typed: no NUL, no halves of surrogate pairs."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -442,13 +441,13 @@ def _is_argument(text: str) -> bool:
 
 
 def _texts(value: object) -> list[str]:
-    """An option as texts: what was typed for it, once or several times."""
+    """An option as a list of texts."""
     text = _text(value)
     return [text] if isinstance(text, str) else text
 
 
 def _text(value: object) -> _Text:
-    """A value as it would be typed, so that options check it themselves."""
+    """A value as typed, so options validate it."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [str(_text(each)) for each in value]
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What `entity-env train` prints at the end of a run."""
+"""Output of `entity-env train` at the end of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_WIDTH: Final = 79
 
 
 def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Console) -> None:
-    """Prints what a run has learned, where it is, and commands to go on with."""
+    """Prints what a run learned, its folder, and commands to continue."""
     progress, place = result.progress, shlex.quote(str(out))
     run, problem = _read(out)
     evaluated = [f"no evaluation: {problem}"] if problem else evaluation_lines(run, progress.step)
@@ -50,7 +50,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     took = f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s"
     echo("\n".join([f"{took}, {learned}, saved in {out}", *evaluated]))
     curve = run.curves.get(EVALUATED)
-    if curve is not None and curve.steps[0] == 0:  # the agent that the run began with
+    if curve is not None and curve.steps[0] == 0:  # the initial agent
         echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
     if progress.random_play is not None:
         evaluation = last_evaluation(run, progress.step)
@@ -74,7 +74,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
 
 
 def _compiled_late(result: TrainResult, out: Path) -> str:
-    """Says that compiled code took over in the middle of a run; "" if it did not."""
+    """A sentence if compiled code took over in the middle of a run, else ""."""
     step = None
     with suppress(EntityEnvError):
         step = read_about(out).get("compiled_from_step")
@@ -91,12 +91,11 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
 def random_words(
     found: RandomPlay, evaluation: MeanReward | None, training: MeanReward | None
 ) -> str:
-    """A line about random play, which says so if the run is no better.
+    """A line about random play; warns if the run is not better.
 
     Args:
-        found: random play.
-        evaluation: at the end of the run, which is compared with it.
-        training: compared if there is no evaluation, and if the conditions are the same.
+        evaluation: at the end of the run.
+        training: compared if there is no evaluation, and only under equal conditions.
     """
     if not found.is_like_training:
         training = None
@@ -112,15 +111,14 @@ def random_words(
 
 
 def _read(out: Path) -> tuple[TrainingRun, str]:
-    """What the folder of a run says; an empty run, and why, if it cannot be read."""
+    """A run's folder; if it is unreadable, an empty run, and why."""
     try:
         return read_run(out), ""
-    except EntityEnvError as error:  # what was learned is saved all the same
+    except EntityEnvError as error:  # the network is saved nevertheless
         return TrainingRun(out), str(error)
 
 
 def _show_curve(run: TrainingRun, problem: str, console: Console) -> None:
-    """Prints the learning curve, if there is one."""
     if problem:
         echo(f"no learning curve: {problem}", err=True)
     curve = run.curves.get(REWARD)

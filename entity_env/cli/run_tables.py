@@ -1,4 +1,4 @@
-"""Training runs compared: found in folders, and in tables as texts, JSON and CSV."""
+"""Finds training runs in folders, and compares them in tables as texts, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SEED_NOTE: Final = " ± Student's 95 % interval; IQM, the interquartile mean [b
 _FIRST: Final = "; P(first > this), the probability that a run of the first line is better"
 _BIASED: Final = "* of finished episodes only: many that still run are longer than all of these"
 _DEPTH: Final = 3
-"""Of folders in a folder of runs: those of a sweep, or of seeds."""
+"""Depth of folders in a folder of runs, such as those of a sweep or of seeds."""
 _LONGEST: Final = 60
 
 
 class FoundRuns(NamedTuple):
-    """Training runs, and a sentence for each folder that is none.
+    """Training runs, and a sentence for each folder that is not a run.
 
-    First those with evaluations, the best last one first, then others by the reward of training.
+    First runs with evaluations, by their last one, best first; then others by training reward.
     """
 
     runs: Sequence[TrainingRun]
@@ -39,7 +39,7 @@ class FoundRuns(NamedTuple):
 
 
 def find_runs(folders: Sequence[Path]) -> FoundRuns:
-    """The runs of these folders; of a folder that is none, those in it and in its folders."""
+    """The runs in these folders; if a folder is not a run, the runs in it and its subfolders."""
     found: dict[Path, TrainingRun] = {}
     problems: list[str] = []
     for folder in folders:
@@ -89,8 +89,8 @@ class TextTable(NamedTuple):
     Args:
         labels: titles of the columns that name a run or group.
         settings: names of the settings that differ.
-        columns: titles of the columns after them.
-        rows: the labels, settings and columns of each run or group.
+        columns: titles of further columns.
+        rows: labels, settings and columns of each run or group.
         notes: sentences about the table.
     """
 
@@ -102,7 +102,7 @@ class TextTable(NamedTuple):
 
 
 def run_table(runs: Sequence[TrainingRun]) -> TextTable:
-    """The table of some runs, in their order."""
+    """The table of runs, in order."""
     names, settings = differing(runs)
     columns = ["steps", "time", "evaluation", "training", "random", "seed"]
     rows = []
@@ -126,12 +126,12 @@ def run_table(runs: Sequence[TrainingRun]) -> TextTable:
 
 
 def _at_step(evaluation: MeanReward, step: int) -> str:
-    """The evaluation, and where it was if the run has gone on since then."""
+    """The evaluation, and its step if the run has continued since."""
     return str(evaluation) + (f" at {evaluation.step:,}" if evaluation.step < step else "")
 
 
 def seed_table(runs: Sequence[TrainingRun]) -> TextTable | None:
-    """The table of these runs over seeds; None if no two of them differ in their seed alone."""
+    """The table of these runs over seeds; None unless some differ only in their seed."""
     groups = seed_groups(runs)
     if all(len(group.runs) < 2 for group in groups):
         return None
@@ -157,7 +157,7 @@ def seed_table(runs: Sequence[TrainingRun]) -> TextTable | None:
 
 
 def improvement(group: SeedGroup, groups: Sequence[SeedGroup]) -> Interval | None:
-    """Probability that the first group of its game is better; None for that group itself."""
+    """Probability that the first group of its game is better; None for that group."""
     first = next(each for each in groups if each.runs[0].game == group.runs[0].game)
     return None if first is group else first.improvement_over(group)
 
@@ -169,12 +169,12 @@ def _bounded(interval: Interval, digits: int = 3) -> str:
 
 
 def plain(text: str) -> str:
-    """A text of any file on one line of a terminal or a page, without control characters."""
+    """A text from any file on one line, without control characters."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
-    """Names of the settings that not all runs of a game have in common, and their values."""
+    """Names of the settings that differ among runs of a game, and their values."""
     settings = [run.settings() for run in runs]
     differing: dict[str, None] = {}
     for game in dict.fromkeys(run.game for run in runs):
@@ -197,7 +197,7 @@ def _value(value: Setting) -> str:
 
 
 def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
-    """The runs with their settings and rewards, and their groups over seeds, as JSON."""
+    """Settings and rewards of runs, and of their groups over seeds, as JSON."""
     groups = seed_groups(runs)
     _, settings = differing([group.runs[0] for group in groups])
     return {
@@ -236,7 +236,7 @@ def runs_json(runs: Sequence[TrainingRun]) -> dict[str, object]:
 
 
 def runs_csv(runs: Sequence[TrainingRun]) -> str:
-    """A line for each run; what it does not have is empty."""
+    """A line per run; missing values are empty."""
     names, settings = differing(runs)
     rewards = ("evaluation", "best_evaluation", "training", "random")
     columns = [
@@ -272,5 +272,5 @@ def _json(found: MeanReward | Interval | None) -> dict[str, object] | None:
 
 
 def _number(value: object) -> object:
-    """The value; None for numbers that JSON has not."""
+    """The value; None for numbers that JSON lacks."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

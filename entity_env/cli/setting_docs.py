@@ -1,4 +1,4 @@
-"""What the settings of the trainer and its network mean: `train --set-train help`."""
+"""Meaning of the settings of the trainer and its network: `train --set-train help`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ARG: Final = re.compile(r"^(\w[\w, ]*): (.*(?:\n +.*)*)", re.MULTILINE)
 
 
 def settings_table(config: PPOConfig) -> Table:
-    """Every setting of the trainer and its network: what it may be, its value here, its meaning."""
+    """Every setting of the trainer and its network, with possible values, default and meaning."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("setting", no_wrap=True)
     for title in ("values", "default", "meaning"):
@@ -45,7 +45,7 @@ def settings_table(config: PPOConfig) -> Table:
 
 
 def meaning_of(kind: type, name: str) -> str:
-    """What a field of a dataclass means: the first sentence of its docs; "" if it has none."""
+    """Meaning of a dataclass field: the first sentence of its docs, or ""."""
     sentence = re.match(r".*?(?:[.;](?= |$)|$)", docs_of(kind).get(name, ""))
     text = sentence[0].rstrip(".;") if sentence else ""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
@@ -53,7 +53,7 @@ def meaning_of(kind: type, name: str) -> str:
 
 @cache
 def docs_of(kind: type) -> Mapping[str, str]:
-    """The docs of the fields of a dataclass: texts below them, or `Args` of its docstring."""
+    """Docs of a dataclass's fields: strings below them, or `Args` of its docstring."""
     args = _ARGS.search(inspect.getdoc(kind) or "")
     named = _ARG.findall(textwrap.dedent(args[1])) if args else []
     found = {name: text for names, text in named for name in names.split(", ")}
@@ -63,7 +63,7 @@ def docs_of(kind: type) -> Mapping[str, str]:
 
 
 def _below(kind: type) -> Iterator[tuple[str, str]]:
-    """Every field with a text below it; none where Python has no source of the class."""
+    """Every field with a string below it; none if the class has no source."""
     try:
         [node] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, ValueError):

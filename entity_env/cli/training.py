@@ -1,4 +1,4 @@
-"""A training run as the command line plans it: ranks, environments, replays, settings."""
+"""A training run as planned by the command line: ranks, environments, replays, settings."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from entity_env.cluster.learners import RunControl
 
 COMPILE_VARIABLE: Final = "ENTITY_ENV_COMPILE"
-"""Variable of the environment with the default of --compile."""
+"""Environment variable with the default of --compile."""
 KEPT: Final = (*KINDS, "failed")
-"""Replays that a run can keep."""
+"""Kinds of replays that a run can keep."""
 
 
 def load_callback(name: str) -> type[Callback]:
-    """The class `FILE.py:CLASS`, which is made without arguments."""
+    """The class `FILE.py:CLASS`, which must need no arguments."""
     path, wanted = split_file_name(name) or (Path(), None)
     if wanted is None:
         raise UsageError(f"--callback needs FILE.py:CLASS, got {shown(name)}")
@@ -80,19 +80,17 @@ def load_callback(name: str) -> type[Callback]:
 
 
 class _RememberRun(Callback):
-    """Records the folder of a run as made here: what its `run.json` names counts as named."""
+    """Records a run's folder as created here, so what its `run.json` names counts as named."""
 
     def on_start(self, state: TrainState) -> None:
         if state.out is not None and not state.rank:
             remember(state.out / RUN_FILE)
 
     def on_end(self, state: TrainState) -> None:
-        self.on_start(state)  # the file says now how the run ended
+        self.on_start(state)  # the file has changed: it now has the end of the run
 
 
 class _StopAtStep(Callback):
-    """Ends a run after the update that reaches a step."""
-
     def __init__(self, step: int) -> None:
         self._step = step
 
@@ -102,7 +100,7 @@ class _StopAtStep(Callback):
 
 
 class _TimeOf(Callback):
-    """Lets a run follow the time that another one took, update by update."""
+    """Lets a run follow the time of another run, update by update."""
 
     def __init__(self, path: Path) -> None:
         curve = read_run(path).curves.get(TIME_FRACTION)
@@ -128,7 +126,7 @@ def _made(callback: type[Callback]) -> Callback:
 
 
 class Launched(NamedTuple):
-    """Place among the processes that torchrun or Ray Train started, from its variables."""
+    """Place among the processes that torchrun or Ray Train started, from their variables."""
 
     rank: int = 0
     size: int = 1
@@ -137,7 +135,7 @@ class Launched(NamedTuple):
 
     @classmethod
     def found(cls) -> Launched:
-        """The place of this process; of the only one, if it was started by itself."""
+        """The place of this process, also if it is the only one."""
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return cls()
         defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", RESTARTS: "0"}
@@ -151,11 +149,10 @@ class Launched(NamedTuple):
         return values
 
     def has_checkpoint(self, out: Path) -> bool:
-        """Whether the ranks were started again, and have something to go on from."""
+        """True if the ranks were restarted, and can continue from a checkpoint."""
         return self.restarts > 0 and (out / SUBFOLDER).exists()
 
     def share(self, num_envs: int) -> int:
-        """The number of environments of this rank."""
         if num_envs < self.size:
             raise UsageError(
                 f"--num-envs must be at least the number of ranks, {self.size}, got {num_envs}"
@@ -164,7 +161,7 @@ class Launched(NamedTuple):
 
 
 def _kept_names(text: str) -> tuple[str, ...]:
-    """Names of what to keep: `best,failed`; `none`."""
+    """Kinds of replays to keep: `best,failed`; `none`."""
     names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
     for name in names:
         if name not in KEPT:
@@ -218,7 +215,7 @@ class RayOptions:
 
 
 class KeptReplays(NamedTuple):
-    """Which replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
+    """Replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
 
     kinds: tuple[str, ...]
     failures: Path | None
@@ -226,7 +223,7 @@ class KeptReplays(NamedTuple):
 
     @classmethod
     def of(cls, game: Game, out: Path, options: ReplayOptions) -> KeptReplays:
-        """What the options ask for; all that can be kept by default."""
+        """As requested; by default, everything that can be kept."""
         keep, failures, moments = options.keep, options.failures, options.moments
         if is_trained_in_arrays(game):
             if keep or failures is not None:
@@ -263,7 +260,7 @@ class Origin:
     """With --init-from: weight of the divergence from that network."""
 
     def require(self, resume: bool) -> None:
-        """Raises a `UsageError` for options that do not go together."""
+        """Raises `UsageError` for options that exclude each other."""
         if self.init_from is None and self.adapt:
             raise UsageError("--adapt goes with --init-from: name the run to start from")
         if self.init_from is not None and resume:
@@ -274,19 +271,17 @@ class Origin:
 
     @property
     def aim(self) -> str:
-        """What the settings of the run are called."""
         return "settings" if self.init_from is None else "fine-tuning settings"
 
     @cached_property
     def _weights(self) -> Weights:
-        """The trained network, read once."""
         return read_network(self.init_from or "")
 
     def changes(self, game: Game) -> list[str]:
-        """What is new or gone in the game, one sentence each.
+        """Additions and removals in the game, one sentence each.
 
         Raises:
-            CheckpointError: there is no network, or none that fits the game.
+            CheckpointError: there is no network, or it does not fit the game.
         """
         if self.init_from is None:
             return []
@@ -297,14 +292,14 @@ class Origin:
         return [f"from {self.init_from}: {sentence}" for sentence in found]
 
     def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Settings with the network of the other run, for fine-tuning it.
+        """Settings for fine-tuning the other run's network.
 
         Raises:
             CheckpointError: as `changes`.
         """
         if self.init_from is None:
             return start
-        self.changes(game)  # before anything else
+        self.changes(game)  # check first
         tuned = PPOConfig(**start).for_fine_tuning()
         changed = {
             name: getattr(tuned, name) for name in ("learning_rate", "ent_coef", "stay_close")
@@ -312,11 +307,11 @@ class Origin:
         return {**start, **changed, "net": self._weights.config}
 
     def checked(self, config: PPOConfig, resume: bool) -> PPOConfig:
-        """The same settings.
+        """The settings, unchanged.
 
         Raises:
-            CheckpointError: they ask for another network than that of the other run.
-            UsageError: a new run is to stay close to none.
+            CheckpointError: they require another network than the other run's.
+            UsageError: a new run has no network to stay close to.
         """
         if self.init_from is None and not resume and any(values_of(config.stay_close)):
             raise UsageError("--stay-close goes with --init-from: name the run to stay close to")
@@ -325,7 +320,7 @@ class Origin:
         return config
 
     def make_policy(self, config: PPOConfig) -> MakePolicy | None:
-        """What makes the network; None = the one of the settings, untrained."""
+        """A function that makes the network; None = an untrained one, by the settings."""
         if self.init_from is None:
             return None
         # Here, inside the display: importing torch takes seconds.
@@ -337,7 +332,7 @@ class Origin:
         return initialized_from(self.init_from, adapt=self.adapt, net=net)
 
     def resolved(self) -> Origin:
-        """The same for other working folders."""
+        """With absolute paths, for other working folders."""
         return self if self.init_from is None else replace(self, init_from=self.init_from.resolve())
 
 
@@ -349,14 +344,13 @@ def defaults_of(
     on_error: OnError = "raise",
     resumed: Path | None = None,
 ) -> Defaults:
-    """What a run starts with: its defaults, for which a game may be played at random first.
+    """Defaults of a run; may first play the game at random.
 
     Args:
         game: to train on.
-        preset: of the run.
-        sizes: decisions of the run, environments and steps of a rollout; None = not given.
-        step_timeout_s, on_error: as of the run: what may take its process down gets one.
-        resumed: folder of the run that goes on, whose settings stay; None = a new one.
+        sizes: decisions of the run, environments and steps of a rollout, as far as given.
+        step_timeout_s, on_error: of the run; a game that may crash its process gets a worker.
+        resumed: folder of the resumed run, which keeps its settings.
     """
     total_steps, num_envs, num_steps = sizes
     if resumed is not None:
@@ -365,7 +359,7 @@ def defaults_of(
     if preset.is_fitted:
         num_workers = int(step_timeout_s is not None or on_error == "restart")
         make = make_training_env(game, PROBE_ENVS, num_workers, step_timeout_s, on_error)
-        # A game that fails does so in training too, which keeps a replay of it.
+        # A game that fails will do so in training, too, which keeps a replay.
         with suppress(Exception), make as vec:
             seen = GameFigures.of(vec)
     return preset.defaults_for(
@@ -378,7 +372,7 @@ def defaults_of(
 
 
 class PlannedRun(NamedTuple):
-    """What the command line asks for."""
+    """A run as requested by the command line."""
 
     game: Game
     num_envs: int
@@ -391,7 +385,6 @@ class PlannedRun(NamedTuple):
     recorders: tuple[str, ...] = ()
     own_callbacks: tuple[type[Callback], ...] = ()
     opponents: Mapping[str, float] = {}
-    """Shares of the environments, see `OpponentPool`."""
     origin: Origin = Origin()
     evaluation: EvaluationPlan = EvaluationPlan()
     end: RunEnd = RunEnd()
@@ -404,7 +397,6 @@ class PlannedRun(NamedTuple):
         *,
         resume: bool,
     ) -> TrainResult:
-        """Trains on environments."""
         from entity_env.agents.ppo import train as train_ppo
 
         callbacks = self.callbacks(launched, vec)
@@ -426,10 +418,9 @@ class PlannedRun(NamedTuple):
         )
 
     def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv]:
-        """The environments of a rank."""
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
         if num_workers is None:
-            # A batch environment steps faster than a worker can send its arrays.
+            # A batch environment steps faster than a worker can send arrays.
             is_fast = is_trained_in_arrays(self.game)
             num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
         return make_training_env(
@@ -442,7 +433,6 @@ class PlannedRun(NamedTuple):
         )
 
     def callbacks(self, launched: Launched, vec: VecEnv) -> list[Callback]:
-        """What sees the run of a rank."""
         found = list(map(_made, self.own_callbacks))
         if self.end.until is not None:
             found.append(_StopAtStep(self.end.until))
@@ -463,7 +453,7 @@ class PlannedRun(NamedTuple):
             has_replays=bool(kinds),
             at_start=self.origin.init_from is not None,
         )
-        return [*found, _RememberRun()]  # last: others add to run.json as they start
+        return [*found, _RememberRun()]  # last: others add to run.json when they start
 
 
 def train_run(run: PlannedRun, launched: Launched, ray: RayOptions) -> tuple[TrainResult, int]:
@@ -494,11 +484,10 @@ def _train_here(run: PlannedRun, launched: Launched, display: TrainDisplay) -> T
 
 
 def _train_on_ray(run: PlannedRun, ray: RayOptions, display: TrainDisplay) -> TrainResult:
-    """Trains in several processes of a cluster."""
     from entity_env.cluster.learners import run_learners
 
     num_learners = ray.num_learners or 1
-    Launched(size=num_learners).share(run.num_envs)  # refuses too few, before anything starts
+    Launched(size=num_learners).share(run.num_envs)  # refuses too few early
     copies = replace(run.copies, num_workers=run.copies.num_workers or 0)
     run = run._replace(out=run.out.resolve(), copies=copies, origin=run.origin.resolved())
     return run_learners(
@@ -514,7 +503,7 @@ def _train_on_ray(run: PlannedRun, ray: RayOptions, display: TrainDisplay) -> Tr
 
 
 def _learn(run: PlannedRun, num_learners: int, control: RunControl) -> TrainResult:
-    """Trains as one of the processes on a Ray cluster."""
+    """Trains as one process of a Ray cluster."""
 
     def on_update(progress: TrainProgress) -> None:
         control.report(progress)
@@ -528,7 +517,7 @@ def _learn(run: PlannedRun, num_learners: int, control: RunControl) -> TrainResu
 
 
 def settings_of_run(out: Path) -> dict[str, object]:
-    """The settings of the run whose checkpoint is in `out`."""
+    """The settings of the run in `out`, from its checkpoint."""
     found = find_checkpoint(out)
     config = read_header(found).training.get("config", {})
     try:

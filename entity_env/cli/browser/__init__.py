@@ -1,4 +1,4 @@
-"""Pages that a command serves to a browser of this machine: a game that people play, a run.
+"""Pages for a browser on this machine: a game that people play, a run.
 
-Not here: drawings and pages of whole episodes (`views`); what the terminal shows (`cli.display`).
+Drawings and pages of whole episodes belong to `views`, terminal output to `cli.display`.
 """

@@ -1,4 +1,4 @@
-"""`play_in_browser`: a game in a page, for one person or several, or to watch its agents."""
+"""`play_in_browser`: people play a game in a page, or watch its agents."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from entity_env.views.seen import SeenObservation
 _LIVE: Final = Path(__file__).with_name("live.html")
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _NUM_MOVES: Final = 12
-"""Last moves that are listed."""
+"""Number of recent moves in the list."""
 _MAX_WORDS: Final = 100
 _MAX_ENTITIES: Final = 200
-"""Entities that are put in words for the pointer."""
+"""Number of entities described under the pointer."""
 _END_S: Final = 1.5
-"""How long the end of an episode is shown to those who only watch."""
+"""How long spectators see the end of an episode."""
 _RELOAD_S: Final = 2.0
-"""After the last episode a page that stays away so long is closed, not reloaded."""
+"""After the last episode, a page that is gone for longer was closed, not reloaded."""
 _WAKE_S: Final = 1.0
 
 Json: TypeAlias = Any
 Check: TypeAlias = Callable[[Mapping[str, Json]], Json]
-"""The value of an answer; SchemaError for one that is not allowed."""
+"""The value of an answer; raises SchemaError if it is not allowed."""
 
 
 def play_in_browser(
@@ -73,19 +73,19 @@ def play_in_browser(
     is_opened: bool,
     ended: Callable[[Episode], None],
 ) -> None:
-    """Plays a game in a page until its last episode has ended and the page was closed.
+    """Plays a game in a page until its last episode has ended and the page is closed.
 
-    The page may be closed and opened again at any moment: the game waits. "Play again" starts the
-    next run, with the next seed. Ctrl-C ends the game.
+    The game waits while the page is closed. "Play again" starts the next run, with the next seed.
+    Ctrl-C ends the game.
 
     Args:
         game: with its settings.
-        names: of the agents; those called "human" are people in the browser.
-        load: the agents for a seed; those of people are replaced.
-        look: how the game is drawn.
-        start: of the first run. The clock stands still while no page is there.
-        episodes: of a run.
-        fps: turns per second, for those who only watch.
+        names: of the agents; "human" is a person in the browser.
+        load: the agents for a seed; people replace those called "human".
+        look: how to draw the game.
+        start: of the first run. The clock stops while no page is open.
+        episodes: per run.
+        fps: turns per second for spectators.
         is_opened: open the browser, if there is a screen.
         ended: called with every episode.
     """
@@ -114,11 +114,11 @@ def play_in_browser(
 
 
 class BrowserAgent(PolicyAgent):
-    """A person at a page; only legal actions are taken, from several actors one after another.
+    """A person at a page; accepts only legal actions, and asks actor by actor.
 
     Args:
-        page: where it is asked; may be that of other people, too.
-        clock_s: time for each decision; None = no limit.
+        page: may be shared with other people.
+        clock_s: time per decision; None = no limit.
     """
 
     def __init__(self, page: GamePage, clock_s: float | None = None) -> None:
@@ -147,7 +147,7 @@ class BrowserAgent(PolicyAgent):
 
 @dataclass
 class _Seat:
-    """What is shown of one agent."""
+    """What the page shows of an agent."""
 
     name: str
     step: int = 0
@@ -160,9 +160,8 @@ class _Seat:
 class GamePage:
     """The page of a game: shows turns, asks people, and waits for their answers.
 
-    With people in the game it shows what the person who is asked observes, without what is hidden
-    from the policy, and of others the moves only: those that are made at the same time after the
-    person has decided.
+    With people in the game it shows what the person to move observes, without what is hidden from
+    policies. Of other agents it shows only moves; simultaneous ones after the person's decision.
 
     Args:
         game, names, look, fps, episodes, ended: as for `play_in_browser`.
@@ -210,7 +209,7 @@ class GamePage:
 
         Args:
             turn: the observation, without actions.
-            question: one of the actions that it asks for.
+            question: one of the requested actions.
             is_at_once: other agents act at the same time.
             clock: of the person.
         """
@@ -252,7 +251,7 @@ class GamePage:
         if turn.actions:
             words = f"{self._names[turn.agent_id]}: {self._said(turn)}"
             self._moves.append((turn.agent_id, turn.step, clipped(words, _MAX_WORDS)))
-        if is_human or not playing:  # the observations of others may show more
+        if is_human or not playing:  # other observations may show more
             seat = self._see(turn)
         seat.step, seat.score = turn.step, turn.score
         if turn.episode is not None:
@@ -266,7 +265,7 @@ class GamePage:
             self._pause(1 / self._fps)
 
     def wants_more(self) -> bool:
-        """Asks, after the last episode, for another run; False once the page was closed."""
+        """Offers another run after the last episode; False if the page was closed."""
         asked = {"title": "", "choices": [[0, "Play again", ["enter", " "], -1]]}
         self._offer(*self._shown, asked, lambda answer: _choice(answer, [0]), None)
         while not self._has_answer(_WAKE_S):
@@ -287,7 +286,7 @@ class GamePage:
         self._begin_episode()
 
     def _said(self, turn: Turn) -> str:
-        """The actions; with people in the game, entities that others select are not described."""
+        """The actions in words; with people, without the entities that other agents select."""
         if not self._humans or turn.agent_id in self._humans:
             return describe_actions(turn.actions, turn.observation, self._space)
         types = dict(zip(turn.observation.entity_ids(self._space), self._types(turn), strict=True))
@@ -309,7 +308,7 @@ class GamePage:
         return sorted({int(i) for each in found for i in each if i < num_entities})
 
     def _see(self, turn: Turn) -> _Seat:
-        """Draws what an agent observed, for its seat; a blank one is shown as the one before."""
+        """Draws an agent's observation for its seat; keeps the last picture if it is blank."""
         seat = self._last_shown = self._seats[turn.agent_id]
         seat.step, seat.score = turn.step, turn.score
         if turn.observation.is_blank and seat.picture:
@@ -329,7 +328,7 @@ class GamePage:
             "text": Text.from_ansi(frame).plain if text is not None and (frame := text()) else "",
         }
         if (key := (turn.agent_id, self._episode, seat.drawing.size)) != self._ground:
-            self._ground = key  # a ground follows from its size, which grows with the episode
+            self._ground = key  # a ground depends on its size, which grows with the episode
             shapes = shapes_as_json(seat.drawing.ground().shapes)
             self.server.send("ground", {"size": key[2], "shapes": shapes})
         return seat
@@ -339,7 +338,7 @@ class GamePage:
         return SeenObservation(turn.observation, self._space, turn.agent_id, hidden=hidden)
 
     def _entity_words(self, turn: Turn, most: int | None = None) -> dict[int, str]:
-        """Entities that may be seen, in words, by their index."""
+        """Visible entities in words, by index."""
         return {
             entity.index: clipped(describe_entity(entity, self._space), _MAX_WORDS)
             + ("" if entity.is_visible else " (hidden)")
@@ -388,7 +387,7 @@ class GamePage:
                 self._pause(max(_END_S, 1 / self._fps))
 
     def _pause(self, wait_s: float) -> None:
-        """Waits until a page is there, and so long."""
+        """Waits for a page, and then for `wait_s`."""
         while not self.server.wait_for_page(_WAKE_S):
             pass
         time.sleep(wait_s)
@@ -404,7 +403,7 @@ class GamePage:
         agent_id: int | None,
         clock: MoveClock | None = None,
     ) -> Json:
-        """The answer; None if the time of the clock is over while a page is there."""
+        """The answer; None if the clock expires while a page is open."""
         left_s = None if clock is None else clock.left_s
         self._offer(picture, moves, {**asked, "left_s": left_s}, check, agent_id)
         while not self._has_answer(_WAKE_S if left_s is None else min(left_s, _WAKE_S)):
@@ -420,7 +419,7 @@ class GamePage:
         return self._answer
 
     def _withdraw(self) -> Json:
-        """Closes the question; the answer, if it came in the last moment."""
+        """Closes the question; returns an answer that came at the last moment."""
         with self._answered:
             is_open, self._check = self._check is not None, None
             return None if is_open else self._answer
@@ -443,7 +442,7 @@ class GamePage:
             return self._answered.wait_for(lambda: self._check is None, wait_s)
 
     def _post(self, answer: object) -> str:
-        """Takes an answer to the question that is open; returns why it does not."""
+        """Accepts an answer to the open question, or returns why not."""
         if not isinstance(answer, dict) or type(answer.get("number")) is not int:
             return 'expected {"number": of the question, "choice" or "values": the answer}'
         with self._answered:
@@ -464,7 +463,7 @@ def _asked(
     indices: Mapping[EntityID, int],
     words: Mapping[int, str],
 ) -> tuple[dict[str, Json], Check]:
-    """What a page needs to ask one actor, and the check of its answer."""
+    """The question to an actor for the page, and the check of its answer."""
     space = question.space
     if isinstance(space, ContinuousActionSpace):
         bounds = zip(space.labels, map(float, space.low), map(float, space.high), strict=True)
@@ -482,14 +481,13 @@ def _asked(
 
 
 def _said(asked: Mapping[str, Json], answer: Json) -> str:
-    """An answer to what a page was asked, in words."""
     if isinstance(answer, list):
         return ", ".join(map(describe_number, answer))
     return next(str(label) for choice, label, *_ in asked["choices"] if choice == answer)
 
 
 def _pressed(keys: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Keys that are pressed once: letters, as far as they go, in place of numbers above 9."""
+    """Single keys: numbers above 9 become letters while these suffice."""
     taken = {key for each in keys for key in each}
     spare = [letter for letter in _LETTERS if letter not in taken]
     return [

@@ -1,8 +1,8 @@
-"""`PageServer`: pages for the browsers of this machine, events to them, and answers from them.
+"""`PageServer`: serves pages and events to browsers on this machine, and receives answers.
 
-The address holds a random key; without it, and under another name of this machine (as in DNS
-rebinding), everything is refused. Nothing is looked up by path: a page is what `get` returns for
-the exact text after the key. No request reads a file or changes anything but by `get` and `post`.
+The address contains a random key. Requests without it, or under another host name (as in DNS
+rebinding), are refused. A page is what `get` returns for the exact text after the key: no path is
+looked up. Requests read files and change state only through `get` and `post`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _ADDRESS: Final = "127.0.0.1"
 _MAX_BODY: Final = 4096
 _MAX_LINE: Final = 500
 _MAX_CONNECTIONS: Final = 64
-"""Connections that have sent the key."""
+"""Limit for connections that have sent the key."""
 _MAX_KEYLESS: Final = 32
-"""Connections that have not; a new one replaces the oldest, so they cannot lock the page out."""
+"""Limit for others; a new connection replaces the oldest, so they cannot lock the page out."""
 _MAX_STREAMS: Final = 8
 _KEY_S: Final = 5.0
-"""Time in which a connection must send a request line and headers with the key."""
+"""Time for a connection to send a request line and headers with the key."""
 _IDLE_S: Final = 120
 _REQUEST_LINE: Final = re.compile(rb"[^\s]+ [^\s]+ HTTP/1\.[0-9]\r?\n")
 _SLOW_S: Final = 10
-"""Time in which a page must read what it was sent; after that it has to connect again."""
+"""Time for a page to read what it was sent; then it must reconnect."""
 _LOOK_S: Final = 0.5
-"""How often a stream looks whether its page is still there: no heartbeat is sent."""
+"""How often a stream checks whether its page is still there, without a heartbeat."""
 _LEAVE_S: Final = 2.0
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -61,33 +61,33 @@ _HEADERS: Final = {
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 Post: TypeAlias = Callable[[object], str]
-"""Takes what a page sent, parsed JSON; returns why it was refused, "" if it was not."""
+"""Takes parsed JSON from a page; returns why it was refused, or ""."""
 
 
 class Page(NamedTuple):
-    """A document, and the Content-Security-Policy that it is shown with."""
+    """A document, and its Content-Security-Policy."""
 
     html: str
     policy: str
 
     @classmethod
     def of(cls, file: Path, style: str = "") -> Page:
-        """A page of this package that talks to the server, with `style` in place of `@STYLE@`."""
+        """A page of this package that talks to the server; `style` replaces `@STYLE@`."""
         html = template(file).replace("@STYLE@", style)
         frames = "; frame-src 'self'" if "<iframe" in html else ""
         return cls(html, f"{_policy(html)}; connect-src 'self'{frames}; frame-ancestors 'none'")
 
     @classmethod
     def of_animation(cls, html: str) -> Page:
-        """The page of an `Animation`, inside another one: it reaches neither that nor the server.
+        """The page of an `Animation` in a frame, which can reach neither its parent nor the server.
 
-        Only the scripts of the player are run, whatever the data in the page are.
+        Runs only the player's scripts, whatever the page's data.
         """
         return cls(html, f"{_policy(template())}; frame-ancestors 'self'; sandbox allow-scripts")
 
 
 def _policy(html: str) -> str:
-    """Only these scripts and styles, by their hashes, and pictures that lie in the page itself."""
+    """Allows only these scripts and styles, by hash, and pictures in the page itself."""
     parts = [_NOTHING, "img-src data:"]
     for name in ("script", "style"):
         found = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
@@ -100,8 +100,7 @@ def _policy(html: str) -> str:
 class Feed:
     """The latest event of each name, for any number of readers.
 
-    A reader that is slow misses events that later ones of the same name replaced; none waits for
-    it, and nothing piles up.
+    Slow readers miss events that were replaced; nothing waits for them, and nothing piles up.
     """
 
     def __init__(self) -> None:
@@ -112,16 +111,15 @@ class Feed:
         self.num_readers = 0
 
     def put(self, name: str, data: object) -> None:
-        """Replaces the latest event of that name."""
         text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
         with self._changed:
             self._version += 1
-            self._latest.pop(name, None)  # to the end: events are sent in their order
+            self._latest.pop(name, None)  # to the end: events are sent in order
             self._latest[name] = (self._version, b"event: %b\ndata: %b\n\n" % (name.encode(), text))
             self._changed.notify_all()
 
     def newer(self, seen: int, wait_s: float) -> tuple[int, bytes]:
-        """The number of the last event, and the events after number `seen`; waits for one."""
+        """Number of the last event, and the events after number `seen`; waits for one."""
         with self._changed:
             if self._version == seen and not self.is_closed:
                 self._changed.wait(wait_s)
@@ -138,12 +136,12 @@ class Feed:
             return True
 
     def wait_for_readers(self, wanted: bool, wait_s: float) -> bool:
-        """Waits until there are any, or none; False if the time is over."""
+        """Waits until there are readers, or none; False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: (self.num_readers > 0) == wanted, wait_s)
 
     def close(self) -> None:
-        """Ends all readers after the events that are there."""
+        """Ends all readers after the present events."""
         with self._changed:
             self.is_closed = True
             self._changed.notify_all()
@@ -152,12 +150,12 @@ class Feed:
 class PageServer:
     """Serves pages on 127.0.0.1 until it is closed.
 
-    `url` + "events" is a stream of server-sent events: a page that connects gets the latest of each
-    name first. `url` + "answer" takes JSON of at most 4 kB by POST.
+    `url` + "events" is a stream of server-sent events: a new connection first gets the latest event
+    of each name. `url` + "answer" takes JSON of at most 4 kB by POST.
 
     Args:
-        get: the page of a route, the exact text after `url`; None = there is none. Called in other
-            threads; an `EntityEnvError` is shown in one line.
+        get: the page of a route, the exact text after `url`, if it exists. Called in other threads;
+            an `EntityEnvError` is shown in one line.
         post: called in other threads.
     """
 
@@ -171,16 +169,16 @@ class PageServer:
 
     @property
     def port(self) -> int:
-        """Its port."""
+
         return self._server.server_port
 
     @property
     def url(self) -> str:
-        """The address of the first page, with the key."""
+        """Address of the first page, with the key."""
         return f"http://{_ADDRESS}:{self.port}{self._server.prefix}"
 
     def announce(self, title: str, *, is_opened: bool) -> None:
-        """Prints the address, and opens the browser if it is wanted and there is a screen."""
+        """Prints the address, and opens the browser on request if there is a screen."""
         echo(f"{title}: {self.url}")
         has_screen = sys.platform in ("darwin", "win32") or any(
             map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
@@ -189,15 +187,15 @@ class PageServer:
             webbrowser.open(self.url)
 
     def send(self, name: str, data: object) -> None:
-        """Sends an event to all pages, and to those that connect later; never waits for them."""
+        """Sends an event to all pages, also to later ones; never waits for them."""
         self._feed.put(name, data)
 
     def wait_for_page(self, wait_s: float = 0.0) -> bool:
-        """Whether a page is connected; waits for one."""
+        """Waits for a page; True if one is connected."""
         return self._feed.wait_for_readers(True, wait_s)
 
     def wait_for_leaving(self, wait_s: float) -> bool:
-        """Whether no page is connected; waits until the last one was closed."""
+        """Waits until the last page is closed; True if none is connected."""
         return self._feed.wait_for_readers(False, wait_s)
 
     def close(self) -> None:
@@ -219,7 +217,7 @@ class PageServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Threads and connections are known, so that they end with the server."""
+    """Tracks threads and connections, to end them with the server."""
 
     daemon_threads = True
     request_queue_size = 32
@@ -229,12 +227,12 @@ class _Server(ThreadingHTTPServer):
         self.prefix = f"/{secrets.token_urlsafe(24)}/"
         self._open: dict[socket.socket, threading.Thread] = {}
         self._keyless: dict[socket.socket, float] = {}
-        """When connections without the key are dropped, oldest first."""
+        """When to drop each connection without the key, oldest first."""
         self._lock = threading.Lock()
         super().__init__((_ADDRESS, 0), _Handler)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # HTTPServer's own asks a name server
+        TCPServer.server_bind(self)  # HTTPServer's method queries a name server
         self.server_name, self.server_port = _ADDRESS, int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as there
@@ -277,7 +275,6 @@ class _Server(ThreadingHTTPServer):
         logging.getLogger(__name__).exception("a request failed")
 
     def drop_connections(self, wait_s: float) -> None:
-        """Closes all connections, and waits for their threads."""
         with self._lock:
             found = list(self._open)
         self._drop(found, wait_s)
@@ -307,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def parse_request(self) -> bool:
-        """Refuses other versions with a status line, which the base class omits for them."""
+        """Refuses other versions with a status line, which the base class omits."""
         if _REQUEST_LINE.fullmatch(self.raw_requestline):
             return super().parse_request()
         self.command, self.requestline, self.request_version = "", "", self.protocol_version
@@ -315,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def handle_expect_100(self) -> bool:
-        """Sends nothing: `_body` does, once the request is found to be right."""
+        """Sends nothing: `_body` does, once the request is valid."""
         return True
 
     def do_GET(self) -> None:
@@ -360,7 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(HTTPStatus.NO_CONTENT, "text/plain", "")
 
     def _route(self) -> str | None:
-        """What follows the key; None after a refusal."""
+        """The text after the key; None after a refusal."""
         prefix, hosts = self.server.prefix, self.headers.get_all("Host", [])
         own = [f"{name}:{self.server.server_port}" for name in (_ADDRESS, "localhost")]
         origins = self.headers.get_all("Origin", [])
@@ -396,11 +393,11 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.rfile.read(int(length[0]))
             if len(body) == int(length[0]):
                 return body
-            self.close_connection = True  # the page left in the middle
+            self.close_connection = True  # the page left midway
         return None
 
     def _stream(self, feed: Feed) -> None:
-        """Sends events until the page or the server goes."""
+        """Sends events until the page or the server is gone."""
         self.close_connection = True
         if not feed.join(1):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open: close one")
@@ -426,7 +423,7 @@ class _Handler(BaseHTTPRequestHandler):
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """One line, for refusals of the base class, too."""
+        """One line, also for refusals of the base class."""
         text = HTTPStatus(code).phrase.lower() if message is None else message
         if code == HTTPStatus.NOT_IMPLEMENTED:
             code, text = HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or POST"
@@ -460,4 +457,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "entity-env"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the command prints what is worth knowing."""
+        """Logs nothing: the command prints what matters."""

@@ -1,4 +1,4 @@
-"""`watch_runs`: the report of training runs in a page, while they are trained."""
+"""`watch_runs`: the live report of training runs in a page."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 _PAGE: Final = Path(__file__).with_name("watch.html")
 _POLL_S: Final = 1.0
 _MAX_PAGES: Final = 8
-"""Pages of replays that are kept."""
+"""Number of cached replay pages."""
 
 State: TypeAlias = tuple[tuple[Path, int, int], ...]
-"""Files with their times and sizes."""
+"""Files with times and sizes."""
 
 
 def watch_runs(
     folders: Sequence[Path], *, games: Sequence[str], limits: PlayLimits, is_opened: bool
 ) -> None:
-    """Serves the report of training runs until Ctrl-C; what is new appears in it.
+    """Serves the report of training runs until Ctrl-C, and updates it.
 
     Args:
         folders: as for `find_runs`.
-        games, limits: as of `replay_animation`.
+        games, limits: as for `replay_animation`.
         is_opened: open the browser, if there is a screen.
 
     Raises:
@@ -76,7 +76,7 @@ class RunPage:
         self.update()
 
     def update(self) -> None:
-        """Sends what is new since the last time."""
+        """Sends what has changed since the last call."""
         state = tuple(_state_of(self._folders))
         if state == self._state:
             return
@@ -113,7 +113,7 @@ class RunPage:
 
 
 def _replays(run: Path) -> Iterator[Path]:
-    """The replays in the folders of a run; nothing that lies elsewhere and is only linked to."""
+    """The replays in a run's folders, except links that lead elsewhere."""
     inside = run.resolve()
     for folder in REPLAY_FOLDERS:
         for path in sorted((run / folder).glob("*.replay"), key=lambda p: (len(p.name), p)):
@@ -122,7 +122,7 @@ def _replays(run: Path) -> Iterator[Path]:
 
 
 def _state_of(folders: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
-    """Of the files of these folders, and of the folders in them."""
+    """State of the files in these folders and their subfolders."""
     inner = [child for folder in folders for child in sorted(folder.glob("*/"))]
     for run in (*folders, *inner):
         for path in (run / RUN_FILE, run / CURVES_FILE, *_replays(run)):

@@ -1,4 +1,4 @@
 """The subcommands of `entity-env`: their options, checks of them, and calls of the library.
 
-Drawing is in `display`; what works without a terminal belongs to the library.
+Drawing belongs to `display`; what works without a terminal to the library.
 """

@@ -56,7 +56,6 @@ class CaptureGoal:
     """How two pixels are compared: by their absolute or squared difference."""
 
     def run(self) -> None:
-        """Plays the keys, and writes the folder."""
         start, keys = _read_keys("--start", self.start), _read_keys("--keys", self.keys)
         require_torch("capture-goal")
         from entity_env.games.pixel.reward.goal_files import capture, save_goal
@@ -80,7 +79,7 @@ class CaptureGoal:
 
 
 def _read_keys(option: str, text: str) -> tuple[Button, ...]:
-    """Buttons from a text, or from the file with that name."""
+    """Buttons from a text, or the file with that name."""
     path = Path(text)
     try:
         return parse_keys(text, option)
@@ -112,7 +111,7 @@ def _report(captured: Captured, console: Console) -> list[RenderableType]:
 
 
 def _distances(captured: Captured) -> Table:
-    """The distance from the goal after each step; every nth one if there are many."""
+    """The distance from the goal after each step; every nth step if there are many."""
     table = plain_table()
     for title in ("step", "button", "distance", "of 1"):
         table.add_column(title, justify="left" if title == "button" else "right")

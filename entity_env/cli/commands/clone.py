@@ -1,4 +1,4 @@
-"""`entity-env dataset` and `clone`: decisions of recorded games, and agents that imitate them."""
+"""`entity-env dataset` and `clone`: recorded decisions, and agents that imitate them."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class DecisionSource:
 
     @property
     def agents(self) -> list[int | str]:
-        """The agents that are imitated, by number or name; empty = all."""
+        """Agents to imitate, by number or name; empty = all."""
         return [int(each) if each.isdecimal() and len(each) < 9 else each for each in self.names]
 
     def decisions(self, game: Game | None) -> Dataset:
-        """All decisions; of replays and datasets their spaces must be those of the game."""
+        """All decisions; spaces of replays and datasets must match the game's."""
         if self.play and game is None:
             raise UsageError("--play needs a game: add --game GAME")
         if not self.paths and not self.play:
@@ -125,7 +125,7 @@ class DecisionSource:
             )
 
     def _played(self, game: Game) -> Dataset:
-        """Episodes that are played now; those who only fill other places are not imitated."""
+        """Episodes played now, without the decisions of random fillers."""
         names = player_names(game, self.play)
         if HUMAN in names:
             raise UsageError(
@@ -164,7 +164,7 @@ class DecisionSource:
 
 
 def _differences(path: Path, dataset: Dataset, game: Game) -> Iterator[str]:
-    """Lines on what a dataset was recorded of, where it is not this game as it is now."""
+    """Lines on how the game has changed since a dataset was recorded."""
     names = {str(each["game"]): None for each in dataset.recordings if "game" in each}
     if others := [name for name in names if name != game.name]:
         yield f"{path} was recorded with {', '.join(others[:_MAX_SHOWN])}, not with {game.name}"
@@ -176,7 +176,7 @@ def _differences(path: Path, dataset: Dataset, game: Game) -> Iterator[str]:
 
 
 def _shown(path: Path, dataset: Dataset) -> Iterator[str]:
-    """What a dataset says of itself, line by line."""
+    """Description of a dataset, line by line."""
     yield f"{path}: {_described(dataset)}"
     entities, actions = list(dataset.obs_space.entities), list(dataset.action_space)
     yield f"entities: {', '.join(entities) or 'none'}; actions: {', '.join(actions) or 'none'}"
@@ -196,7 +196,7 @@ def _shown(path: Path, dataset: Dataset) -> Iterator[str]:
 
 
 def _one_line(value: object) -> str:
-    """A value of a header as one line of bounded length."""
+    """A header's value as one line of limited length."""
     if isinstance(value, Mapping):
         text = ", ".join(f"{name}={each}" for name, each in value.items())
     elif isinstance(value, list):
@@ -235,7 +235,6 @@ class WriteDataset:
     settings: GameSettings
 
     def run(self) -> None:
-        """Writes the file, or shows files."""
         source, out, settings = self.source, self.out, self.settings.texts
         if out is None:
             if source.play or not source.paths or not all(map(is_dataset_file, source.paths)):
@@ -292,7 +291,6 @@ class Clone:
     settings: GameSettings
 
     def run(self) -> None:
-        """Learns, and prints how it went."""
         game = load_game(self.game, self.settings.texts)
         out = self.out or Path("runs", f"{game.name}-clone")
         require_text(out)
@@ -303,13 +301,13 @@ class Clone:
             settings = {**settings, "gamma": preset.get("gamma", CloneConfig.gamma)}
         config = CloneConfig(seed=self.source.seed, net=preset.get("net"), **settings)
         found = self.source.decisions(game)
-        if is_batch(game):  # its batch environment knows of which entities there is exactly one
+        if is_batch(game):  # its batch environment knows which entities are single
             with make_vec_env(game, 1) as vec:
                 found = replace(found, obs_space=vec.obs_space())
         echo(_described(found))
         about = {"game": self.game, "imitates": [*map(str, self.source.paths), *self.source.play]}
         with ProgressBar(config.epochs, "cloning") as bar:
-            # Here, inside the display: importing torch takes seconds.
+            # Inside the display: importing torch takes seconds.
             from entity_env.agents.imitation import clone
 
             result = clone(

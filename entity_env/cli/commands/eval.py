@@ -57,17 +57,16 @@ from entity_env.vec.in_process.base import ERROR_METRIC
 
 T = TypeVar("T")
 _Play: TypeAlias = Callable[[range, Callable[[T], None]], list[T]]
-"""Plays blocks, and passes on every result as it comes."""
+"""Plays blocks, and passes every result on immediately."""
 _SETS: Final = 10
-"""Sets of games in a block of a match."""
 _NUM_GAMES: Final = 100
 _GAP: Final = 3
 
 
 def _transport_of(agents: Sequence[str]) -> Transport | None:
-    """The one that was given when these agents were trained, if they are runs."""
+    """Transport of these agents' training, if they are runs."""
     for name in agents:
-        with suppress(UsageError, OSError, ValueError):  # no path, or no run of ours
+        with suppress(UsageError, OSError, ValueError):  # not a path, or not our run
             options = read_about(Path(name)).get("options")
             found = options.get("transport") if isinstance(options, dict) else None
             if found in get_args(Transport):
@@ -77,13 +76,13 @@ def _transport_of(agents: Sequence[str]) -> Transport | None:
 
 @dataclass(frozen=True)
 class Figures:
-    """Statistics over episodes of one agent.
+    """Statistics over episodes of an agent.
 
     Args:
-        mean_reward, std_reward: of these episodes; the deviation is that of a sample, 0 for one.
-        ci95: half of the 95 % confidence interval of the mean, Student's; None for one episode.
+        mean_reward, std_reward: the deviation is of a sample, 0 for one episode.
+        ci95: half of the mean's 95 % confidence interval, Student's; None for one episode.
         mean_length: number of actions.
-        episodes: how many there are.
+        episodes: number of episodes.
         rewards, seeds: of every episode, in order.
     """
 
@@ -97,7 +96,7 @@ class Figures:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> Figures:
-        """The statistics of some episodes; zeros without any."""
+        """Zeros without episodes."""
         rewards = [episode.reward for episode in episodes]
         if not rewards:
             return cls(0.0, 0.0, None, 0.0, 0)
@@ -150,7 +149,6 @@ class Evaluate:
     settings: GameSettings
 
     def run(self) -> None:
-        """Plays episodes or matches, and prints the figures."""
         agents = self.agents.agents
         game = load_game(self.game, self.settings.texts)
         game = game.with_transport(self.transport or _transport_of(agents))
@@ -289,7 +287,7 @@ def _table(names: Sequence[str], figures: Sequence[Figures]) -> Table:
 
 
 def split_names(text: str) -> dict[str, str]:
-    """The agents that are separated by commas, by name: one given twice is `a` and `a#2`."""
+    """Agents separated by commas, by name; repeated ones are `a` and `a#2`."""
     given = [name.strip() for name in text.split(",")]
     if not all(given):
         raise UsageError(
@@ -316,12 +314,12 @@ def run_match(
     step_timeout_s: float | None = None,
     address: str | None = None,
 ) -> Match[Any]:
-    """Plays every group of as many agents as the game has, each agent in each seat equally often.
+    """Plays every group of agents, one per seat; each plays every seat equally often.
 
-    `agents` are by the name in the table. If there are fewer than seats, they have several seats:
-    see `match_groups`. `num_games` is for each group; None = 100, rounded up to a multiple of the
-    seats. Agents are loaded anew after every 10 sets of games, so that tasks on the Ray cluster at
-    `address` play the same; None = without Ray.
+    `agents` are by table name. If they are fewer than seats, they take several: see
+    `match_groups`. `num_games` is per group; None = 100, rounded up to a multiple of the seats.
+    Agents are reloaded every 10 sets of games, so tasks on the Ray cluster at `address` play
+    equally; None = without Ray.
     """
     seats, names = game.num_agents, tuple(agents)
     if seats == 1:
@@ -347,7 +345,7 @@ def run_match(
         for first in range(0, len(sets), _SETS)
     ]
     games = _MatchGames(game, agents, seed, load, step_timeout_s, blocks)
-    games.members(names, seed)  # refuses unknown ones before anything starts
+    games.members(names, seed)  # refuses unknown ones first
     total = len(groups) * num_games
     played = _spread(game, games.play, len(blocks), total, address)
     return Match(names, tuple(played))
@@ -355,10 +353,10 @@ def run_match(
 
 @dataclass(frozen=True)
 class _MatchGames:
-    """Games of a match, in blocks with agents loaded anew.
+    """Games of a match, in blocks with reloaded agents.
 
     Args:
-        blocks: a group of agents, and numbers of sets of its games, in which each agent has every
+        blocks: a group of agents, and numbers of sets of its games; in a set, each agent has every
             seat once.
     """
 
@@ -370,7 +368,6 @@ class _MatchGames:
     blocks: Sequence[tuple[tuple[str, ...], range]]
 
     def play(self, numbers: range, on_result: Callable[[Result], None]) -> list[Result]:
-        """Plays the blocks with these numbers."""
         results, seeds, rules = list[Result](), SeedsFrom(self.seed), game_agents(self.game)
         for number in numbers:
             group, sets = self.blocks[number]
@@ -393,7 +390,7 @@ class _MatchGames:
         return results
 
     def members(self, group: Sequence[str], seed: int) -> list[tuple[str, Agent]]:
-        """Name and agent of each place of a group; seeds go by the places among all names."""
+        """Name and agent of each place of a group; seeds follow the places among all names."""
         names, found = list(self.agents), list[tuple[str, Agent]]()
         for i, name in enumerate(group):
             place = names.index(name) + len(names) * group[:i].count(name)
@@ -419,7 +416,7 @@ def match_table(match: Match[Any]) -> RenderableType:
 
 
 def distinct_ends(names: Sequence[str]) -> dict[str, str]:
-    """Paths without the folders that they are distinct without: a table has no room for more."""
+    """Paths without leading folders, as short as possible but distinct, to fit a table."""
     found = {name: name for name in names}
     for count in reversed(range(1, max(name.count("/") for name in names) + 1)):
         ends = ["/".join(name.split("/")[-count:]) for name in names]
@@ -428,7 +425,7 @@ def distinct_ends(names: Sequence[str]) -> dict[str, str]:
 
 
 def match_json(match: Match[Any]) -> dict[str, object]:
-    """The same as numbers."""
+    """`match_table` as numbers."""
     return {
         "agents": [vars(row) for row in match.table()],
         "duels": [

@@ -1,5 +1,5 @@
-"""`entity-env games`, `check`, `bench` and `doctor`: what there is to play, whether it keeps the
-contract, how fast it is, and what is installed."""
+"""`entity-env games`, `check`, `bench` and `doctor`: available games, their validity and speed, and
+installed packages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ListGames:
     """
 
     def run(self) -> None:
-        """Prints a table for each package, and a line for each game that is not usable by name."""
+        """Prints a table per package, and a line for each game that is not usable by name."""
         own = f"entity-env {_version('entity-env') or ''}".rstrip()
         tables = {own: [_row(name, game) for name, game in GAMES.items()]}
         problems = list[str]()
@@ -74,7 +74,7 @@ class ListGames:
                 row = _row(each.name, found_game(each.place))
                 tables.setdefault(package, []).append(row)
             except Exception as error:
-                line = text_of(error).strip().splitlines()[-1]  # of a traceback
+                line = text_of(error).strip().splitlines()[-1]  # may be a traceback
                 problems.append(f"{each.name} of {package} cannot be loaded: {line}")
         for package, rows in tables.items():
             echo(package if package == own else f"\n{package}")
@@ -102,7 +102,7 @@ def _table_of(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def _setting(parameter: inspect.Parameter) -> str:
-    """A setting with its default, as `--set` takes it: `board_size=10`."""
+    """A setting with its default, as for `--set`: `board_size=10`."""
     if parameter.default is parameter.empty:
         return f"{parameter.name} (needed)"
     shown = "none" if parameter.default in (None, "") else parameter.default
@@ -110,7 +110,7 @@ def _setting(parameter: inspect.Parameter) -> str:
 
 
 def summary(game: Game) -> str:
-    """The first docstring line of the game's module if its function is `play`, else of `play`."""
+    """First docstring line: of the game's module if its function is `play`, else of `play`."""
     is_alone = getattr(game.play, "__name__", "") == "play"
     module = inspect.getmodule(game.play) if is_alone else None
     text = (module and inspect.getdoc(module)) or inspect.getdoc(game.play) or ""
@@ -142,7 +142,6 @@ class Check:
     settings: GameSettings
 
     def run(self) -> None:
-        """Plays, and prints what was found."""
         game = load_game(self.game, self.settings.texts).with_transport(self.transport)
         try:
             with StageDisplay() as display:
@@ -157,7 +156,7 @@ class Check:
                 )
         except ContractError as error:
             cause, trace = error.__cause__, ""
-            if cause is not None and is_a(cause, UsageError):  # a setting, or a file it needs
+            if cause is not None and is_a(cause, UsageError):  # a setting, or a file it requires
                 raise cause from None
             if cause is not None and is_a(cause, Exception):
                 trace = f"\n{game_traceback(cause)}"
@@ -176,7 +175,6 @@ class Doctor:
     """
 
     def run(self) -> None:
-        """Prints the report."""
         echo(f"python       {platform.python_version()}  {platform.platform()}")
         for package in _REQUIRED:
             echo(f"{package:<12} {_version(package) or 'missing: pip install entity-env'}")
@@ -223,7 +221,6 @@ class Bench:
     settings: GameSettings
 
     def run(self) -> None:
-        """Prints both rates."""
         game = load_game(self.game, self.settings.texts).with_transport(self.transport)
         with game_errors(game):
             rate = _direct(game, self.seconds)
@@ -234,7 +231,6 @@ class Bench:
 
 
 def _direct(game: Game, seconds: float) -> float:
-    """Actions per second of random agents in `Game.run`."""
     num_steps = 0
 
     def count(turn: Turn) -> None:
@@ -251,7 +247,7 @@ def _direct(game: Game, seconds: float) -> float:
 
 
 def _vectorized(game: Game, num_envs: int, seconds: float) -> tuple[float, str]:
-    """Environment steps per second of many copies, and the statistics of the `VecEnv`."""
+    """Steps per second of many environments, and the statistics of the `VecEnv`."""
     rng = np.random.default_rng(0)
     with make_vec_env(game, num_envs) as vec:
         space = vec.action_space()

@@ -1,4 +1,4 @@
-"""`entity-env new`: a package with a game of one's own, to begin from."""
+"""`entity-env new`: a package with your own game, as a starting point."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_an_apple_counts_once() -> None:
     assert 0 <= episode.reward <= 10
 """,
 }
-"""Texts by path; `$name` is the name of the game."""
+"""Texts by path; `$name` is the game's name."""
 _LONGEST: Final = 40
 
 
@@ -158,7 +158,7 @@ class NewGame:
     name: Annotated[str, Argument("NAME")]
 
     def run(self) -> None:
-        """Writes the files, all or none."""
+        """Writes all files, or none."""
         folder = Path(self.name)
         _require_name(self.name)
         if folder.exists() or folder.is_symlink():
@@ -174,13 +174,13 @@ class NewGame:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(Template(text).substitute(values), encoding="utf-8")
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # made by this command, a moment ago
+            shutil.rmtree(folder, ignore_errors=True)  # just created by this command
             raise
         echo(f"wrote {folder}: pip install -e {folder} && entity-env play {self.name}")
 
 
 def _require_name(name: str) -> None:
-    """Checks that a module, a package and a game can have this name."""
+    """Checks that a module, package and game can have this name."""
     if (
         not re.fullmatch(r"[a-z][a-z0-9_]*", name)
         or len(name) > _LONGEST

@@ -61,7 +61,6 @@ class Play:
     settings: GameSettings
 
     def run(self) -> None:
-        """Plays, in the terminal or in a page."""
         if self.start.episode_seed is not None and self.episodes > 1:
             raise UsageError(
                 f"--episode-seed plays one episode: leave out --episodes {self.episodes}"
@@ -112,7 +111,7 @@ class Play:
 def _report(
     played: Sequence[Episode], ends: Sequence[Turn], names: Sequence[str], game: Game
 ) -> None:
-    """Prints how the episodes went."""
+    """Prints the results."""
     for episode in sorted(played, key=lambda episode: episode.number):
         last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
         words = game_agents(game).summary(names, last) if len(last) == game.num_agents else None
@@ -123,14 +122,13 @@ def _report(
 
 
 def _watch(draw: Watch | None, seen: EpisodesSeen, turn: Turn) -> None:
-    """Draws every turn."""
     seen(turn)
     if draw is not None:
         draw(turn)
 
 
 def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:
-    """Draws every decision with what its agent thinks, if it thinks."""
+    """Draws every decision with its agent's thoughts, if any."""
 
     def watch(turn: Turn) -> None:
         think = getattr(players[turn.agent_id], "think", None)
@@ -150,5 +148,5 @@ def _describe(episode: Episode, game: Game) -> str:
 
 
 def _again(episode: Episode) -> str:
-    """What plays an episode again, in the line of its first agent."""
+    """Option that repeats an episode, for the line of its first agent."""
     return "" if episode.agent_id else f" (--episode-seed {episode.seed})"

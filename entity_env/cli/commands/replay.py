@@ -1,4 +1,4 @@
-"""`entity-env record`, `replay` and `verify`: episodes as files."""
+"""`entity-env record`, `replay`, `verify` and `draw`: episodes as files."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ _File: TypeAlias = Annotated[Path, Argument("FILE")]
 
 
 def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = ()) -> Game:
-    """The game of a replay: the given one, or the one that it names, with its named settings.
+    """The game of a replay: the given one, or the game it names, with its settings.
 
-    A replay may come from anywhere. It names a game of the package, or code that the user has
-    named before. What `record` and `train` wrote here counts as named.
+    A replay may come from anywhere: it may only name a game of the package, or code that the user
+    has named before. Replays that `record` and `train` wrote here count as named.
 
     Args:
         replay: loaded from a file.
@@ -84,7 +84,7 @@ def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = 
         settings: of the game, as typed.
 
     Raises:
-        ReplayError: it has to be given.
+        ReplayError: the game must be given.
     """
     header = replay.header
     path = Path(replay.name)
@@ -102,7 +102,7 @@ def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = 
 
 
 def _run_of(replay: Path, game: str) -> Mapping[str, Any]:
-    """The `run.json` of the run made here that left a replay of a game; empty if there is none."""
+    """The `run.json` of the local run that wrote a replay of a game; empty if there is none."""
     file = replay.parent.parent / RUN_FILE
     if replay.parent.name not in REPLAY_FOLDERS or not was_named(file):
         return {}
@@ -118,7 +118,7 @@ def _game_in_package(header: ReplayHeader) -> str | None:
 
 
 def _game_named(replay: Replay) -> str:
-    """GAME as a replay names it; raises `ReplayError` if it must not be loaded for that."""
+    """GAME that a replay names; raises `ReplayError` if it must not be loaded for that."""
     name, source = replay.header.game, replay.header.source
     package, _, rest = source.partition(":")
     path = PurePath(package)
@@ -167,14 +167,13 @@ class RecordEpisode:
     settings: GameSettings
 
     def run(self) -> None:
-        """Plays, and writes the file."""
         game, given = load_game(self.game, self.settings.texts), self.agents.agents
         game = game_agents(game).seated(game, len(given))
         out = self.out or Path(f"{game.name.replace(':', '_')}{SUFFIX}")
         require_writable(out.parent)
         names = player_names(game, given)
         self.start.require(names)
-        # Of a file the writer finds the path from this folder.
+        # The writer finds a file's path relative to this folder.
         source = self.game if self.game.partition(":")[0] in ENVIRONMENTS else ""
         with _view_for_humans(game, names, self.look) as view:
             seed, clock_s = self.start.seed, self.start.clock_s
@@ -189,7 +188,7 @@ class RecordEpisode:
 def _view_for_humans(
     game: Game, names: Sequence[str], look: str | None
 ) -> AbstractContextManager[TerminalView | None]:
-    """Draws the game, if people play."""
+    """Draws the game if people play."""
     humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
     if not humans:
         return nullcontext()
@@ -237,7 +236,7 @@ class ShowReplay:
     limits: DrawingLimits
 
     def run(self) -> None:
-        """Shows the replay, or goes on from it."""
+        """Shows the replay, or continues from it."""
         if self.debug is not None and self.take_over is not None:
             raise UsageError("--debug and --take-over cannot be combined: leave out one of them")
         if self.take_over is None and (self.agents.agents or self.out):
@@ -260,12 +259,12 @@ class ShowReplay:
             _show(found, self.first, self.fps, turns, look)
 
     def _take_over(self, found: Replay, at: int) -> None:
-        """Goes on from a decision with other agents, and writes the new replay."""
+        """Continues from a decision with other agents, and writes the new replay."""
         game = game_of(found, self.game, self.settings.texts)
         out = self.out or self.file.with_name(f"{self.file.stem}-from-{at}{SUFFIX}")
         found.require_decision(at)
         game = found.with_settings_of(game)
-        # Raises where the settings ask for too much, before the game is played in this process.
+        # Raises if the settings ask for too much, before playing in this process.
         verify_in_new_process(game, [found], **_of_playing(self.limits.limits))
         names = player_names(game, self.agents.agents)
         parent = {"sha": found.sha, "at": at}
@@ -284,7 +283,6 @@ class ShowReplay:
 def _show(
     found: Replay, first: int, fps: float, turns: Sequence[Turn], drawn_by: Look | None
 ) -> None:
-    """Draws the episode in the terminal."""
     if first >= len(turns):
         raise UsageError(f"{found.name} has {len(turns)} frames: --from must be below, got {first}")
     console = Console()
@@ -304,7 +302,7 @@ def _show(
 
 
 class _Player:
-    """Shows the moments of a replay in the terminal, and follows the keys."""
+    """Shows a replay in the terminal, and responds to keys."""
 
     def __init__(
         self, frames: Frames, moments: Sequence[Moment], console: Console, fps: float, first: int
@@ -318,7 +316,7 @@ class _Player:
         self._is_paused = False
 
     def play(self) -> None:
-        """Shows them; outside of a terminal all, one after another."""
+        """Shows all moments in sequence if not in a terminal."""
         keyboard = Keyboard(sys.stdin)
         if not (self._console.is_terminal and keyboard.is_terminal):
             for index in range(self._index, len(self._moments)):
@@ -372,12 +370,10 @@ class _Player:
 
 
 def _of_playing(limits: PlayLimits) -> dict[str, Any]:
-    """The limits of `verify_in_new_process`."""
     return {key: value for key, value in limits._asdict().items() if key != "max_shown"}
 
 
 def _debug(found: Replay, game: Game, at: int) -> None:
-    """Stops in the game after a decision."""
     count = found.num_decisions
     if not -count <= at < count:
         raise UsageError(f"{found.name} has {count} decisions: there is no decision {at}")
@@ -406,7 +402,6 @@ class Verify:
     limits: LimitOptions
 
     def run(self) -> None:
-        """Plays every replay again."""
         worst = 0
         for path in self.files:
             try:
@@ -449,7 +444,6 @@ class Draw:
     limits: DrawingLimits
 
     def run(self) -> None:
-        """Writes the file."""
         replay = Replay.load(self.file)
         thinker = None if self.agent is None else load_agent(self.agent)
         if thinker is not None and not isinstance(thinker, PolicyAgent):
@@ -457,7 +451,7 @@ class Draw:
         game, look = game_and_look(replay, self.look, self.game, self.settings.texts)
         turns = _turns(replay, game, self.limits.limits)
         animation = replay.animation(game, look, thinker=thinker, turns=turns)
-        if thinker is not None and self.out.suffix.lower() != ".html":  # a page shows them itself
+        if thinker is not None and self.out.suffix.lower() != ".html":  # a page shows them
             animation = animation.with_thoughts()
         animation.write(self.out, self.at)
         size = self.out.stat().st_size / 1024
@@ -467,7 +461,7 @@ class Draw:
 def _turns(
     replay: Replay, game: Game | None, limits: PlayLimits, *, is_shown: bool = True
 ) -> list[Turn]:
-    """The turns of a replay, which is played again if need be; says so on a terminal if shown."""
+    """The turns of a replay, played again if necessary; reports that on a terminal if shown."""
     if replay.has_observations:
         return replay.turns(game, max_shown=limits.max_shown)
     shown = Console(stderr=True).status(one_line(f"playing {replay.name} again"))
@@ -477,13 +471,12 @@ def _turns(
 
 
 def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> Animation:
-    """A replay of a training run, drawn.
+    """The animation of a training run's replay.
 
-    One that keeps what was seen is drawn without its game if that has changed, or was not named.
+    A replay with observations is drawn without its game if that has changed, or was not named.
 
     Args:
-        path: of the replay.
-        games: GAMEs that the user named; the one of the replay's name is taken.
+        games: GAMEs that the user named, to find the replay's game by name.
         limits: of playing it again.
 
     Raises:
@@ -505,7 +498,7 @@ def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> An
 def game_and_look(
     replay: Replay, look: str | None, game: str | None, settings: Sequence[str]
 ) -> tuple[Game | None, Look | None]:
-    """What a replay is drawn with; its game is needed for its look, or if nothing was kept."""
+    """Game and look for drawing a replay; the game is required for its look, or to play again."""
     try:
         chosen = game_of(replay, game, settings)
     except ReplayError as error:
@@ -518,7 +511,7 @@ def game_and_look(
 
 
 def _other_versions(replay: Replay) -> str:
-    """Which versions differ from those that the replay was made with."""
+    """Versions that differ from those of the replay."""
     from entity_env.replay.writer import versions
 
     now = versions()

@@ -1,4 +1,4 @@
-"""`entity-env reproduce`: train once more as a run says, and compare bit by bit."""
+"""`entity-env reproduce`: repeats a training run, and compares bit by bit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ class Reproduce:
     """Folder for the new run."""
 
     def run(self) -> None:
-        """Trains, and prints the comparison."""
         before = _read(self.folder)
         out = self.out or self.folder.with_name(f"{self.folder.name}-again")
         step = _step_of(before)
@@ -69,7 +68,7 @@ def _read(run: Path) -> TrainingRun:
     """A run that can be repeated.
 
     Raises:
-        UsageError: another folder, or a run of which there is nothing to compare.
+        UsageError: another folder, or a run with nothing to compare.
     """
     found = read_run(run)
     if not isinstance(found.about.get("config"), dict) or not (run / RUN_FILE).is_file():
@@ -82,7 +81,7 @@ def _read(run: Path) -> TrainingRun:
 
 
 def _step_of(run: TrainingRun) -> int:
-    """The step of the last checkpoint; curves of a run that was killed go on after it."""
+    """Step of the last checkpoint; curves of a killed run go beyond it."""
     with suppress(CheckpointError):
         step = read_header(find_checkpoint(run.path)).training.get("step")
         if type(step) is int and step > 0:

@@ -1,4 +1,4 @@
-"""`entity-env runs`, `report`, `watch` and `export`: training runs, and what they leave."""
+"""`entity-env runs`, `report`, `watch` and `export`: training runs and their results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from entity_env.cli.run_tables import (
 from entity_env.errors import UsageError
 
 _RUNS: Final = (Path("runs"),)
-"""Folders of runs where none are given."""
+"""Default folders of runs."""
 _FAILED: Final = 1
 _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]] = {
     ".html": report_html,
@@ -76,7 +76,6 @@ class ListRuns:
     """Print CSV, one line per run."""
 
     def run(self) -> None:
-        """Prints the table."""
         if self.as_json and self.as_csv:
             raise UsageError("--json and --csv are two formats: leave out one of them")
         runs, code = _read(self.folders)
@@ -90,7 +89,7 @@ class ListRuns:
 
 
 def print_tables(runs: Sequence[TrainingRun]) -> None:
-    """Prints the table of these runs, and the one over seeds if there is one."""
+    """Prints the table of these runs, and the table over seeds, if any."""
     console = Console.for_tables()
     _print_table(run_table(runs), console)
     if (seeds := seed_table(runs)) is not None:
@@ -117,7 +116,6 @@ class Report:
     limits: DrawingLimits
 
     def run(self) -> None:
-        """Writes the file."""
         out = plain(str(self.out))
         write = _WRITERS.get(self.out.suffix.lower())
         if write is None:
@@ -141,7 +139,7 @@ class Report:
 
 
 def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
-    """The runs, and the exit code; says which folders are none."""
+    """The runs, and the exit code; reports folders that are not runs."""
     found = find_runs(folders or _RUNS)
     if not found.runs:
         raise UsageError("; ".join(map(plain, found.problems)))
@@ -151,14 +149,14 @@ def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
 
 
 def _tell(problems: Sequence[str]) -> int:
-    """Prints a line for each problem; returns the exit code."""
+    """Prints a line per problem; returns the exit code."""
     for problem in problems:
         echo(f"entity-env: {plain(problem)}", err=True)
     return _FAILED if problems else 0
 
 
 def _print_table(found: TextTable, console: Console) -> None:
-    """Prints a table with a column for each setting, or one for all if they are too many."""
+    """Prints a table with a column per setting, or one for all if there are too many."""
     labels, settings, columns, rows, notes = found
     for is_wide in (True, False):
         table = plain_table()
@@ -199,7 +197,6 @@ class Watch:
     is_opened: IsOpened = True
 
     def run(self) -> None:
-        """Serves the page."""
         from entity_env.cli.browser.watch import watch_runs
 
         watch_runs(
@@ -222,7 +219,6 @@ class Export:
     agent: Annotated[Path, Argument("AGENT")]
 
     def run(self) -> None:
-        """Writes the file."""
         agent = self.agent
         if agent.suffix != SUFFIX:
             raise UsageError(f"the file must be named *{SUFFIX}, got {agent}")

@@ -1,4 +1,4 @@
-"""`train --seeds`: one run for each seed, each in a process and a folder of its own."""
+"""`train --seeds`: one run per seed, each in its own process and folder."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _MAX_SEEDS: Final = 10_000
 _NO_SEED: Final = 2**63
 _FAILED: Final = 1
 _OWN: Final = ("seeds", "num_jobs", "seed", "out", "resume")
-"""Parameters that each run has from here."""
+"""Parameters that differ per run."""
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Seeds such as `1..5` and `1,3,7`.
+    """Parses seeds such as `1..5` and `1,3,7`.
 
     Raises:
         ValueError: another text.
@@ -64,7 +64,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 @dataclass
 class _SeedRun:
-    """The run of a seed, and the job that trains it."""
+    """The run of a seed, and its job."""
 
     seed: int
     folder: Path
@@ -73,7 +73,6 @@ class _SeedRun:
     total: int = 0
 
     def read(self) -> None:
-        """Reads how far it is."""
         self.followed.read()
         if not self.total and self.followed.step:
             with suppress(UsageError):
@@ -83,7 +82,7 @@ class _SeedRun:
 
     @property
     def share(self) -> float:
-        """Of its steps, from 0 to 1."""
+        """Completed share of its steps, 0 to 1."""
         if self.job.state in ("done", "failed"):
             return 1.0
         return min(1.0, self.followed.step / self.total) if self.total else 0.0
@@ -98,15 +97,14 @@ def train_seeds(
     num_workers: int | None,
     resume: bool,
 ) -> None:
-    """Trains once for each seed, and prints how the runs compare.
+    """Trains once per seed, and compares the runs.
 
     Args:
         context: of the command line, whose words every run gets.
-        seeds: of the runs.
-        num_jobs: runs at once; None = one per core.
-        out: folder of their folders.
-        num_workers: of each; None = its share of the cores.
-        resume: whether those with a checkpoint go on.
+        num_jobs: simultaneous runs; None = one per core.
+        out: parent folder.
+        num_workers: per run; None = its share of the cores.
+        resume: continue runs that have a checkpoint.
     """
     if Launched.found().size > 1:
         raise UsageError("--seeds starts its own processes: leave out torchrun")
@@ -144,7 +142,7 @@ def _planned(seed: int, folder: Path, words: Sequence[str], resume: bool) -> _Se
 
 
 def _run_command(words: Sequence[str]) -> None:
-    """Runs the program, in a process of its own."""
+    """Runs the program in its own process."""
     from entity_env.cli import main
 
     sys.argv = ["entity-env", *words]
@@ -173,10 +171,10 @@ def _table(runs: Sequence[_SeedRun]) -> Table:
 
 
 def _report(runs: Sequence[_SeedRun], out: Path, signum: int | None) -> None:
-    """Prints the table over seeds and what went wrong; exits with a code where not all is done."""
+    """Prints the table over seeds and all problems; exits with an error unless all is done."""
     found = []
     for run in runs:
-        with suppress(EntityEnvError):  # nothing was learnt
+        with suppress(EntityEnvError):  # nothing was learned
             found.append(read_run(run.folder))
     if any(run.score is not None for run in found):
         print_tables(found)

@@ -1,4 +1,4 @@
-"""`entity-env sweep`: train many agents with other settings, here or on a Ray cluster."""
+"""`entity-env sweep`: trains many agents with different settings, here or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ class SweepCommand:
     settings: GameSettings
 
     def run(self) -> None:
-        """Trains, and prints what was found."""
         if self.address is not None and self.num_jobs is not None:
             raise UsageError("--jobs is for this machine: a Ray cluster runs one training per CPU")
         game = load_game(self.game, self.settings.texts).with_transport(self.transport)
@@ -119,7 +118,6 @@ class SweepCommand:
         _report(planned, trials, title, shlex.join([self.game, *self.settings.words]))
 
     def _planned(self, game: Game, out: Path) -> Sweep:
-        """The sweep of the options."""
         from entity_env.cluster.search_range import SearchRange
         from entity_env.cluster.sweep_plan import Sweep
 
@@ -149,7 +147,7 @@ class SweepCommand:
 
 
 def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words: str) -> None:
-    """Prints the results, and writes the picture; exits where not all trials are over."""
+    """Prints the results, and writes the picture; exits if not all trials are over."""
     from entity_env.cluster.sweep_report import picture, ranked
 
     console = Console.for_tables()
@@ -227,14 +225,13 @@ def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
 
 
 def _share(trials: Sequence[SweepTrial], total: int) -> float:
-    """How much of all runs is done, from 0 to 1."""
+    """Completed share of all runs, 0 to 1."""
     is_over = ("done", "stopped", "failed")
     shares = [1.0 if each.state in is_over else min(each.step / total, 1.0) for each in trials]
     return sum(shares) / len(shares)
 
 
 def _state(trials: Sequence[SweepTrial]) -> str:
-    """A line about all runs."""
     from entity_env.cluster.sweep_report import ranked, shown_value
 
     states = [each.state for each in trials]

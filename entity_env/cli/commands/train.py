@@ -1,4 +1,4 @@
-"""`entity-env train`: train an agent with PPO."""
+"""`entity-env train`: trains an agent with PPO."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _EPILOG: Final = """\b
 
 
 def read_duration(text: str) -> float:
-    """Seconds, of `90`, `30m`, `2h` and `1h30m`.
+    """Seconds from `90`, `30m`, `2h` or `1h30m`.
 
     Raises:
         ValueError: another text.
@@ -95,7 +95,7 @@ def read_duration(text: str) -> float:
 
 
 def _read_relpos(text: str) -> RelposEncodingConfig:
-    """Relative positions: `x=10,y=10`, features and the largest distance along each in cells."""
+    """Relative positions from `x=10,y=10`: features, and the largest distance in cells of each."""
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and extent.isdecimal() for name, _, extent in pairs):
         raise ValueError(f"{text!r} is not of the form NAME=CELLS,NAME=CELLS")
@@ -214,7 +214,6 @@ class Train:
     settings: Annotated[GameSettings, Section("Game")]
 
     def run(self) -> None:
-        """Trains, or shows the settings."""
         context, basics = click.get_current_context(), self.basics
         game = load_game(self.game, self.settings.texts).with_transport(self.copies.transport)
         if HELP in self.learning.set_train:
@@ -246,7 +245,6 @@ class Train:
         return preset_of(game) if name is None else PRESETS[name]
 
     def _train(self, game: Game, out: Path, given: GivenSettings) -> None:
-        """Trains once, in this process or on a Ray cluster."""
         launched, copies, origin = Launched.found(), self.copies, self.origin
         resume, steps = self.basics.resume, self.basics.total_steps
         origin.require(resume)
@@ -301,7 +299,6 @@ class Train:
             raise SystemExit(code)
 
     def _typed_settings(self) -> dict[str, object]:
-        """The settings of the trainer that options give."""
         parts = (self.basics, self.learning, self.origin, self.machine)
         values = {name: value for part in parts for name, value in vars(part).items()}
         known = {each.name for each in fields(PPOConfig)}
@@ -312,7 +309,7 @@ class Train:
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:
-    """Raises a `UsageError` for fewer steps than the run in `out` has made and was to make."""
+    """Raises `UsageError` for fewer steps than the run in `out` has made or planned."""
     if steps is None:
         return
     training = read_header(find_checkpoint(out)).training
@@ -326,14 +323,14 @@ def _require_more_steps(out: Path, steps: int | None) -> None:
 
 
 def _announce(launched: Launched, settings: str, changes: Sequence[str]) -> None:
-    """Prints what begins, on rank 0."""
+    """Prints the settings and changes, on rank 0."""
     if not launched.rank:
         on_ranks = f", on {launched.size} ranks" if launched.size > 1 else ""
         echo("\n".join([settings + on_ranks, *changes]))
 
 
 def require_text(out: Path) -> Path:
-    """The folder, whose name must be valid UTF-8, which the TensorBoard writer needs."""
+    """The folder, if its name is valid UTF-8, which the TensorBoard writer needs."""
     try:
         str(out).encode()
     except UnicodeEncodeError as error:
@@ -342,12 +339,12 @@ def require_text(out: Path) -> Path:
 
 
 def require_unused(out: Path) -> None:
-    """Checks that training in `out` overwrites no checkpoint, nor any other file."""
+    """Checks that training in `out` overwrites no file."""
     try:
         require_place(out / SUBFOLDER)
     except UsageError:
         raise
-    except (OSError, ValueError) as error:  # the name is too long, the folder cannot be read
+    except (OSError, ValueError) as error:  # the name is too long, or the folder unreadable
         raise UsageError(f"cannot train in {out}: {error}") from error
     try:
         found = find_checkpoint(out)

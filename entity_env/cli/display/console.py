@@ -1,4 +1,4 @@
-"""Output on a console: frames in place of each other, a progress bar, plain tables."""
+"""Console output: frames that replace each other, a progress bar, plain tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CONTROLS: Final = re.compile(
 def printable(text: str) -> str:
     r"""Text from any file or game for a terminal: escapes such as `\x1b` instead of controls.
 
-    Line breaks are kept, tabs become spaces.
+    Keeps line breaks; tabs become spaces.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text).expandtabs()
 
@@ -50,7 +50,7 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 class Console(rich_console.Console):
-    """rich's console with texts that are `printable`: only styles become escape sequences."""
+    """rich's console, with `printable` texts: only styles become escape sequences."""
 
     @classmethod
     def for_tables(cls) -> Console:
@@ -63,22 +63,21 @@ class Console(rich_console.Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Segments of a renderable, see rich."""
         for segment in super().render(renderable, options):
             text, style, control = segment
             yield segment if control else Segment(printable(text), style)
 
 
 class OutputClosed(SystemExit):
-    """The program that read stdout has ended, as `head` does; no mistake of a game that draws."""
+    """The reader of stdout has exited, as `head` does; not a mistake of a game that draws."""
 
 
 class LiveDisplay:
-    """Shows frames at a pace: each replaces the last one on a terminal, else they follow.
+    """Shows frames at a steady pace: on a terminal they replace each other, elsewhere they follow.
 
-    rich's own `Live` keeps the cursor in its frame's last line; here it is below the frame, where
-    people are asked. Whatever writes there erases its text before the next frame. `fps` counts on a
-    terminal only; None = without pauses.
+    rich's `Live` keeps the cursor in the frame's last line; here it is below the frame, for input.
+    Whatever writes there must erase its text before the next frame. `fps` applies only to
+    terminals; None = no pauses.
     """
 
     def __init__(
@@ -95,26 +94,26 @@ class LiveDisplay:
         self._next_s = 0.0
 
     def show(self, frame: RenderableType, *, is_paced: bool = True, extra_s: float = 0.0) -> None:
-        """Shows a frame; a paced one waits for the last one, and stays `extra_s` longer."""
+        """Shows a frame; a paced frame waits for the last one, and stays `extra_s` longer."""
         if is_paced and self._interval_s:
             self._keep_pace(extra_s)
         if not self._console.is_terminal:
             try:
                 self._console.print(frame)
                 self._console.print()
-            except SystemExit as error:  # of rich, for a broken pipe
+            except SystemExit as error:  # rich's, for a broken pipe
                 raise OutputClosed(error.code) from error
             return
         lines = self._lines(frame)
         back = f"\r\x1b[{self._num_lines}A" if self._num_lines else ""
         text = "".join(f"{line}\x1b[K\n" for line in lines)
-        # One write: a terminal that draws between two of them would flicker.
+        # In one write: a terminal that draws between two writes would flicker.
         self._console.file.write(f"\x1b[?25l{back}{text}\x1b[J")
         self._console.file.flush()
         self._num_lines = len(lines)
 
     def close(self) -> None:
-        """Shows the cursor again and leaves the last frame; may be called twice."""
+        """Shows the cursor, and leaves the last frame; may be called twice."""
         if self._console.is_terminal:
             self._console.show_cursor(True)
         self._num_lines = 0
@@ -122,7 +121,7 @@ class LiveDisplay:
     def _lines(self, frame: RenderableType) -> list[str]:
         with self._console.capture() as capture:
             self._console.print(frame)
-        # The cursor cannot go back to the start of a frame that is higher than the screen.
+        # The cursor cannot return to the start of a frame higher than the screen.
         return capture.get().splitlines()[: max(1, self._console.height - 2)]
 
     def _keep_pace(self, extra_s: float) -> None:
@@ -133,7 +132,7 @@ class LiveDisplay:
 
 
 class _PatientBar:
-    """A line of progress on stderr, if the work takes over a second and stderr is a terminal."""
+    """A progress line on stderr, if the work takes over a second and stderr is a terminal."""
 
     def __init__(
         self, *columns: str | ProgressColumn, total: int | None = None, auto_refresh: bool = True
@@ -160,7 +159,6 @@ class ProgressBar(_PatientBar):
         super().__init__(*columns, total=total)
 
     def count(self, done: object = None) -> None:
-        """Counts one more."""
         self._bar.advance(self._task)
         if time.monotonic() > self._next_s:
             self._bar.start()
@@ -168,7 +166,7 @@ class ProgressBar(_PatientBar):
 
 
 class StageDisplay(_PatientBar):
-    """The current stage of some work and its seconds; drawn when it is called, not by a thread."""
+    """The current stage of some work and its seconds; drawn in `show`, not by a thread."""
 
     def __init__(self) -> None:
         columns = SpinnerColumn(), "{task.description}", TimeElapsedColumn()
@@ -188,9 +186,8 @@ class RunDisplay:
     """Progress of training, live on a terminal, elsewhere as lines; in a `with` block.
 
     Args:
-        title: in bold, beside the bar.
-        console: where it is shown.
-        start: what is shown at first.
+        title: in bold, next to the bar.
+        start: shown first.
         interval_s: seconds between two lines.
         clock: returns seconds.
     """
@@ -219,14 +216,14 @@ class RunDisplay:
         self._live.stop()
 
     def _head(self, share: float, *words: str) -> RenderableType:
-        """The title, a bar of the share that is done, from 0 to 1, and words."""
+        """The title, a bar of the completed share, 0 to 1, and words."""
         head = Table.grid(padding=(0, 2))
         bar = LiveBar(total=1.0, completed=share, width=30)
         head.add_row(Text(self._title, style="bold"), bar, f"{share:4.0%}", *words)
         return head
 
     def _is_due(self) -> bool:
-        """True if it is time for the next line, and the interval begins."""
+        """True if it is time for the next line; restarts the interval."""
         if self._clock() < self._next_line_s:
             return False
         self._next_line_s = self._clock() + self._interval_s
@@ -237,7 +234,7 @@ class RunDisplay:
 
 
 def plain_table(label: str | None = None, *numbers: str, gap: int = 2) -> Table:
-    """A table without borders: a column of labels, then right-aligned ones."""
+    """A table without borders: a column of labels, then right-aligned columns."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     if label is not None:
         table.add_column(label)

@@ -1,4 +1,4 @@
-"""JobsDisplay: how far several training runs are, live on a terminal, line by line elsewhere."""
+"""JobsDisplay: progress of several training runs, live on a terminal, elsewhere as lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE_INTERVAL_S: Final = 10.0
 
 
 class JobsDisplay(RunDisplay):
-    """Shows a bar over all runs, a line about them, and more on a terminal."""
+    """Shows a bar and a line for all runs, and more on a terminal."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class JobsDisplay(RunDisplay):
         self._line = ""
 
     def show(self, share: float, line: str, more: RenderableType = "") -> None:
-        """Shows the share of the work that is done, from 0 to 1, and what there is to say."""
+        """Shows the completed share, 0 to 1, and text."""
         if self._console.is_terminal:
             self._live.update(Group(self._head(share), Text(line), *([more] if more else [])))
         elif line != self._line and self._is_due():

@@ -1,4 +1,4 @@
-"""Games in a terminal: `Frames` draws any turn, `TerminalView` a game while it is played."""
+"""Games in a terminal: `Frames` draws any turn, `TerminalView` a running game."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ from entity_env.views.text import (
 from entity_env.views.text_style import entity_styles
 
 _ENDING_S: Final = 0.7
-"""How much longer the last frame of an episode is shown."""
+"""Additional time for the last frame of an episode."""
 _INFO_WIDTH: Final = 34
-"""Columns that text beside a picture needs."""
+"""Columns of text next to a picture."""
 _MIN_INFO_WIDTH: Final = 24
-"""Columns of that text if the board cannot be whole otherwise."""
+"""Columns of that text if the board would otherwise be cut."""
 _BORDER: Final = 4
 _GAP: Final = 2
 _MAX_NAME: Final = 16
 _PROMPT: Final = "Your move: "
 _QUIT: Final = ("q", "quit", "exit")
 _QUESTION_LINES: Final = 2
-"""Lines for the question that a person is asked below a frame."""
+"""Lines for a person's question below a frame."""
 
 
 @dataclass(frozen=True)
 class _AgentStatus:
-    """Last known step, score and action of one agent."""
+    """Last known step, score and action of an agent."""
 
     step: int = 0
     score: float = 0.0
@@ -66,14 +66,14 @@ class _AgentStatus:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known after a turn: all that its frame is drawn from.
+    """State after a turn: everything that its frame needs.
 
     Args:
         grid: the board, shared by all moments of an episode.
         episode: number of the episode, from 0.
         status: of every agent.
-        turn: the last turn; None = none yet.
-        shown: the turn whose observation is drawn; None = nothing was observed yet.
+        turn: the last turn, if any.
+        shown: the turn whose observation is drawn, if any.
         ended: agents whose episode is over.
     """
 
@@ -86,19 +86,19 @@ class Moment:
 
 
 class Frames:
-    """Draws the turns of a game, from what was observed: of a live game, or of a replay.
+    """Draws the turns of a live game or a replay, from observations.
 
-    Entities with coordinates lie on a board, everything else is text, unless the look has a
-    `draw_text`. Of a game for several agents, the observations of one agent are drawn: those of
-    `humans`, else of the first; of every agent, if the look is open.
+    Entities with coordinates are on a board, all else is text, unless the look has a `draw_text`.
+    In a game for several agents, only one agent's observations are drawn: a human's, else the
+    first agent's; every agent's, if the look is open.
 
     Args:
         obs_space, action_space: of the game.
-        look: of the game; None = without one.
+        look: of the game.
         name: of the game.
         num_agents: number of agents.
-        agent_names: what they are called; empty = `agent 0` and so on.
-        humans: ids of agents that are persons: only what they see is drawn.
+        agent_names: default: `agent 0` and so on.
+        humans: ids of human agents: only what they see is drawn.
         ascii_only: use no other characters.
 
     Example:
@@ -147,17 +147,17 @@ class Frames:
         return Moment(grid, status=dict.fromkeys(range(self._num_agents), _AgentStatus()))
 
     def moments(self, turns: Iterable[Turn]) -> list[Moment]:
-        """The moment after each turn; turns of several episodes may follow each other."""
+        """The moment after each turn, of one or more episodes."""
         return list(accumulate(turns, self.after, initial=self.first()))[1:]
 
     def begin(self, moment: Moment, agent_id: int) -> Moment:
-        """The moment before a turn of an agent: of a new episode, if its last one is over."""
+        """The moment before an agent's turn: of a new episode, if its last one is over."""
         if agent_id not in moment.ended:
             return moment
         return replace(self.first(), episode=moment.episode + 1, shown=moment.shown)
 
     def after(self, moment: Moment, turn: Turn) -> Moment:
-        """The moment after a turn; one without actions is that of an agent about to decide."""
+        """The moment after a turn; before the decision, if the turn has no actions."""
         moment = self.begin(moment, turn.agent_id)
         status, shown, ended = dict(moment.status), moment.shown, moment.ended
         doing = status[turn.agent_id].doing
@@ -177,7 +177,7 @@ class Frames:
         return Moment(moment.grid, moment.episode, status, turn, shown, ended)
 
     def _entities(self, turn: Turn | None) -> list[SeenEntity]:
-        """What may be shown of an observation, the global features first."""
+        """Entities of an observation that may be shown, global features first."""
         if turn is None:
             return []
         seen = self._seen(turn)
@@ -211,13 +211,11 @@ class Frames:
         """The frame of a moment.
 
         Args:
-            moment: after a turn.
             width: columns of the terminal.
-            height: lines at most, as far as the picture can be cut; None = any number.
-            notes: lines below it, which are never cut; statuses make room for more than one.
-            picture: given columns and lines, draws the picture in place of the observation; None =
-                nothing does.
-            asked: what a person is asked, to be marked on the board.
+            height: most lines, as far as the picture can be cut.
+            notes: lines below it, never cut; statuses make room for more than one.
+            picture: given columns and lines, draws the picture instead of the observation, or None.
+            asked: question to a person, to mark on the board.
         """
         entities = self._entities(moment.shown)
         head = [*self._head(moment)]
@@ -265,7 +263,7 @@ class Frames:
         rows: int,
         picture: Callable[[int, int], Text | None] | None,
     ) -> Text | None:
-        """The picture of the environment itself, or of the look; None = there is none."""
+        """The picture of the environment itself, or of the look, if any."""
         own = None if picture is None else picture(width, max(1, rows))
         if own is None and self._look.draw_text is not None and moment.shown is not None:
             own = self._look.call("draw_text", self._seen(moment.shown), width)
@@ -277,9 +275,9 @@ class Frames:
         return own
 
     def _columns_beside(self, wanted: int, width: int, *, is_below: bool) -> int:
-        """Columns of a board beside the text; 0 = the text is above and below it.
+        """Columns of a board next to the text; 0 = the text is above and below it.
 
-        `is_below`: a board of which all columns fit has room for its rows there.
+        `is_below`: a board whose columns all fit has room for its rows there.
         """
         most = (width - _INFO_WIDTH - _BORDER - _GAP + 1) // 2
         if wanted <= (width - _MIN_INFO_WIDTH - _BORDER - _GAP + 1) // 2:
@@ -310,12 +308,12 @@ class Frames:
         return moment.grid.draw(placed, self._styles, limit, acting, keys, focus)
 
     def places(self, turn: Turn) -> dict[EntityID, tuple[float, float]]:
-        """Where the entities of a turn that are on the board are, by id."""
+        """Positions on the board of a turn's entities, by id."""
         placed = self._placed(self._entities(turn))
         return {e.id: self._styles[e.type].place(e) for e in placed if e.id is not None}
 
     def _acting(self, turn: Turn, placed: Sequence[SeenEntity]) -> list[SeenEntity]:
-        """The actors; of an action of the whole observation, the only entity of the first type."""
+        """The actors; for a global action, the only entity of the first type."""
         observation = turn.observation
         actors = {
             int(i)
@@ -347,7 +345,7 @@ class Frames:
         return Group(table, *below)
 
     def _cut(self, lines: Iterable[Text], width: int) -> list[Text]:
-        """The lines without what does not fit."""
+        """The lines, cut to fit."""
         more = ".." if self._ascii_only else "…"
         cut = []
         for line in lines:
@@ -360,7 +358,7 @@ class Frames:
         return cut
 
     def _head(self, moment: Moment) -> Iterator[Text]:
-        """The game and the episode; what every agent does."""
+        """The game and the episode; each agent's status."""
         yield Text.assemble((self._name, "bold"), (f"  episode {moment.episode + 1}", "dim"))
         names = self._agent_names or [f"agent {i}" for i in range(self._num_agents)]
         rows = [
@@ -381,7 +379,7 @@ class Frames:
     def _words(
         self, moment: Moment, entities: list[SeenEntity], width: int, *, has_legend: bool = True
     ) -> list[Text]:
-        """Thoughts, the legend, and lists of what is not on the board, with blank lines between."""
+        """Thoughts, the legend, and lists of what is not on the board, separated by blank lines."""
         if self._look.draw_text is not None:
             entities = [entity for entity in entities if entity.type == GLOBAL_ENTITY]
         spaces, is_ascii = (self._obs_space, self._action_space), self._ascii_only
@@ -395,7 +393,7 @@ class Frames:
 
 
 def _shortened(lines: list[Text], room: int | None) -> list[Text]:
-    """As many lines as there is room for; the last one says how many are left out."""
+    """As many lines as fit; the last one counts the omitted lines."""
     if room is None or len(lines) <= room:
         return lines
     num_shown = max(0, room - 1)
@@ -404,19 +402,18 @@ def _shortened(lines: list[Text], room: int | None) -> list[Text]:
 
 
 class TerminalView:
-    """Draws a game while it is played: pass it to `Game.run` as `watch`.
+    """Draws a running game: pass it to `Game.run` as `watch`.
 
-    Agents with ids in `humans` see only visible entities, in frames drawn by `show` before they
-    decide; what others decide at the same time is drawn after they did.
+    Human agents see only visible entities, in frames that `show` draws before they decide;
+    simultaneous decisions of others are drawn afterward.
 
     Args:
-        game: the game, with its settings.
-        console: where it is drawn.
-        fps: frames a second on a terminal; None = without pauses.
-        humans: ids of agents that are persons.
-        names: of the agents; empty = `agent 0` and so on.
-        look: of the game; None = its own.
-        source: what humans type; None = standard input.
+        game: with its settings.
+        fps: frames per second on a terminal; None = no pauses.
+        humans: ids of human agents.
+        names: of the agents; default: `agent 0` and so on.
+        look: None = the game's.
+        source: human input; None = standard input.
         wait: sleeps some seconds.
     """
 
@@ -450,7 +447,7 @@ class TerminalView:
         self._asked: Observation | None = None
         self._moment = self._frames.first()
         self._held: dict[int, Turn] = {}
-        """Turns of agents that humans must not see before they have decided as often."""
+        """Turns that humans must not see before they have made as many decisions."""
 
     def __enter__(self) -> TerminalView:
         return self
@@ -476,9 +473,9 @@ class TerminalView:
     def show(
         self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
     ) -> None:
-        """Draws the observation on which a human agent is about to decide, with lines below.
+        """Draws an observation for a human agent to decide on, with lines below.
 
-        `asked` is marked on the board; outside of a terminal only when the observation is new.
+        Marks `asked` on the board; not on a terminal, draws only new observations.
         """
         if asked is not None and not self._console.is_terminal:
             if observation is self._asked:
@@ -493,7 +490,6 @@ class TerminalView:
     def places(
         self, agent_id: int, observation: Observation
     ) -> Mapping[EntityID, tuple[float, float]]:
-        """Where entities are on the board, by id; empty if there is none."""
         return self._frames.places(self._turn(agent_id, observation))
 
     def _turn(self, agent_id: int, observation: Observation) -> Turn:
@@ -503,8 +499,8 @@ class TerminalView:
     def ask(self, agent_id: int, observation: Observation, notes: Sequence[str]) -> str | None:
         """The line that a human types below the frame and the notes; None = the human leaves.
 
-        The line is erased, so that the next frame replaces it. Asked again about the same
-        observation, only the notes are written outside of a terminal.
+        Erases the line, so the next frame replaces it. If asked again about an observation, only
+        the notes are written outside of a terminal.
         """
         file, is_terminal = self._console.file, self._console.is_terminal
         if is_terminal or observation is not self._asked:
@@ -530,13 +526,13 @@ class TerminalView:
         return None if answer is None or answer.lower() in _QUIT else answer
 
     def _begin(self, agent_id: int) -> None:
-        """Begins an episode at the first turn after the end of the last one."""
+        """Begins an episode at the first turn after the last one."""
         if agent_id in self._moment.ended:
             self._moment = self._frames.begin(self._moment, agent_id)
             self._held.clear()
 
     def _is_hidden(self, turn: Turn) -> bool:
-        """Whether a human still decides at the same time, as in games with simultaneous moves."""
+        """True if a human still decides at the same time."""
         is_open = self._frames.is_open or turn.agent_id in self._humans
         return (turn.is_async and not is_open) and any(
             self._moment.status[human].num_actions <= turn.step for human in self._humans
@@ -559,7 +555,7 @@ class TerminalView:
         )
 
     def _own_picture(self, columns: int, rows: int) -> Text | None:
-        """The frame of an environment that draws itself as text; None if it does not."""
+        """The frame of an environment that draws itself as text."""
         if self._picture is None:
             return None
         drawn = self._picture(
@@ -572,7 +568,7 @@ class TerminalView:
 
 
 def shown_names(names: Sequence[str], humans: Sequence[int]) -> list[str]:
-    """Short, different names for the agents; humans are `you`."""
+    """Short, distinct names for the agents; humans are `you`."""
     shown = [
         "you" if seat in humans else name.rstrip("/\\").replace("\\", "/")
         for seat, name in enumerate(names)

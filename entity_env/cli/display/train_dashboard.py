@@ -1,4 +1,4 @@
-"""TrainDisplay: progress of a training run, live on a terminal, line by line elsewhere."""
+"""TrainDisplay: progress of a training run, live on a terminal, elsewhere as lines."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CURVE_WIDTH: Final = 50
 _LINE_INTERVAL_S: Final = 5.0
 _SLOW_START_S: Final = 3.0
 _RECENT: Final = 0.1
-"""Share of the steps that a change is of."""
+"""Share of the steps over which a change is measured."""
 _WINS: Final = "wins_"
-"""Begin of the names of win rates, see `SelfPlayVecEnv`."""
+"""Prefix of win rates, see `SelfPlayVecEnv`."""
 
 
 class TrainDisplay(RunDisplay):
@@ -35,15 +35,14 @@ class TrainDisplay(RunDisplay):
     ) -> None:
         super().__init__(title, console, _Start(title, clock), _LINE_INTERVAL_S, clock)
         self.statistics: Callable[[], object] | None = None
-        """Returns a line about where the time goes; shown if it is set."""
+        """Returns a line about how the time is spent, to show."""
         self._rewards: list[float] = []
         self._ratings: list[tuple[int, float]] = []
         """Steps and ratings, see `OpponentPool`."""
         self._evaluated: list[tuple[float, float]] = []
-        """Mean rewards of evaluations, and how much of the run was over: the best, and the last."""
+        """Mean reward and completed share of the run: of the best evaluation, and of the last."""
 
     def __call__(self, progress: TrainProgress) -> None:
-        """Shows the progress after an update."""
         if math.isfinite(progress.mean_reward):
             self._rewards.append(progress.mean_reward)
         if "rating" in progress.metrics:
@@ -58,7 +57,7 @@ class TrainDisplay(RunDisplay):
             self._print("  ".join([*_line(progress), *self._rating(), *self._evaluation(progress)]))
 
     def _rating(self) -> list[str]:
-        """The rating, and its change over the last tenth of the steps; nothing without a rating."""
+        """The rating, and its change over the last tenth of the steps, if rated."""
         if not self._ratings:
             return []
         step, rating = self._ratings[-1]
@@ -66,7 +65,7 @@ class TrainDisplay(RunDisplay):
         return [f"rating {rating:.0f} ({rating - before:+.0f})"]
 
     def _evaluation(self, progress: TrainProgress) -> list[str]:
-        """The last evaluation, where in the run it was, and what it compares with, in words."""
+        """The last evaluation, its place in the run, and a comparison, in words."""
         if not self._evaluated:
             return []
         (best, _), (last, fraction) = self._evaluated
@@ -113,7 +112,7 @@ class TrainDisplay(RunDisplay):
 
 
 class _Start:
-    """Shown before the first update; after a while it says that functions are compiled."""
+    """Shown before the first update; after a while reports compilation."""
 
     def __init__(self, title: str, clock: Callable[[], float]) -> None:
         self._title = title
@@ -128,7 +127,7 @@ class _Start:
 
 
 def sparkline(values: Sequence[float], width: int = _CURVE_WIDTH) -> str:
-    """A curve of at most `width` bars, each the mean of a stretch of the values."""
+    """A curve of at most `width` bars, each a mean of consecutive values."""
     if not values:
         return ""
     count = min(width, len(values))
@@ -155,7 +154,7 @@ def _line(progress: TrainProgress) -> tuple[str, ...]:
 
 
 def _notes(progress: TrainProgress) -> list[str]:
-    """What the mean reward of training compares with, and whether it is of short episodes."""
+    """Comparison of the mean reward with random play, and a warning if it is biased."""
     notes = []
     found = progress.random_play
     if found is not None and found.is_like_training:
@@ -166,7 +165,7 @@ def _notes(progress: TrainProgress) -> list[str]:
 
 
 def _time_left(progress: TrainProgress) -> str:
-    """The time left; while functions are compiled, the most that it can be."""
+    """The time left; an upper bound while functions are compiled."""
     left = _duration(progress.eta_s)
     if not progress.is_compiling:
         return left
