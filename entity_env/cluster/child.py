@@ -1,4 +1,4 @@
-"""Process of one job (see `jobs`): reads a function, calls it, and ends with its parent."""
+"""Process of a job (see `jobs`): reads a function, calls it, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from entity_env.errors import EntityEnvError
 from entity_env.interrupts import INTERRUPTED, interruptible
 
 SIZE_BYTES: Final = 8
-"""Size of the length prefix of the pickled function on stdin."""
+"""Bytes of the length prefix of the pickled function on stdin."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def _stop_at_end(lifeline: int) -> None:
         pass
     if sys.platform == "win32":
         interrupt_main()
-    else:  # interrupts system calls, too
+    else:  # also interrupts system calls
         os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -1,4 +1,4 @@
-"""Jobs: functions that run in processes on this machine, at most one per core at a time."""
+"""Jobs: functions in processes on this machine, at most one per core at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
 LOG: Final = "output.txt"
-"""Output of a run's process, in its folder on this machine."""
+"""Output of a run's process on this machine, in its folder."""
 _POLL_S: Final = 0.1
 _STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
 """Exit codes after SIGINT, SIGHUP and SIGTERM."""
@@ -40,9 +40,9 @@ class Job:
         function: takes no arguments and saves its own results; sent by cloudpickle. Ctrl-C raises
             `KeyboardInterrupt` or `SystemExit` in it.
         log: file for stdout and stderr.
-        state: state of the job; "stopped" means stopped early by a signal.
+        state: "stopped" means stopped early by a signal.
         error: why it failed, in one line.
-        is_wanted: set to False to stop only this job, as Ctrl-C would.
+        is_wanted: set to False to stop only this job, as by Ctrl-C.
     """
 
     name: str
@@ -149,7 +149,7 @@ def _close(stdin: IO[bytes] | None) -> None:
 
 
 def _reason(log: Path, code: int) -> str:
-    """The last error line of the log; without an error line, the last line."""
+    """The last error line of the log, else its last line."""
     if code < 0:
         return f"its process was killed by signal {-code}"
     try:

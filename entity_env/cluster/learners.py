@@ -1,4 +1,4 @@
-"""Learners: one function in several processes of a Ray cluster, joined by torch.distributed."""
+"""Learners: a function in several processes of a Ray cluster, joined by torch.distributed."""
 
 from __future__ import annotations
 
@@ -41,13 +41,12 @@ class RunControl:
     """A learner's connection to the program that started it.
 
     Attributes:
-        rank: index of the learner, from 0.
+        rank: from 0.
         restarts: number of restarts of all learners so far. After a restart, the function must
             resume from its saved work. Also in `TORCHELASTIC_RESTART_COUNT`.
         report: sends an object from rank 0 to the program's `on_update`, without waiting.
         stop_requested: True if the learner must save its work and return, all ranks at the same
-            step. It turns True at slightly different times in different processes, so the ranks
-            must agree on the step.
+            step. The ranks must agree on the step, since it turns True at slightly different times.
     """
 
     rank: int
@@ -71,19 +70,19 @@ def run_learners(
 
     `torch.distributed` is initialized in each process: nccl between GPUs, gloo between CPUs. If a
     process or its machine is lost, or `train` raises a `WorkerError` or an error from outside this
-    package, all processes are restarted, at most `max_failures` times.
+    package, all processes restart, at most `max_failures` times.
 
     Ctrl-C, SIGTERM and SIGHUP request a stop of the learners; a second Ctrl-C ends them at once.
 
     Args:
-        train: the function, sent by cloudpickle. It runs outside the main thread of its process, in
-            the current folder if it exists there.
-        address: address of the cluster, as for `connect`.
+        train: sent by cloudpickle. Runs outside the main thread of its process, in the current
+            folder if it exists there.
+        address: of the cluster, as for `connect`.
         num_learners: number of processes; each has a CPU.
-        out: folder that all machines can access; it holds Ray's files while the learners run.
+        out: folder that all machines can access; holds Ray's files while the learners run.
         max_failures: maximum number of restarts.
         on_update: called in this process with each report from rank 0.
-        use_gpu: True also reserves a GPU per process.
+        use_gpu: also reserves a GPU per process.
         timeout_s: seconds that processes wait for each other in `torch.distributed`.
 
     Raises:
@@ -114,8 +113,6 @@ def run_learners(
 
 
 class _Setup(NamedTuple):
-    """Parameters shared by all starts of the learners."""
-
     train: bytes
     num_learners: int
     storage: str
@@ -129,7 +126,7 @@ def _run_groups(
     max_failures: int,
     interrupt: HeldInterrupt,
 ) -> bytes:
-    """Runs the learners, restarting them after a failure; returns the pickled result."""
+    """Runs the learners, with restarts after failures; returns the pickled result."""
     cause: EntityEnvError | None = None
     for restarts in range(max_failures + 1):
         group = _Group(setup.num_learners, on_update)
@@ -149,7 +146,7 @@ def _run_groups(
 
 @contextlib.contextmanager
 def _storage(out: Path) -> Iterator[str]:
-    """Folder for Ray's own files, which must be visible to all machines."""
+    """Folder for Ray's own files, which all machines must see."""
     is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -276,12 +273,12 @@ def _logs_sent(report: Callable[[object], None]) -> Iterator[None]:
 
 
 def _ends_run(error: BaseException) -> bool:
-    """True if a restart would fail, too."""
+    """True if a restart would also fail."""
     return isinstance(error, EntityEnvError) and not isinstance(error, WorkerError)
 
 
 def _pickled(error: BaseException) -> bytes:
-    """The pickled error; if it cannot be pickled, a `WorkerError` that describes it."""
+    """The pickled error, or a `WorkerError` that describes it."""
     if isinstance(error, EntityEnvError):
         with contextlib.suppress(Exception):
             known = to_pickle(error)
@@ -292,7 +289,7 @@ def _pickled(error: BaseException) -> bytes:
 
 @dataclass
 class _Group:
-    """One start of all learners, from the program's side."""
+    """A start of all learners, from the program's side."""
 
     num_learners: int
     on_update: Callable[[Any], None]
@@ -303,11 +300,10 @@ class _Group:
 
     @property
     def has_begun(self) -> bool:
-        """True if any learner has called the function."""
         return bool(self._places)
 
     def run(self, fit: Callable[[Any], object], interrupt: HeldInterrupt) -> EntityEnvError | None:
-        """Runs the learners to their end; returns the error that ended them, if any."""
+        """Runs the learners; returns the error that ended them, if any."""
         ray = import_ray()
         board = self._make_board(ray)
 
@@ -364,8 +360,7 @@ class _Group:
                     self.on_update(update)
 
     def _failure(self) -> EntityEnvError:
-        """Why the learners ended: an error that a restart would repeat, else a death, else another
-        error."""
+        """Why the learners ended: first an error that a restart would repeat, then a death."""
         for error in self._failures.values():
             if _ends_run(error):
                 return error  # type: ignore[no-any-return]
@@ -388,7 +383,7 @@ class _Group:
 
 
 def _reason(error: EntityEnvError) -> str:
-    """Message of an error without its trace."""
+    """Message without its trace."""
     return error.reason if isinstance(error, WorkerError) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""Evaluation as Ray tasks: blocks of episodes or games on many machines, with results in order."""
+"""Evaluation as Ray tasks: blocks of episodes or games, with results in order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _MAX_RETRIES: Final = 3
 
 
 def chunks(num_blocks: int, num_cpus: int) -> list[range]:
-    """Consecutive ranges of blocks, one per task: at most 8 per CPU, with lengths that differ by at
-    most 1.
+    """Consecutive ranges of blocks, one per task: at most 8 per CPU, with nearly equal lengths.
 
     Few tasks, since each creates its own environments; several per CPU, since some take longer.
     """
@@ -41,7 +40,7 @@ def play_blocks(
         play: returns the results of a range of blocks, in order. Sent by cloudpickle; its errors
             are raised here.
         num_blocks: 1 or more.
-        address: address of the cluster; see `connect`.
+        address: of the cluster; see `connect`.
         on_result: called with each result when its task has ended, in any order.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Search space of a sweep: ranges and choices of the trainer's settings."""
+"""Search space of a sweep: ranges and choices of trainer settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from entity_env.core.validation import Setting, settings_of
 from entity_env.errors import UsageError, shown
 
 Settings: TypeAlias = dict[str, Any]
-"""Fields of `PPOConfig`, and `net.FIELD` of its network, by name."""
+"""Fields of `PPOConfig`, and `net.FIELD` of its network."""
 
 _NET: Final = "net."
 _LOG: Final = "log"
@@ -37,8 +37,8 @@ class SearchRange:
     Args:
         name: a field of `PPOConfig`, or `net.FIELD`.
         low, high: smallest and largest value, unless there are choices.
-        is_log: True samples the logarithm uniformly.
-        is_integer: True allows only integers.
+        is_log: samples the logarithm uniformly.
+        is_integer: allows only integers.
         choices: two or more values of equal probability.
     """
 
@@ -53,11 +53,10 @@ class SearchRange:
     def parse(cls, text: str, config: PPOConfig) -> SearchRange:
         """Parses `NAME=LOW:HIGH`, `NAME=LOW:HIGH:log` or `NAME=A,B,C`.
 
-        Integer settings take only integers. A list is written `64x64`, None is written `none`.
+        Integer settings take only integers. A list is written `64x64`, None `none`.
 
         Raises:
-            UsageError: another form, a setting that `config` does not have, or a value that it
-                refuses.
+            UsageError: another form, or a setting or value that `config` does not accept.
         """
         name, is_given, values = text.partition("=")
         name = name.strip()
@@ -93,7 +92,7 @@ class SearchRange:
         return cls(name, low, high, len(parts) == 3, is_integer)
 
     def at(self, share: float | np.float64) -> Any:  # noqa: ANN401
-        """Value at a fraction of the range, in [0, 1): uniform fractions sample the range."""
+        """Value at a fraction of the range, in [0, 1)."""
         if self.choices:
             return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
         if self.is_log:
@@ -105,7 +104,7 @@ class SearchRange:
         return self._bounded(value)
 
     def share_of(self, value: Any) -> float:  # noqa: ANN401
-        """Position of a value on the axis of its range, from 0 to 1."""
+        """Position of a value in its range, 0 to 1."""
         if self.choices:
             return (self.choices.index(value) + 0.5) / len(self.choices)
         if self.is_log:
@@ -115,8 +114,7 @@ class SearchRange:
     def explored(self, value: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401
         """A value near the given one: 0.8 or 1.2 times it, a neighboring choice, or a new sample.
 
-        The exploration step of population based training (Jaderberg et al. 2017), kept within the
-        range.
+        The exploration step of population based training (Jaderberg et al. 2017), kept in range.
         """
         if rng.random() < _RESAMPLED:
             return self.at(float(rng.random()))
@@ -135,7 +133,7 @@ class SearchRange:
 
 
 def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
-    """Copy of the configuration with other settings; `net.FIELD` sets fields of its network.
+    """The configuration with other settings; `net.FIELD` sets fields of its network.
 
     Raises:
         UsageError: an unknown setting, or invalid values.
@@ -148,7 +146,7 @@ def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
 
 
 def _kind_of(name: str, config: PPOConfig) -> Setting:
-    """Kind of a setting; raises if the setting cannot be varied."""
+    """Kind of a setting; raises if it cannot be varied."""
     if name in _FIXED:
         raise UsageError(f"{name} cannot be varied: {_FIXED[name]}")
     kinds = {each: kind for each, kind in settings_of(PPOConfig).items() if each not in _FIXED}

@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster: a running cluster, or a temporary one on this machine."""
+"""Connection to a Ray cluster: an existing one, or a temporary one on this machine."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ _HTTP2_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0
 _HTTP2_SETTINGS: Final = 4
 _FORMS: Final = "expected auto, local, HOST:PORT or ray://HOST:PORT"
 _QUIET: Final = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray warns that this will be the default
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default; otherwise Ray warns
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # drops its daemons' lines about processes that died
 }
 WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
-"""Environment variables of processes on the cluster; each process has one CPU."""
+"""Environment variables of processes on the cluster; each has one CPU."""
 
 
 class Portable(Generic[T]):
     """A value that is unpickled with this process's `sys.path` and current folder.
 
-    So a game in a file, and relative paths, are found in the other process if its machine has the
-    files at the same paths.
+    So the other process finds games in files, and relative paths, if its machine has these files.
 
     Args:
         value: any value that cloudpickle can pickle.
@@ -67,8 +66,8 @@ def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
 def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
     """Connects to a Ray cluster; yields its number of CPUs.
 
-    A cluster started here ends with the context, and its files are removed. A cluster that was
-    already running continues. An existing connection of this process is used and kept.
+    A cluster started here ends with the context, and its files are removed. An existing cluster
+    continues. An existing connection of this process is used and kept.
 
     Args:
         address: `HOST:PORT` of a cluster that this machine belongs to; `ray://HOST:PORT` of another
@@ -103,7 +102,7 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
 
 
 def import_ray() -> Any:  # noqa: ANN401 - its types exist only where Ray is installed
-    """The module `ray`."""
+    """The module `ray`, if installed."""
     try:
         import ray
     except ImportError as error:
@@ -118,8 +117,7 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
         "runtime_env": {"env_vars": WORKER_ENV},
     }
     if address is None:
-        # Without a token, Ray writes one into the home folder. Only this program joins this
-        # cluster.
+        # Without a token, Ray writes one into the home folder. Only this program joins here.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         folder = tempfile.mkdtemp(prefix="ray-")  # short: socket paths have at most 107 characters
         stack.callback(_remove, folder)
@@ -137,7 +135,7 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
 
 @contextlib.contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Delays Ctrl-C and SIGHUP until the daemons of a cluster are started and known.
+    """Delays Ctrl-C and SIGHUP until a cluster's daemons are started and known.
 
     The daemons inherit the block: a closed terminal ends only the program, which then ends them.
     """
@@ -152,7 +150,7 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def end_cluster(ray: Any, folder: str) -> None:  # noqa: ANN401
-    """Ends a cluster started here; when it returns, all its processes have exited.
+    """Ends a cluster started here, and waits until all its processes have exited.
 
     Ray gives its daemon one second, then kills it and relies on the workers to notice.
     """
@@ -174,7 +172,7 @@ def end_cluster(ray: Any, folder: str) -> None:  # noqa: ANN401
 
 
 def _remove(folder: str) -> None:
-    """Removes the files of a cluster; daemons that are exiting may still write files."""
+    """Removes the files of a cluster, which exiting daemons may still write."""
     end = time.monotonic() + _REMOVE_S
     while os.path.exists(folder) and time.monotonic() < end:
         shutil.rmtree(folder, ignore_errors=True)
@@ -210,7 +208,7 @@ def _resolve(address: str) -> str | None:
 
 
 def _probe(address: str, name: str) -> None:
-    """Checks that a gRPC server answers; Ray itself would wait for minutes."""
+    """Checks that a gRPC server answers; Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) >= 2**16:
         raise UsageError(f"{shown(name)} is not the address of a Ray cluster: {_FORMS}")
@@ -242,7 +240,7 @@ def _kept_handler() -> Iterator[None]:
 
 
 def _check_versions(ray: Any) -> None:  # noqa: ANN401
-    """Checks that every machine has this process's versions of Python and of this package."""
+    """Checks that every machine has the same versions of Python and of this package."""
 
     def versions() -> dict[str, str]:  # sent by value: the package may be missing on the machine
         import sys

@@ -1,4 +1,4 @@
-"""Sweeps: many training runs of a game with varied settings, on this machine or on Ray Tune."""
+"""Sweeps: many training runs of a game with varied settings, here or on Ray Tune."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def run_sweep(
 
     Args:
         sweep: the sweep to run.
-        address: address of the Ray cluster, see `connect`; None = processes on this machine.
+        address: of the Ray cluster, see `connect`; None = processes on this machine.
         num_jobs: number of processes on this machine.
-        resume: continues the sweep in `out`: finished runs are skipped, the others continue from
+        resume: continues the sweep in `out`: skips finished runs, and continues the others from
             their last checkpoint. On a Ray cluster only new reports stop runs early.
         stop_early: stops runs that are not among the best third at one fifth and three fifths of
             their steps. Always on for a Ray cluster, except for a population.
-        on_change: called with all runs when one has changed, and several times per second.
+        on_change: called with all runs after changes, and several times per second.
 
     Raises:
         UsageError: `out` holds another sweep, or no sweep to resume; no such cluster; a population
@@ -110,13 +110,13 @@ def tune_trainable(
 
     Tune's `config` has fields of `PPOConfig` and `net.FIELD` of its network. The function reports
     `reward` (mean episode reward), `evaluation` (mean reward of an `Evaluator`; NaN without one),
-    `step` and `steps_per_s` about 20 times, each with a checkpoint, starting after the first
-    episode has ended. It resumes from a checkpoint provided by Tune. A run that diverges reports
-    `failed`, the reason, and a reward of NaN.
+    `step` and `steps_per_s` about 20 times, each with a checkpoint, once the first episode has
+    ended. It resumes from a checkpoint provided by Tune. A run that diverges reports `failed`, the
+    reason, and a reward of NaN.
 
     Args:
-        game: the game; its preset sets the number of copies. Or a function that makes the
-            environments, which the trial closes.
+        game: its preset sets the number of environments. Or a function that makes environments,
+            which the trial closes.
         config: all other settings.
         out: folder with a subfolder per trial, named after it, for checkpoint and curves. A trial
             without a checkpoint from Tune continues from the checkpoint there. None = a temporary
@@ -131,7 +131,7 @@ def tune_trainable(
     """
     make_env: MakeEnv
     make_env = partial(VecEnv, game, preset_of(game).num_envs) if isinstance(game, Game) else game
-    # Ray pickles parts of the trial function separately; this keeps the game in one piece.
+    # Ray pickles parts of the trial function separately; keep the game in one piece.
     sent = Portable((make_env, make_callbacks, dict(about), config, out))
 
     def trial(config: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ def _train_trial(
 
     from entity_env.agents.ppo import train
 
-    # The checkpoint on disk is from the last update by the time the next one has ended.
+    # The checkpoint on disk is from the last update when the next one has ended.
     config = replace(changed(config, given), checkpoint_interval_s=0.0)
     name = tune.get_context().get_trial_name()
     before = tune.get_checkpoint()
@@ -260,7 +260,6 @@ def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
 def _tune(
     sweep: Sweep, trials: Sequence[SweepTrial], on_change: Callable[[Sequence[SweepTrial]], None]
 ) -> None:
-    """Runs the unfinished trials."""
     from ray import tune
 
     out = sweep.out.resolve()
@@ -276,7 +275,7 @@ def _tune(
         seed = {} if plan["seed"] is None else {"seed": plan["seed"]}
         train({**plan["settings"], **seed})
 
-    # A grid over one setting: the settings of each trial were already sampled, with our seed.
+    # A grid over one setting: each trial's settings were already sampled, with our seed.
     plans = [
         {"trial": each.number, "seed": each.seed, "settings": each.settings} for each in waiting
     ]
@@ -351,7 +350,7 @@ def _scheduler(sweep: Sweep) -> Any:  # noqa: ANN401 - of Tune
 def _observer(
     sweep: Sweep, trials: Sequence[SweepTrial], on_change: Callable[[Sequence[SweepTrial]], None]
 ) -> Any:  # noqa: ANN401 - of Tune
-    """Tune callback that keeps the trials up to date."""
+    """Tune callback that updates the trials."""
     from ray import tune
 
     by_name = {each.name: each for each in trials}
@@ -399,7 +398,7 @@ def _last_line(trial: Any) -> str:  # noqa: ANN401 - of Tune
 
 @contextmanager
 def _quiet_tune() -> Iterator[None]:
-    """Keeps Tune from writing log files, using loggers and changing the current folder."""
+    """Keeps Tune from writing log files, logging and changing the current folder."""
     before = {name: os.environ.get(name) for name in _QUIET}
     loggers = {name: getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")}
     levels = {name: logger.level for name, logger in loggers.items()}

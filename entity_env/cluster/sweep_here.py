@@ -1,4 +1,4 @@
-"""Runs of a sweep in processes on this machine."""
+"""Sweeps in processes on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_here(
     *,
     stop_early: bool = False,
 ) -> None:
-    """Runs the unfinished trials, each in a process; saves when a state has changed."""
+    """Runs the unfinished trials, each in a process; saves after every change of state."""
     halving = _Halving(sweep.config.total_steps) if stop_early else None
     if halving is not None:
         for trial in trials:
@@ -58,7 +58,7 @@ def run_here(
                 trial.evaluation = followed.figures.get(EVALUATED, math.nan)
                 if halving is not None and halving.reach(trial.name, trial.step, trial.reward):
                     job.is_wanted = False
-            # Stopped by a signal, not for its reward: it continues when the sweep is resumed.
+            # Stopped by a signal, not for its reward: a resumed sweep continues it.
             is_paused = job.state == "stopped" and job.is_wanted
             trial.state = "running" if is_paused else job.state
             trial.error = job.error
@@ -78,8 +78,8 @@ def run_here(
 class _Halving:
     """Decides which runs to stop: asynchronous successive halving, as on Ray.
 
-    A run that reaches a rung continues if its reward is among the best third of those before it. Li
-    et al., "A System for Massively Parallel Hyperparameter Tuning" (2018), algorithm 2.
+    A run that reaches a rung continues if its reward is among the best third so far. Li et al., "A
+    System for Massively Parallel Hyperparameter Tuning" (2018), algorithm 2.
     """
 
     def __init__(self, total_steps: int) -> None:
@@ -90,7 +90,7 @@ class _Halving:
             rung *= REDUCTION
 
     def reach(self, name: str, step: int, reward: float) -> bool:
-        """Records the progress of a run; returns True if it just reached a rung and is behind."""
+        """Records a run's progress; True if it just reached a rung and is behind."""
         if not math.isfinite(reward):
             return False
         is_behind = False
@@ -104,7 +104,6 @@ class _Halving:
 
 
 def _rewards(folder: Path) -> Iterable[tuple[int, float]]:
-    """Steps and mean rewards of a run so far."""
     if not (folder / CURVES_FILE).is_file():
         return ()
     curve = read_run(folder).curves.get(REWARD)
@@ -118,7 +117,7 @@ def _train(
     folder: Path,
     about: Mapping[str, object],
 ) -> None:
-    """Trains a run in its own process, or continues it."""
+    """Trains or continues a run, in its own process."""
     from entity_env.agents.ppo import train
 
     with make_env() as vec:

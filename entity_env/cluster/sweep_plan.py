@@ -18,12 +18,12 @@ from entity_env.errors import UsageError
 from entity_env.vec import VecEnv
 
 MakeEnv: TypeAlias = Callable[[], VecEnv]
-"""Makes the environments of a trial; pickled by cloudpickle."""
+"""Makes the environments of a trial; sent by cloudpickle."""
 
 
 @dataclass
 class SweepTrial:
-    """One training run of a sweep.
+    """A training run of a sweep.
 
     Attributes:
         number: index of its settings, from 0; the run's folder is `trial-NUMBER`.
@@ -31,9 +31,9 @@ class SweepTrial:
         state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
             "failed".
         reward: mean episode reward at the last report; NaN before the first episode has ended.
-        step: decisions learned from until then.
+        step: decisions until then.
         error: why the run failed.
-        seed: seed of the run if settings have several runs; then part of the folder's name.
+        seed: of the run if settings have several runs; then part of the folder's name.
         evaluation: mean reward of the last evaluation; NaN before the first.
     """
 
@@ -48,17 +48,16 @@ class SweepTrial:
 
     @property
     def name(self) -> str:
-        """Name of the run's folder."""
         return f"trial-{self.number:03}" + ("" if self.seed is None else f"-seed-{self.seed}")
 
     @property
     def score(self) -> float:
-        """Figure for comparing runs: the last evaluation, or the reward before any evaluation."""
+        """For comparing runs: the last evaluation, or the reward before any evaluation."""
         return self.evaluation if math.isfinite(self.evaluation) else self.reward
 
     @property
     def is_over(self) -> bool:
-        """True if a resumed sweep does not run it again."""
+        """True if a resumed sweep skips it."""
         return self.state in ("done", "stopped")
 
 
@@ -71,12 +70,12 @@ class Sweep:
         config: settings of every trial, except the varied settings.
         ranges: the varied settings.
         num_trials: 1 or more; 2 or more in a population.
-        out: folder for the checkpoints; every machine of the cluster must be able to access it.
-        seed: seed for sampling settings.
-        is_population: True = population based training (Jaderberg et al. 2017) instead of early
-            stopping (ASHA, Li et al. 2018).
-        environments: description of what `make_env` makes; it must be equal in a resumed sweep.
-        identity: identity of the game; see `entity_env.authoring.identity`.
+        out: folder for the checkpoints, accessible to every machine of the cluster.
+        seed: for sampling settings.
+        is_population: population based training (Jaderberg et al. 2017) instead of early stopping
+            (ASHA, Li et al. 2018).
+        environments: description of what `make_env` makes; a resumed sweep must repeat it.
+        identity: of the game; see `entity_env.authoring.identity`.
         repeats: runs per trial, with consecutive seeds from the seed of `config`.
         make_callbacks: returns the callbacks of a run. With an `Evaluator`, runs are compared by
             their last evaluation, otherwise by mean training reward.
@@ -132,7 +131,6 @@ class Sweep:
         ]
 
     def config_of(self, trial: SweepTrial) -> PPOConfig:
-        """Configuration of a run."""
         seed = {} if trial.seed is None else {"seed": trial.seed}
         return changed(self.config, {**trial.settings, **seed})
 

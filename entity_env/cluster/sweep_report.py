@@ -1,4 +1,4 @@
-"""Report of a sweep: rank correlations of settings and reward, and a plot of them."""
+"""Report of a sweep: rank correlations of settings and reward, with a plot."""
 
 from __future__ import annotations
 
@@ -23,34 +23,27 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 34
 _HEAD: Final = 44
 _LEGEND: Final = "hollow: stopped early; red: best"
 LEAST: Final = 10
-"""Minimum number of settings with a score for computing importance."""
+"""Minimum number of settings with a score for `importance`."""
 _NUM_RESAMPLES: Final = 2000
 _COLOURS: Final = {"done": "#2563eb", "stopped": "#94a3b8", "running": "#f59e0b"}
 
 
 @dataclass(frozen=True)
 class SettingsResult:
-    """Runs of a sweep with equal settings, one per seed.
-
-    Args:
-        runs: the runs, by seed.
-    """
+    """Runs of a sweep with equal settings, one per seed."""
 
     runs: tuple[SweepTrial, ...]
 
     @property
     def number(self) -> int:
-        """Number of the trial."""
         return self.runs[0].number
 
     @property
     def settings(self) -> Settings:
-        """The varied settings."""
         return self.runs[0].settings
 
     @property
     def best(self) -> SweepTrial:
-        """Run with the best score."""
         return max(self.runs, key=lambda run: run.score if math.isfinite(run.score) else -math.inf)
 
     @cached_property
@@ -70,7 +63,6 @@ class SettingsResult:
 
     @property
     def has_failed(self) -> bool:
-        """True if any of the runs has failed."""
         return any(run.state == "failed" for run in self.runs)
 
 
@@ -92,7 +84,7 @@ def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
 
     Spearman's rank correlation. For choices that are not numbers, the correlation ratio of the
     score ranks, 0 or more, adjusted for the number of choices (Kelley 1935). NaN for fewer than
-    `LEAST` settings with a score, since a correlation of few values is chance.
+    `LEAST` settings with a score: a correlation of few values is chance.
     """
     rows = _with_score(trials)
     if len(rows) < LEAST:
@@ -113,7 +105,7 @@ def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
 def by_importance(
     ranges: Sequence[SearchRange], trials: Sequence[SweepTrial]
 ) -> list[tuple[SearchRange, Interval]]:
-    """Varied settings with their importance, the most important first."""
+    """Varied settings with their importance, most important first."""
     found = [(each, importance(each, trials)) for each in ranges]
     return sorted(
         found, key=lambda pair: -abs(pair[1].value) if math.isfinite(pair[1].value) else 1
