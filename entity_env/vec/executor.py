@@ -25,14 +25,14 @@ _CELL_PIXELS = 16
 
 
 class Executor(Protocol):
-    """Steps environments in groups; the environments of a group always step together.
+    """Steps environments in groups; a group always steps together.
 
     A group is idle until `start_act` or `start_reset`, then busy until `collect`.
     """
 
     @property
     def groups(self) -> Sequence[range]:
-        """Environments of every group; together all environments in order."""
+        """Environments of every group; together all, in order."""
 
     @property
     def num_agents(self) -> int:
@@ -48,8 +48,8 @@ class Executor(Protocol):
 
     @property
     def failures(self) -> dict[int, str]:
-        """By environment, the reason of the last failure that led to a restart; "" if its process
-        died. Absent, because unknown, if the environment raised in a worker."""
+        """Reason of the last failure that led to a restart, by environment; "" if its process
+        died. Absent if unknown: the environment raised in a worker."""
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         """Starts a new episode in environments of a group, of a new run if `runs` has one."""
@@ -61,10 +61,10 @@ class Executor(Protocol):
         """Waits until busy groups with at least `min_envs` environments are done; returns them."""
 
     def collect(self, groups: Sequence[int]) -> CollectedStep:
-        """Step of groups that are done and become idle; raises `WorkerError` if one failed."""
+        """Step of finished groups, which become idle; raises `WorkerError` if one failed."""
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
-        """Seed of an environment's current episode; if `is_over`, of the episode that has ended."""
+        """Seed of the current episode; if `is_over`, of the episode that has ended."""
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         """Image rendered by an `Environment`; None for other sources."""
@@ -77,7 +77,7 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """Executor of one group in this process; it steps in `wait`."""
+    """Executor of one group in this process; steps in `wait`."""
 
     def __init__(self, batch: ProcessBatch, step_timeout_s: float | None = None) -> None:
         self.batch = batch
@@ -89,7 +89,7 @@ class InProcess:
         self._timeout = StepTimeout(step_timeout_s)
         self._has_no_timeout = step_timeout_s is None
         num_rows = batch.num_envs * batch.num_agents
-        # Two alternating: arrays of the previous step stay valid while the next is written.
+        # Alternating: arrays of the previous step stay valid while the next is written.
         self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], CollectedStep] | None = None
         self._step: CollectedStep | None = None
@@ -106,7 +106,7 @@ class InProcess:
         self._start = partial(self.batch.act, actions, self._next_memory())
 
     def act(self, values: ActionValues) -> CollectedStep:
-        """`start_act`, `wait` and `collect` in one call."""
+        """`start_act`, `wait` and `collect` in one."""
         batch, memories = self.batch, self._memories
         batch.num_steps += 1
         memories.reverse()
@@ -166,7 +166,7 @@ def make_executor(options: VecOptions) -> Executor:
 def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:
     """Image of one row of a batch on a grid, `(height, width, 3)` uint8, 16 pixels per cell, y up.
 
-    Entity types without features x and y are left out; each of the others has its own color.
+    Omits entity types without features x and y; each of the others has its own color.
     Coordinates are rounded, and shifted to be nonnegative.
     """
     layers = []

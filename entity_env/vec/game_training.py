@@ -1,4 +1,4 @@
-"""`GameTraining`: training settings that are specific to a game."""
+"""`GameTraining`: a game's own training settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from entity_env.vec.vec_env import VecEnv
 
 @dataclass(frozen=True)
 class GameTraining:
-    """Training settings that are specific to a game.
+    """A game's own training settings.
 
     `Game(training="module:name")` names an instance, which is imported to train or evaluate. A game
     that only changes settings passes them directly: `Game(training={"gamma": 0.9})`.
@@ -32,11 +32,11 @@ class GameTraining:
             of the network under "net"; "preset", the name of another preset, or None for the
             defaults of `PPOConfig`; and "num_envs".
         batch: makes the game as a batch environment, given the number of environments and the
-            game's settings by name. It has the spaces of the game, and replaces copies of the game
+            game's settings by name. It has the game's spaces, and replaces copies of the game
             wherever many are played.
         self_play: returns the source of environments in which all seats learn, for a game with its
-            settings; None = copies of the game. They have the spaces of the game, and replace it
-            only in training.
+            settings; None = copies of the game. They have the game's spaces, and replace it only in
+            training.
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class GameTraining:
 
     @classmethod
     def of(cls, game: Game) -> GameTraining:
-        """Training settings of a game; empty if the game has none.
+        """Training settings of a game, which may be empty.
 
         Raises:
             UsageError: `Game.training` does not name a `GameTraining`.
@@ -62,7 +62,7 @@ def is_batch(game: Game) -> bool:
 
 
 def self_play_of(game: Game) -> BatchSource | None:
-    """The game's own environments for training, with its settings; None if it has none."""
+    """The game's own environments for training, with its settings, if any."""
     find = GameTraining.of(game).self_play
     return None if find is None else find(game)
 
@@ -73,7 +73,7 @@ def is_trained_in_arrays(game: Game) -> bool:
 
 
 def preset_of(game: Game) -> Preset:
-    """Default settings for a game: the preset of its spaces, overridden by its own settings.
+    """Default settings of a game: the preset of its spaces, overridden by its own settings.
 
     Raises:
         UsageError: an unknown or invalid setting in `GameTraining`.
@@ -104,7 +104,7 @@ def make_vec_env(
 ) -> VecEnv:
     """Many copies of a game with its settings: a `BatchVecEnv` if it has a batch, else a `VecEnv`.
 
-    Only a `VecEnv` of copies saves replays in the folder `failures`.
+    Only a `VecEnv` of copies saves replays in `failures`.
     """
     make = GameTraining.of(game).batch
     if make is None:
@@ -117,7 +117,7 @@ def make_vec_env(
             on_error=on_error,
             failures=failures,
         )
-    game.require_settings()  # and no timeout: a batch may compile for a long time
+    game.require_settings()  # and no timeout: a batch may take long to compile
     return BatchVecEnv(partial(make, **game.settings), num_envs, num_workers, autoreset=autoreset)
 
 

@@ -23,9 +23,8 @@ from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.batch_env.source import BatchSource
 
 OnError: TypeAlias = Literal["raise", "restart"]
-"""Reaction to a game that raises or hangs, or whose process dies. "raise": the call that waits for
-the game raises. "restart": the failed episode is truncated, and the environment starts its next
-episode."""
+"""Reaction to a game that raises or hangs, or whose process dies. "raise": the waiting call raises.
+"restart": the failed episode is truncated, and the environment starts its next episode."""
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
 """A game, an `Environment` class, a function that returns a new `Environment`, or a source of array
@@ -34,7 +33,7 @@ environments, such as `MultiSnakeBatch`."""
 
 @dataclass(frozen=True)
 class VecOptions:
-    """Arguments of a `VecEnv`, with its checks and errors."""
+    """Arguments of a `VecEnv`, checked."""
 
     source: Source
     num_envs: int
@@ -68,25 +67,23 @@ class VecOptions:
 
     @property
     def autoresets(self) -> Sequence[Autoreset]:
-        """Autoreset modes of the source."""
         source = self.source
         return source.autoresets if isinstance(source, BatchSource) else get_args(Autoreset)
 
     @property
     def has_episode_seeds(self) -> bool:
-        """True if every episode has its own seed."""
         return not isinstance(self.source, BatchSource) or self.source.has_episode_seeds
 
     def new_runs(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> dict[int, Run]:
-        """New runs of environments that are reset, by the rule of the source; see `reset_runs`."""
+        """New runs of reset environments, by the rule of the source; see `reset_runs`."""
         source = self.source
         make = source.new_runs if isinstance(source, BatchSource) else reset_runs
         return make(env_ids, self.num_envs, seed, starts)
 
     def pickled(self) -> bytes:
-        """Pickled options for a worker; by value if the source is defined in `__main__`."""
+        """Pickled for a worker; by value if the source is defined in `__main__`."""
         try:
             return to_pickle(self)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
@@ -97,7 +94,7 @@ class VecOptions:
 
 
 def missing_for_workers() -> str:
-    """Requirements of worker processes that this system lacks; "" = nothing."""
+    """What this system lacks for worker processes, or ""."""
     if sys.platform in ("emscripten", "wasi"):
         return "processes"
     can_share = sys.platform == "win32" or hasattr(socket, "send_fds")

@@ -1,4 +1,4 @@
-"""ProcessBatch: interface of some environments of a `VecEnv` in one process."""
+"""ProcessBatch: interface of the environments of a `VecEnv` in one process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ActionValues: TypeAlias = Mapping[ActionName, NDArray[Any]]
 
 
 class ProcessBatch(ABC):
-    """Environments that always step together, all in this process.
+    """Environments in this process that always step together.
 
     Environment indices start at 0; only `Episode` objects, seeds and messages count from the first
     environment of this process.
@@ -27,15 +27,15 @@ class ProcessBatch(ABC):
     Args:
         num_envs: number of environments.
         num_agents: rows per environment.
-        spaces: spaces of the observations and of every action.
+        spaces: of the observations and of every action.
 
     Attributes:
-        can_reset_envs: True if some environments can be reset while others continue.
+        can_reset_envs: some environments can be reset while others continue.
         num_steps: number of calls of `act`, if they run in this process.
         games_s, packing_s, num_restarts: see `WorkerStatistics`.
-        failures: by environment, the reason of its last restart.
-        is_whole: True if the last call was completed or changed nothing, so the state is known.
-        current: its first element is the index of the environment being stepped.
+        failures: reason of the last restart, by environment.
+        is_whole: the last call was completed or changed nothing, so the state is known.
+        current: starts with the index of the environment being stepped.
     """
 
     def __init__(self, num_envs: int, num_agents: int, spaces: Spaces) -> None:
@@ -53,31 +53,33 @@ class ProcessBatch(ABC):
 
     @abstractmethod
     def seed_env(self, env_id: int, run: Run) -> None:
-        """Starts a run of episodes in one environment at its next reset."""
+        """Starts a run of episodes at the environment's next reset."""
 
     @abstractmethod
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> CollectedStep:
-        """Starts a new episode in some environments; all others keep their observations."""
+        """Starts a new episode in some environments; others keep their observations."""
 
     @abstractmethod
     def act(self, values: ActionValues, memory: StepMemory) -> CollectedStep:
         """Steps all environments by one action per actor of the last step."""
 
     def self_checked(self, actions: VecActions, obs: VecObs) -> ActionValues | None:
-        """Actions for the last step, `obs`, that need no check before `act` because the
-        environments check them; None = they must be checked first."""
+        """Actions for the last step, `obs`, that the environments check themselves.
+
+        None = they must be checked first.
+        """
         return None
 
     @abstractmethod
     def numbers(self, env_id: int) -> Sequence[int]:
-        """Number of each agent's current episode, or of the next if it has ended."""
+        """Index of each agent's current episode, or of the next if it has ended."""
 
     @abstractmethod
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
         """See `Executor`."""
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        """Image rendered by an `Environment`; None for other sources."""
+        """See `Executor`."""
         return None
 
     @abstractmethod

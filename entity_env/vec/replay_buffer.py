@@ -33,8 +33,8 @@ class Transitions(NamedTuple):
     Args:
         obs: observations on which the agents acted.
         actions: per action one value per actor, in the order of `obs.action_masks[name].actors`.
-        next_obs: the next observation of the same agents, or the last of their episode. Its
-            `reward`, `terminated` and `truncated` belong to the transitions.
+        next_obs: the agents' next observations, or the last of their episodes. Its `reward`,
+            `terminated` and `truncated` belong to the transitions.
     """
 
     obs: VecObs
@@ -47,8 +47,8 @@ class ReplayBuffer:
 
     Works with every autoreset mode: no transition crosses from an ended episode to the next. For an
     agent that waits for its turn, the transition ends when it acts again or the episode ends, and
-    its reward is the sum in between. (An environment that is reset before its episode ends may
-    leave one wrong transition per waiting agent.)
+    its reward is the sum in between. (A reset before the end of an episode may leave one wrong
+    transition per waiting agent.)
 
         obs = vec.reset().copy()
         for _ in range(num_steps):
@@ -61,8 +61,8 @@ class ReplayBuffer:
     Memory: a transition has two observations. Each takes 22 bytes, plus 16 per entity type and
     action (48 for a select action), plus its rows: 4 bytes per feature, 8 per actor or actee, and 1
     per entity or choice once any is hidden or masked. Chosen actions take 8 bytes per actor (4 per
-    number). Rows are stored in flat arrays that double when the last `capacity` transitions need
-    more, and never shrink: at most twice the memory in use, three times while an array grows. See
+    number). Rows are in flat arrays that double when the last `capacity` transitions need more, and
+    never shrink: at most twice the memory in use, three times while an array grows. See
     `num_bytes`.
 
     Args:
@@ -84,7 +84,7 @@ class ReplayBuffer:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the arrays that hold the transitions, in bytes."""
+        """Size of the arrays of transitions, in bytes."""
         return self._obs.num_bytes + self._next_obs.num_bytes
 
     def add(self, obs: VecObs, actions: VecActions, next_obs: VecObs) -> None:
@@ -93,8 +93,8 @@ class ReplayBuffer:
         If interrupted, nothing is added, but the oldest transitions may be lost.
 
         Args:
-            obs: the batch acted on. It must still hold its data: pass a copy, or call this before
-                the environments step again.
+            obs: the batch acted on, which must still hold its data: pass a copy, or call this
+                before the environments step again.
             actions: the actions sent for `obs`.
             next_obs: the resulting batch, with the same rows in the same order.
 
@@ -102,7 +102,7 @@ class ReplayBuffer:
             UsageError: `next_obs` has other rows.
             SchemaError: the spaces differ from earlier calls, or the number of actions from the
                 number of actors.
-            ProtocolError: `next_obs.final` does not match the rows that are done. Nothing was
+            ProtocolError: `next_obs.final` does not match the rows that are done; nothing was
                 added.
         """
         if not (
@@ -171,7 +171,7 @@ class _RaggedRing:
     """Ragged rows of the last transitions in flat arrays, the columns, at positions modulo `size`.
 
     Positions count all rows ever written. A bool column that is added later is True before. An
-    interrupted write is repeated, or overwritten by the next write.
+    interrupted write is repeated, or overwritten by the next.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -362,7 +362,7 @@ def _joined(first: Transitions, second: Transitions) -> Transitions:
 
 
 def _continued(waiting: Transitions, shown: VecObs) -> Transitions:
-    """Transitions of waiting agents, updated with their latest observations."""
+    """Transitions of waiting agents, with their latest observations."""
     rows = shown.find_rows(waiting.next_obs)
     if (rows < 0).any():
         raise UsageError(

@@ -9,16 +9,16 @@ from time import perf_counter
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """Totals of one worker, or of this process if there are no workers; times in seconds.
+    """Totals of a worker, or of this process without workers; times in seconds.
 
     Args:
         num_envs: number of environments.
-        num_steps: steps, over all environments.
+        num_steps: summed over all environments.
         games_s: time in the games, including reading their observations.
         packing_s: time for batching.
         waiting_s: time waiting for actions.
         num_restarts: restarts of environments after a failure.
-        num_bytes: bytes of shared memory for its steps.
+        num_bytes: shared memory for its steps.
     """
 
     num_envs: int
@@ -82,11 +82,7 @@ class VecStatistics:
         return self.describe()
 
     def describe(self, caller: str = "caller") -> str:
-        """Summary of counts and times in one line.
-
-        Args:
-            caller: word for the caller's activity.
-        """
+        """Summary in one line; `caller` is a word for the caller's activity."""
         total = max(self.transport_s + self.waiting_s + self.caller_s, 1e-9)
         parts = {
             "waiting for games": self.waiting_s,
@@ -100,7 +96,7 @@ class VecStatistics:
 
 
 class Stopwatch:
-    """Measures the time of a caller, of its calls, and of waits within these calls."""
+    """Measures the time of a caller, of its calls, and of waits within them."""
 
     def __init__(self) -> None:
         self.transport_s = 0.0
@@ -125,7 +121,6 @@ class Stopwatch:
         self._last = now
 
     def begin_wait(self) -> None:
-        """Begins a wait within a call."""
         self._wait_began = perf_counter()
 
     def end_wait(self) -> None:

@@ -50,12 +50,11 @@ def local_memory(num_envs: int, num_rows: int) -> StepMemory:
 
 
 class CollectedStep(Protocol):
-    """A step of some environments of one process, before it becomes a `VecObs`."""
+    """A step of some environments of a process, before it becomes a `VecObs`."""
 
     @property
     def is_over(self) -> NDArray[np.bool_] | bool:
-        """Environments that show the last observation of an episode, `(num_envs,)` bool; or False
-        for all."""
+        """`(num_envs,)` bool: shows the last observation of an episode; or False for all."""
 
     @property
     def ended_episodes(self) -> Sequence[Episode]:
@@ -79,18 +78,17 @@ class CollectedStep(Protocol):
 
 @dataclass(slots=True)
 class BatchStep:
-    """Observations, rewards and finished episodes of one step, before they become a `VecObs`.
+    """Observations, rewards and finished episodes of a step, before they become a `VecObs`.
 
     Args:
         frame: observations.
         reward: `(num_rows,)` float32.
         terminated, truncated: `(num_rows,)` bool.
-        is_over: `(num_envs,)` bool, True if the environment shows the last observation of an
-            episode.
-        final: last observations of `ended`, in that order, or None.
+        is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
+        final: last observations of `ended`, in order, or None.
         ended: episodes that ended.
         lost: episodes ended by a failure; their last observation is the previous one.
-        metrics: the games' named numbers.
+        metrics: the games' metrics.
     """
 
     frame: Frame
@@ -146,7 +144,7 @@ class BatchStep:
 class PendingBatch:
     """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
 
-    It holds some groups in order, with `num_agents` rows per environment.
+    Has some groups in order, with `num_agents` rows per environment.
     """
 
     groups: list[int]
@@ -164,7 +162,6 @@ class PendingBatch:
             first = last
 
     def env_ids(self) -> set[int]:
-        """Environments in the batch."""
         return {env_id for envs in self.envs for env_id in envs}
 
     def keep(self) -> None:
@@ -186,7 +183,7 @@ class PendingBatch:
         require_running([env_id for some in ids for env_id in some.tolist()])
 
     def where(self, row: int) -> str:
-        """Name of a row, for error messages."""
+        """Name of a row, for errors."""
         env_id, agent_id = int(self.obs.env_id[row]), int(self.obs.agent_id[row])
         return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
 

@@ -39,11 +39,10 @@ class VecEnv(VecEnvBase):
             source of array environments, such as `MultiSnakeBatch`.
         num_envs: number of copies.
         num_workers: processes that share the environments; 0 = in this process.
-        seed: seed of the run. It determines the seed of every episode, together with the index of
-            the environment and the number of the episode.
-        autoreset: autoreset mode; see `Autoreset`.
-        transport: how games wait for their actions; see `entity_env.agents.Transport`. None = the
-            transport of the `Game`.
+        seed: of the run; with the indices of environment and episode, it determines every episode's
+            seed.
+        autoreset: see `Autoreset`.
+        transport: see `entity_env.agents.Transport`; None = the `Game`'s.
         on_error: reaction to a game that raises, hangs or dies; see `OnError`.
         step_timeout_s: seconds after which a step of a worker counts as hanging; None = no limit.
             Without workers, SIGALRM ends a game that hangs in Python, if the main thread steps it;
@@ -82,7 +81,7 @@ class VecEnv(VecEnvBase):
     ) -> None:
         self._source, self._step_timeout_s = source, step_timeout_s
         self._log: ActionLog | None = None
-        """Actions of the running episodes; None if replays are not needed."""
+        """Actions of the running episodes, if needed for replays."""
         if failures is not None:
             checked_count("num_envs", num_envs)
             self._log = self._new_log(num_envs, Path(failures))
@@ -97,7 +96,7 @@ class VecEnv(VecEnvBase):
             start_method,
             start_timeout_s,
         )
-        self._options.new_runs((), seed)  # an invalid seed fails here, not at the first reset
+        self._options.new_runs((), seed)  # refuses an invalid seed early
         self._executor = make_executor(self._options)
         self._local = self._executor if isinstance(self._executor, InProcess) else None
         super().__init__(num_envs, self._executor.num_agents, autoreset)
@@ -106,10 +105,11 @@ class VecEnv(VecEnvBase):
         self._seed: int | None = seed
         """Seed of the run that the first reset starts."""
         self._runs: Mapping[int, Run] = {}
-        """Runs of the reset in progress; left over if an interrupt ends it early."""
+        """Runs of the reset in progress; left over after an interrupt."""
         self._is_settled = True
-        """False while batches move between `_pending` and `_busy`. If an interrupt or error leaves
-        it False, only `reset` works."""
+        """False while batches move between `_pending` and `_busy`; if an interrupt or error leaves
+        it
+        False, only `reset` works."""
         self._pending: list[PendingBatch] = []
         """Batches that wait for actions."""
         self._busy: dict[int, PendingBatch] = {}
@@ -123,24 +123,22 @@ class VecEnv(VecEnvBase):
         self._finalizer = weakref.finalize(self, self._executor.close)
 
     def obs_space(self) -> ObsSpace:
-        """Observation space."""
         return self._executor.spaces[0]
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Action spaces by name."""
         return self._executor.spaces[1]
 
     @property
     def game(self) -> Game | None:
-        """The game being played; None if the source is not a `Game`."""
+        """The game, if the source is a `Game`."""
         return self._source if isinstance(self._source, Game) else None
 
     def reset(self, seed: int | None = None, *, starts: ArrayLike | None = None) -> VecObs:
         """Starts a new episode in every environment, whatever its state.
 
         Args:
-            seed: starts a new run with this seed; None continues with the next episodes of the run.
-                If Ctrl-C interrupted a reset, its run starts over.
+            seed: starts a new run; None continues with the next episodes of the run. If Ctrl-C
+                interrupted a reset, its run starts over.
             starts: as for `reset_envs`.
 
         Raises:
@@ -164,7 +162,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: before `reset`; while an environment is over with autoreset disabled; or
                 if some environments are busy or were received in separate batches.
-            SchemaError: actions that do not fit. Nothing has changed then.
+            SchemaError: actions that do not fit; nothing has changed.
             WorkerError: a game raised; call `reset`.
         """
         local = self._local
@@ -180,7 +178,7 @@ class VecEnv(VecEnvBase):
         return self.recv()
 
     def _act_here(self, local: InProcess, actions: VecActions) -> VecObs:
-        """`send` and `recv` in one: for 64 CartPoles, both calls take twice as long."""
+        """`send` and `recv` in one; for 64 CartPoles, two calls take twice as long."""
         clock, batch = self._clock, self._pending[0]
         clock.begin_call()
         values = local.batch.self_checked(actions, batch.obs)
@@ -196,7 +194,7 @@ class VecEnv(VecEnvBase):
         except Exception as error:
             if not is_checked and local.batch.is_whole:  # nothing has changed
                 self._is_settled = True
-                self._checked(actions, batch)  # raises with the environment's name
+                self._checked(actions, batch)  # raises, naming the environment
             self._require_open(error)
             if self._log is not None:
                 self._log.fail(error)
@@ -230,7 +228,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: no such batch waits for actions, or one of its environments is over with
                 autoreset disabled.
-            SchemaError: actions that do not fit. Nothing has changed then.
+            SchemaError: actions that do not fit; nothing has changed.
         """
         try:
             self._send(actions, env_ids)
@@ -265,10 +263,10 @@ class VecEnv(VecEnvBase):
     def recv(self, min_envs: int | None = None) -> VecObs:
         """Waits for environments whose actions were sent, and returns all that are ready.
 
-        Environments of one worker are ready together.
+        Environments of a worker are ready together.
 
         Args:
-            min_envs: minimum number to wait for; None = all whose actions were sent.
+            min_envs: minimum number to wait for; None = all with actions.
 
         Raises:
             ClosedError: after `close`.
@@ -314,7 +312,7 @@ class VecEnv(VecEnvBase):
 
         Args:
             mask: `(num_envs,)` bool, True = reset.
-            seed: seed of a new run in those environments; None continues their current runs.
+            seed: of a new run in those environments; None continues their current runs.
             starts: `(num_envs,)` integers, only with a seed: start at this episode of environment
                 0's run. Equal starts give equal episodes in any environment.
 
@@ -330,7 +328,7 @@ class VecEnv(VecEnvBase):
         return self._reset(env_ids, runs, previous)
 
     def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
-        """Environments that `reset_envs` resets, after its checks."""
+        """Environments to reset, after checks."""
         self._require_reset()
         if not self.can_reset_envs:
             raise ProtocolError(
@@ -344,14 +342,13 @@ class VecEnv(VecEnvBase):
     def runs_of(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> Mapping[int, Run]:
-        """Seeds and first episode number with which a reset starts environments.
+        """Seeds and first episode index with which a reset starts environments.
 
         Args:
-            env_ids: environments to reset.
             seed, starts: as for `reset_envs`.
 
         Returns:
-            Runs by environment; empty without a seed: environments then continue their runs.
+            Runs by environment; empty without a seed: environments continue their runs.
 
         Raises:
             SchemaError, UsageError: an invalid seed or invalid starts.
@@ -361,15 +358,15 @@ class VecEnv(VecEnvBase):
     def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
         """Seeds of the episodes in the last batch, as `Episode.seed` will report them.
 
-        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` start such an
-        episode again.
+        `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` repeat such an
+        episode.
 
         Args:
-            env_ids: environments; None = all.
+            env_ids: None = all.
 
         Returns:
-            One per environment, a new array; None if a seed belongs to a sequence of episodes, as
-            in a batch environment, instead of to each episode.
+            One per environment, a new array; None if environments have one seed per sequence of
+            episodes, as in a batch environment.
 
         Raises:
             ClosedError: after `close`.
@@ -387,7 +384,7 @@ class VecEnv(VecEnvBase):
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Image of one environment, `(height, width, 3)` uint8.
 
-        An `Environment` draws itself. For a game, the entities with features x and y are drawn on a
+        An `Environment` draws itself. For a game, draws the entities with features x and y on a
         grid.
 
         Raises:
@@ -414,10 +411,10 @@ class VecEnv(VecEnvBase):
         The function gets the `Episode` of every agent, once all have ended, and a function that
         makes their `Replay`: actions and ends, without observations. The replay can be made only
         during this call. Failed episodes, and those with more actions than the memory holds, are
-        left out.
+        omitted.
 
         Args:
-            watch: the function; called within `recv` or `act`.
+            watch: called within `recv` or `act`.
 
         Raises:
             UsageError: the source is not a `Game`.
@@ -449,8 +446,7 @@ class VecEnv(VecEnvBase):
         """Ends every game, running `finally` blocks; may be called twice.
 
         With workers, a call in which another thread waits raises `ClosedError`. Workers that do not
-        exit within 5 s in total are killed. In a fork of the creating process, `close` does
-        nothing.
+        exit within 5 s in total are killed. Does nothing in a fork of the creating process.
 
         Raises:
             ProtocolError: a game does not end, or must be closed by another thread. All others are
@@ -524,7 +520,7 @@ class VecEnv(VecEnvBase):
         agent_id: NDArray[np.int64],
         previous: Mapping[int, PendingBatch],
     ) -> VecObs:
-        """The batch for the caller, with its episodes counted."""
+        """The batch for the caller; counts its episodes."""
         lost = step.lost
         rows = None if lost is NO_EPISODES else lost_rows(lost, env_id, agent_id, previous)
         obs = step.vec_obs(env_id, agent_id, rows)
@@ -585,7 +581,7 @@ class VecEnv(VecEnvBase):
         self._busy.clear()
 
     def _require_open(self, error: Exception | None = None) -> None:
-        """Checks that this is open, and drops the batches of an interrupted call."""
+        """Also drops the batches of an interrupted call."""
         super()._require_open(error)
         if not self._is_settled:
             self._forget()

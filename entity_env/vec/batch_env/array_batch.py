@@ -34,19 +34,20 @@ class ArrayBatch(ProcessBatch):
 
     Args:
         num_envs, num_agents, spaces: as for `ProcessBatch`.
-        first_env: index of the first environment, counted over all workers.
+        first_env: index of the first environment among all workers.
     """
 
     def __init__(self, num_envs: int, num_agents: int, spaces: Spaces, first_env: int = 0) -> None:
         super().__init__(num_envs, num_agents, spaces)
         self.over: NDArray[np.bool_] | None = None
-        """Environments that show the last observation of an episode, `(num_envs,)` bool; None =
-        none. Set by subclasses."""
+        """`(num_envs,)` bool, environments that show the last observation of an episode; None =
+        none.
+        Set by subclasses."""
         self.first_env = first_env
         self.layout: Final = FrameLayout(*spaces)
         self.env_id, self.agent_id = np.divmod(np.arange(num_envs * num_agents), num_agents)
         self._runs: dict[int, Run] = {}
-        """Runs that environments start at their next reset; kept until started."""
+        """Runs for the environments' next reset; kept until started."""
 
     @abstractmethod
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
@@ -75,7 +76,7 @@ class ArrayBatch(ProcessBatch):
         return ShownStep(self, obs)
 
     def ended(self, obs: VecObs) -> FinishedEpisodes:
-        """Episodes that ended in a step, in the format sent by workers."""
+        """Episodes that ended in a step, as workers send them."""
         if not len(obs.episodes):
             return NO_EPISODES
         collector = EpisodeCollector(0, self.num_agents)

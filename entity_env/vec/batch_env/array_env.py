@@ -27,7 +27,7 @@ _32: Final = np.uint64(32)
 
 
 class ArrayEnv(BatchEnv):
-    """Copies of a game with rules as array operations. Provides seeding, episode ends and checks.
+    """Environments with rules as array operations. Provides seeding, episode ends and checks.
 
     A subclass keeps its state in arrays with a first axis of `num_envs`, and implements
     `obs_space`, `action_space`, `begin`, `advance` and `observe`::
@@ -48,14 +48,14 @@ class ArrayEnv(BatchEnv):
                 return self.place[env_ids, np.newaxis]
 
     Args:
-        num_envs: number of copies, at least 1.
+        num_envs: at least 1.
         max_episode_steps: steps after which an episode is truncated; None = never.
 
     Attributes:
         num_steps: `(num_envs,)` int64, steps of the current episodes; read-only.
 
     Raises:
-        UsageError: an invalid number of copies or steps.
+        UsageError: an invalid number.
     """
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = None) -> None:
@@ -83,7 +83,7 @@ class ArrayEnv(BatchEnv):
 
     @abstractmethod
     def begin(self, env_ids: NDArray[np.int64]) -> None:
-        """Sets the state of some environments, at least one, to the start of an episode.
+        """Sets some environments, at least one, to the start of an episode.
 
         All randomness must come from `draw`.
         """
@@ -96,14 +96,13 @@ class ArrayEnv(BatchEnv):
             actions: `(num_envs,)`: int64 indices of labels, or float32 numbers; checked.
 
         Returns:
-            Rewards and terminated flags, `(num_envs,)` each, or a single value for all
-            environments.
+            Rewards and terminated flags, `(num_envs,)` each, or a single value for all.
         """
 
     @abstractmethod
     def observe(self, env_ids: NDArray[np.int64] | slice) -> NDArray[Any]:
-        """Current observations of some environments, `(len(env_ids), obs_size)`, a new array or a
-        view; the slice `:` means all environments."""
+        """Current observations, `(len(env_ids), obs_size)`, a new array or a view; `:` means
+        all."""
 
     def draw(self, env_ids: NDArray[np.int64], below: ArrayLike) -> NDArray[np.int64]:
         """`(len(env_ids),)` random integers, each from 0 to `below - 1`.

@@ -1,4 +1,4 @@
-"""BatchEnv: N copies of a game as arrays, with episodes that the caller can reset."""
+"""BatchEnv: many copies of a game as arrays, with episodes that the caller can reset."""
 
 from __future__ import annotations
 
@@ -37,16 +37,15 @@ NUM_SLOTS: Final = 3
 caller may still hold, and a free one."""
 
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
-"""One action per environment: for a categorical action `(num_envs,)` integers, indices of labels;
-for a continuous action with one label `(num_envs,)` floats."""
+"""One action per environment, `(num_envs,)`: integer indices of labels, or floats for a continuous
+action with one label."""
 
 BatchActionSpace: TypeAlias = (
     CategoricalActionSpace | GlobalCategoricalActionSpace | ContinuousActionSpace
 )
-"""Action spaces that a batch environment can have."""
 
 BatchSeed: TypeAlias = int | NDArray[np.integer[Any]]
-"""Seed of a batch, from 0 to 2**64 - 1, or `(num_envs,)` such seeds, one per environment."""
+"""Seed of a batch, from 0 to 2**64 - 1, or `(num_envs,)` such seeds of its environments."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -58,10 +57,10 @@ class StepResult:
     episodes, but is visible to later readers.
 
     Args:
-        observations: `(num_envs, obs_size)` float32, one row per environment.
+        observations: `(num_envs, obs_size)` float32.
         rewards: `(num_envs,)` float32, of the last step; 0 before the first.
-        terminals: `(num_envs,)` uint8, 1 = the episode has terminated.
-        truncations: `(num_envs,)` uint8, 1 = the episode is truncated; both may be 1.
+        terminals: `(num_envs,)` uint8, 1 = terminated.
+        truncations: `(num_envs,)` uint8, 1 = truncated; both may be 1.
     """
 
     observations: NDArray[np.float32]
@@ -84,22 +83,16 @@ class StepResult:
         return row
 
     def is_terminal(self, env_id: int) -> bool:
-        """True if the episode of one environment is terminated."""
         return bool(self.terminals[self._checked(env_id)])
 
     def is_truncated(self, env_id: int) -> bool:
-        """True if the episode of one environment is truncated."""
         return bool(self.truncations[self._checked(env_id)])
 
     def is_done(self, env_id: int) -> bool:
-        """True if the episode of one environment is terminated or truncated."""
         return self.is_terminal(env_id) or self.is_truncated(env_id)
 
     def to_reset_mask(self) -> ResetMask:
-        """Mask of the environments whose episode has ended and that have not been reset since.
-
-        A copy: it does not change with the environments.
-        """
+        """Mask of environments that ended and have not been reset since; a copy."""
         return ResetMask.from_done_flags(self.terminals, self.truncations)
 
     def _checked(self, env_id: int) -> int:
@@ -140,18 +133,17 @@ class PackedResult(StepResult):
     num_ended: int = field(default=0, init=False)
     """Number of environments that have ended and have not been reset since."""
     is_fresh: bool = field(default=False, init=False)
-    """True if a step was the last to change `ended` and no mask of it has been returned."""
+    """True if a step was the last to change `ended`, and its mask was not returned."""
     given: ResetMask = field(default_factory=_no_mask, init=False)
-    """The mask of a slot that was returned last. Its owner may have changed it."""
+    """The last mask of a slot that was returned. Its owner may have changed it."""
     _filled: ResetMask = field(default_factory=_no_mask, init=False)
     _free: ResetMask = field(default_factory=_no_mask, init=False)
     _num_owners: int = field(default=0, init=False)
     """References to `_free` when the caller has none; 0 before the first mask."""
 
     def to_reset_mask(self) -> ResetMask:
-        """Mask of the environments whose episode has ended and that have not been reset since."""
         count, mask = self.num_ended, self._filled
-        # The slot of `_free` is written next. If no episode ended, no reset will advance the slot.
+        # The slot of `_free` is written next. Without ended episodes, no reset advances the slot.
         if not (count and self.is_fresh) or getrefcount(self._free) != self._num_owners:
             return self._copied_mask()
         self.is_fresh = False
@@ -160,7 +152,7 @@ class PackedResult(StepResult):
         return mask
 
     def go_on(self) -> None:
-        """Makes the environment write the right slot after a reset by other bits than a slot's."""
+        """Makes the environment write the right slot after a reset by bits other than a slot's."""
         self.is_fresh = False
         if self._num_owners:
             words = self._filled._words
@@ -173,7 +165,7 @@ class PackedResult(StepResult):
             )
             self._num_owners = getrefcount(self._free)
             self.go_on()
-        # Inlined ResetMask.of_words: the call matters for a single environment.
+        # Inlined ResetMask.of_words: the call takes too long for a single environment.
         mask = _new(ResetMask)
         mask.num_envs = self.num_envs
         mask._count = count = self.num_ended
@@ -184,9 +176,9 @@ class PackedResult(StepResult):
 class BatchEnv(ABC):
     """Many copies of a game as arrays, stepped together.
 
-    There are two ways to step. `step` resets ended environments at once, which loses the flags and
-    last observation of their episodes. `step_no_reset` never resets: step, read the result, then
-    reset the environments in a mask::
+    `step` resets ended environments at once, which loses the flags and last observations of their
+    episodes. `step_no_reset` never resets: step, read the result, then reset the environments in a
+    mask::
 
         env.reset(seed=42)
         while learning:
@@ -196,10 +188,10 @@ class BatchEnv(ABC):
             if mask.any():
                 env.reset_envs(mask)
 
-    Seeds: every environment has its own seed, derived from the batch's seed and its index; see
+    Every environment has its own seed, derived from the batch's seed and its index; see
     `env_seeds`. A batch of one with that seed plays the same episodes. The seed starts a sequence
     of draws; each episode continues with the next draws. An environment depends only on its seed
-    and actions, not on other environments. Batches with different seeds share no episodes.
+    and actions. Batches with different seeds share no episodes.
 
     Subclasses implement the abstract methods; `step` and `step_no_reset` have defaults.
     `entity_env.check.check_batch_env` checks a subclass; docs/how-to/batch_env.md has an example.
@@ -213,8 +205,8 @@ class BatchEnv(ABC):
 
     Attributes:
         num_entities: number of entities in every observation, constant; 1 by default.
-        is_always_finite: True = observations and rewards are always finite; `BatchVecEnv` then
-            skips its check and saves a few microseconds per step.
+        is_always_finite: True promises finite observations and rewards; `BatchVecEnv` then skips
+            its check and saves a few microseconds per step.
     """
 
     num_envs: int
@@ -231,8 +223,8 @@ class BatchEnv(ABC):
     def obs_space(self) -> ObsSpace:
         """Observation space: one entity type, plus optional global features.
 
-        An observation holds the features of each of the `num_entities` entities in turn, then the
-        global features.
+        An observation has the features of all `num_entities` entities in turn, then the global
+        features.
         """
 
     @abstractmethod
@@ -244,9 +236,8 @@ class BatchEnv(ABC):
         """Allowed choices of each environment, `(num_envs, num_choices)` bool, True = allowed.
 
         None = all choices are always allowed. Only an action with labels can have masks, and then
-        always has them. A view with the lifetime of the `StepResult` arrays. An environment that is
-        not over allows at least one choice. A step raises `SchemaError` for choices that are not
-        allowed.
+        always has them. A view with the lifetime of the `StepResult` arrays. Every environment that
+        is not over allows a choice. A step raises `SchemaError` for choices that are not allowed.
         """
         return None
 
@@ -256,8 +247,8 @@ class BatchEnv(ABC):
         """Seeds of the environments' sequences of episodes.
 
         Args:
-            seed: seed of the batch, from which the environments' seeds are derived; or the seeds of
-                all environments.
+            seed: of the batch, from which the environments' seeds are derived; or the seeds of all
+                environments.
             env_ids: the chosen environments; None = all.
 
         Returns:
@@ -286,7 +277,7 @@ class BatchEnv(ABC):
 
         Args:
             seed: every environment starts a new sequence from its seed in `env_seeds(seed)`; None
-                continues with the next episodes, or draws a seed if there was none.
+                continues with the next episodes, or draws the first seed.
 
         Raises:
             ClosedError: after `close`; also in all following methods.
@@ -299,13 +290,10 @@ class BatchEnv(ABC):
         Rewards belong to the step. A reset environment shows the first observation of its next
         episode, with cleared flags.
 
-        Args:
-            actions: one per environment; see `BatchActions`.
-
         Raises:
             ProtocolError: before `reset`, or if an environment has ended and has not been reset.
-            SchemaError: actions of the wrong number, shape or dtype, or out of range. Nothing has
-                changed then.
+            SchemaError: actions of the wrong number, shape or dtype, or out of range; nothing has
+                changed.
         """
         mask = self.step_no_reset_with_result(actions).to_reset_mask()
         if mask.any():
@@ -324,14 +312,10 @@ class BatchEnv(ABC):
 
         Reset ended environments before the next step.
 
-        Args:
-            actions: one per environment; see `BatchActions`.
-
         Raises:
             ProtocolError: before `reset`, or if environments have ended and have not been reset;
                 names them.
-            SchemaError: actions of the wrong number, shape or dtype, or out of range. Nothing has
-                changed then.
+            SchemaError: as `step`.
         """
         self.step_no_reset_with_result(actions)
 
@@ -348,7 +332,7 @@ class BatchEnv(ABC):
         Args:
             mask: the environments to reset, ended or not.
             seed: the chosen environments start new sequences, as by `reset(seed)`; None continues
-                with their next episodes. A loop may count the seed up: no start repeats.
+                with their next episodes. A loop may increment the seed: no start repeats.
 
         Raises:
             ProtocolError: before `reset`.
@@ -361,8 +345,8 @@ class BatchEnv(ABC):
 
         Raises:
             ProtocolError: before `reset`; also in the next three methods.
-            SchemaError: a read-only array, or one of the wrong shape or dtype; also in the next
-                three methods.
+            SchemaError: `out` is read-only or has the wrong shape or dtype; also in the next three
+                methods.
         """
         self._write("observations", self.view().observations, out)
 
@@ -418,9 +402,7 @@ class BatchEnv(ABC):
 def checked_actions(
     where: str, given: object, num_envs: int, space: BatchActionSpace
 ) -> NDArray[Any]:
-    """Checked actions for a step of a batch: `(num_envs,)` integers or floats within their space.
-
-    Masks are not checked.
+    """Actions for a step of a batch, checked except for masks: `(num_envs,)` integers or floats.
 
     Args:
         where: name of the batch and its action in messages: `CartPole: Push`.
@@ -448,7 +430,7 @@ def checked_actions(
 
 
 def are_in_range(space: BatchActionSpace, actions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Flags of the actions that are in the space, by value; False for NaN."""
+    """True for actions in the space, by value; False for NaN."""
     if isinstance(space, ContinuousActionSpace):
         return np.asarray((actions >= space.low[0]) & (actions <= space.high[0]))
     return np.asarray((actions >= 0) & (actions < len(space)))
@@ -463,7 +445,7 @@ def _range(space: BatchActionSpace) -> str:
 
 
 def as_any_array(given: object) -> NDArray[Any]:
-    """The argument as an array; ragged lists become an array whose shape no check accepts."""
+    """An array; for ragged lists, an array whose shape no check accepts."""
     try:
         return np.asarray(given)
     except ValueError:  # lists of different lengths

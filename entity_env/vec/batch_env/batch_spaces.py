@@ -21,7 +21,7 @@ from entity_env.vec.batch_env.batch_env import BatchActionSpace, BatchEnv
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """Splits rows of observations into features of entities and the global features after them."""
+    """Splits rows of observations into features of entities and global features."""
 
     num_entities: int
     num_features: int
@@ -29,7 +29,6 @@ class RowParts:
 
     @property
     def obs_size(self) -> int:
-        """Length of a row."""
         return self.num_entities * self.num_features + self.num_globals
 
     @property
@@ -48,7 +47,7 @@ class RowParts:
 
 
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
-    """Entity type, row layout, action name and action space of a batch environment, checked."""
+    """Entity type, row layout, action name and action space, after checks."""
     name = type(env).__name__
     observed, done = env.obs_space(), env.action_space()
     if len(observed.entities) != 1 or len(done) != 1:
@@ -82,8 +81,7 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, 
 
 
 def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
-    """Raises `SchemaError` for `legal_masks` of the wrong shape or dtype, or with a continuous
-    action."""
+    """Raises `SchemaError` for invalid `legal_masks`, or any with a continuous action."""
     masks: object = env.legal_masks
     if masks is None:
         return

@@ -22,10 +22,10 @@ _MOST_SHOWN = 8
 class ResetMask:
     """Set of environments of a batch as bits: environment i is bit `i % 64` of chunk `i // 64`.
 
-    A mask owns its bits: they do not change with the environments.
+    A mask owns its bits: they do not change with the environments. Initially none is set.
 
     Args:
-        num_envs: number of environments, at least 1. Initially none is set.
+        num_envs: number of environments, at least 1.
 
     Raises:
         UsageError: an invalid number.
@@ -34,17 +34,16 @@ class ResetMask:
     __slots__ = ("_count", "_words", "num_envs")
 
     num_envs: int
-    """Number of environments."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = checked_count("num_envs", num_envs)
         self._count = 0
-        # None while nothing is set: most steps of a small batch end no episode.
+        # None until a bit is set: most steps of a small batch end no episode.
         self._words: NDArray[np.uint64] | None = None
 
     @classmethod
     def new(cls, num_envs: int) -> ResetMask:
-        """Empty mask; equals `ResetMask(num_envs)`."""
+        """Equals `ResetMask(num_envs)`."""
         return cls(num_envs)
 
     @classmethod
@@ -52,8 +51,7 @@ class ResetMask:
         """Mask of the environments whose episode is terminated or truncated.
 
         Args:
-            terminals: `(num_envs,)` flags; see `Flags`.
-            truncations: as `terminals`.
+            terminals, truncations: `(num_envs,)` flags; see `Flags`.
 
         Raises:
             SchemaError: wrong shape or dtype, or different lengths.
@@ -95,7 +93,7 @@ class ResetMask:
 
         A read-only copy.
         """
-        # Not a view: it could outlive a mask in the memory of a batch; see `PackedResult`.
+        # Not a view: it could outlive a mask in the memory of a batch, see `PackedResult`.
         chunks = self._own_words().copy()
         chunks.flags.writeable = False
         return chunks
@@ -140,7 +138,7 @@ class ResetMask:
         return self._words is not None and bool(self._words[word] & bit)
 
     def indices(self) -> NDArray[np.int64]:
-        """Indices of the environments that are set, `(count,)` int64, ascending; a copy.
+        """`(count,)` int64 indices of the environments that are set, ascending; a copy.
 
         The time depends on `count` and, slightly, on the number of chunks. For a batch of 4,096
         with 5 % set, building and listing take a fifth of the time of `np.flatnonzero`
@@ -162,17 +160,15 @@ class ResetMask:
         return mask
 
     def copy(self) -> ResetMask:
-        """Mask with a copy of the bits."""
         return self.of_words(self.num_envs, self._own_words().copy(), self._count)
 
     __copy__ = copy
 
     @classmethod
     def of_words(cls, num_envs: int, words: NDArray[np.uint64] | None, count: int) -> ResetMask:
-        """Mask of already packed bits, unchecked; for batch environments.
+        """Mask of packed bits, unchecked; for batch environments.
 
         Args:
-            num_envs: number of environments.
             words: bits laid out like `chunks`, with 0 past the last environment; None if nothing is
                 set. The mask takes ownership of the array.
             count: number of set bits.
@@ -251,12 +247,11 @@ def _flags(name: str, given: object, dtypes: str = "uint8 or bool") -> NDArray[n
 
 
 class _Kernels:
-    """Loops of a mask: compiled if numba is installed, otherwise numpy.
+    """Loops of a mask, compiled with numba if installed; loaded on first use.
 
     `pack_flags(first, second, words)` sets bit i of `words` if flag i of either is not 0, and
     returns the count; it returns `MISFIT` or raises TypeError if it cannot read the flags.
-    `list_bits(words, indices)` writes the indices of all set bits, ascending. Both are loaded on
-    first use, since importing numba is slow.
+    `list_bits(words, indices)` writes the indices of all set bits, ascending.
     """
 
     __slots__ = ("list_bits", "pack_flags")

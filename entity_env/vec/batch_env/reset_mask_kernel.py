@@ -46,8 +46,8 @@ def pack_words(
 ) -> int:
     """Sets bit i of the first words if flag i of either is 1, 8 flags per word; returns the count.
 
-    Returns `MISFIT` if a flag is neither 0 nor 1. Flag j of word k goes to bit k of byte j by a
-    shift of the whole word, so eight words need one transposition.
+    `MISFIT` if a flag is neither 0 nor 1. Flag j of word k goes to bit k of byte j by a shift of
+    the whole word, so eight words need one transposition.
     """
     count = np.int64(0)
     seen = _U[0]

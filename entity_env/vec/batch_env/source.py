@@ -20,9 +20,9 @@ class BatchSource(ABC):
     """`VecEnv` source of environments that are stepped as arrays; pickled for workers.
 
     Attributes:
-        autoresets: autoreset modes of its environments.
-        has_episode_seeds: True = every episode has its own seed, as in a `Game`; False = an episode
-            has the seed of its environment's sequence of episodes.
+        autoresets: supported autoreset modes.
+        has_episode_seeds: True = every episode has its own seed, as in a `Game`; False = the seed
+            of its environment's sequence of episodes.
     """
 
     autoresets: ClassVar[tuple[Autoreset, ...]] = get_args(Autoreset)
@@ -35,28 +35,28 @@ class BatchSource(ABC):
     def new_runs(
         self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
     ) -> dict[int, Run]:
-        """New runs of environments that are reset; see `reset_runs` and `sequence_runs`."""
+        """See `reset_runs` and `sequence_runs`."""
         make = reset_runs if self.has_episode_seeds else sequence_runs
         return make(env_ids, num_envs, seed, starts)
 
 
 _LARGEST_START: Final = 2**62 - 1
 SEED_BITS: Final = 63
-"""Bits of the largest seed; `Episode` stores it as int64."""
+"""Bits of the largest seed, which `Episode` stores as int64."""
 
 
 class SequenceSeeds(EpisodeSeeds):
-    """Seeds of one environment of a batch, which has one seed per sequence of episodes."""
+    """Seeds of an environment in a batch, which has one seed per sequence of episodes."""
 
     def __getitem__(self, episode: int) -> int:
-        """Seed of the sequence that starts at an episode; different for every episode number.
+        """Seed of the sequence that starts at an episode; different for every episode index.
 
         A sequence cannot start in the middle: after a process dies, a new sequence starts.
         """
         return self.seed if not episode else super().__getitem__(episode)
 
     def __reduce__(self) -> tuple[type[SequenceSeeds], tuple[int]]:
-        """Leaves out the block of seeds: workers get one object per environment."""
+        """Omits the block of seeds: workers get one object per environment."""
         return SequenceSeeds, (self.seed,)
 
 
@@ -83,7 +83,7 @@ def sequence_runs(
 
 
 class HasEnvs(Protocol):
-    """Object with some environments."""
+    """Has a number of environments."""
 
     @property
     def num_envs(self) -> int:
@@ -104,7 +104,7 @@ def made_or_factory(
 
     Args:
         source: an object of `kind`, or a function that takes a number of environments.
-        num_envs: number of environments; None = the object's number.
+        num_envs: None = the object's number.
         num_workers: number of processes.
         kind: class of the environments.
         user: name of the stepping class, for messages.

@@ -1,4 +1,4 @@
-"""BatchEpisodeStats: episode statistics of a batch environment, counted by one call per step."""
+"""BatchEpisodeStats: episode statistics of a batch environment, one call per step."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _NO_WORDS: Final[NDArray[np.uint64]] = np.zeros(0, np.uint64)
 class FinishedRows:
     """Episodes of a batch environment that ended in a step, in environment order.
 
-    Holds `(num_finished,)` environment indices and rewards of the last action, `(2, num_finished)`
-    flags and `(3, num_finished)` counts, as in `EpisodeStats`. `seeds` covers all environments and
-    must not change.
+    Holds `(num_finished,)` environment indices and last rewards, `(2, num_finished)` flags and
+    `(3, num_finished)` counts, as in `EpisodeStats`. `seeds` covers all environments and must not
+    change.
     """
 
     __slots__ = ("_seeds", "counts", "env_ids", "flags", "reward")
@@ -64,11 +64,11 @@ class FinishedRows:
         return is_truncated
 
     def episodes(self) -> Sequence[Episode]:
-        """The episodes, created on first access."""
+        """Created on first access."""
         return LazyEpisodes(len(self.env_ids), lambda: list(self.as_arrays().episodes))
 
     def as_arrays(self) -> FinishedEpisodes:
-        """The episodes in the format sent by workers."""
+        """The episodes as workers send them."""
         ints = np.zeros((NUM_INTS, len(self.env_ids)), np.int64)
         ints[ROW], ints[SEED] = self.env_ids, self._seeds[self.env_ids]
         ints[[TERMINATED, TRUNCATED]] = self.flags
@@ -79,7 +79,7 @@ class FinishedRows:
 
 
 class BatchEpisodeStats(EpisodeStats):
-    """Episode statistics of a batch environment, counted by one call per step.
+    """Episode statistics of a batch environment, one call per step.
 
     `terminated` and `truncated` are `(num_envs,)`, the flags of the last step. Compiled if numba is
     installed; `is_compiled` overrides this.
@@ -98,7 +98,7 @@ class BatchEpisodeStats(EpisodeStats):
         """Arrays for which `_count` was chosen."""
 
     def begin_runs(self, runs: dict[int, Run]) -> None:
-        """Sets seed and episode number of environments that have just started new runs."""
+        """Sets seed and episode index of environments that have just started new runs."""
         if not runs:
             return
         self.seed = self.seed.copy()  # `FinishedRows` of past steps keep the old array
@@ -138,8 +138,7 @@ class BatchEpisodeStats(EpisodeStats):
         return None if finished is self._none else finished
 
     def _choose(self, result: StepResult, reward: NDArray[np.float32]) -> None:
-        """Chooses the counter. The compiled kernel checks neither dtypes nor strides; other arrays
-        go to numpy."""
+        """Chooses the counter: numpy for dtypes and strides that the kernel cannot read."""
         is_plain = (
             _is_plain(reward, "f")
             and _is_plain(result.terminals, "B")

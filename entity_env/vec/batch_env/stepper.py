@@ -1,4 +1,4 @@
-"""BatchEnvStepper: wraps a batch environment, with any autoreset mode."""
+"""BatchEnvStepper: steps a batch environment, with any autoreset mode."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BatchEnvStepper(ArrayBatch):
     overwrites.
 
     Args:
-        env: the batch environment; `close` closes it.
+        env: closed by `close`.
         autoreset: autoreset mode.
         is_compiled: as for `BatchEpisodeStats`.
         first_env: as for `ArrayBatch`.
@@ -82,24 +82,24 @@ class BatchEnvStepper(ArrayBatch):
         self._own_reward = np.zeros(num_envs, np.float32)
         self._over_mask = ResetMask(num_envs)
         self._sequences: dict[int, EpisodeSeeds] = {}
-        """Seeds of the run that each environment started last."""
+        """Seeds of each environment's last run."""
         self._is_begun = False
         self._rows = RowViews(self)
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        """`(num_envs,)`: the episode is terminated."""
         return self._stats.terminated
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """`(num_envs,)`: the episode is truncated."""
         return self._stats.truncated
 
     @property
     def legal(self) -> NDArray[np.bool_] | None:
-        """Allowed choices of the environments that are not over, `(num_running, num_choices)` bool,
-        a view if none is over; None = all choices are always allowed."""
+        """`(num_running, num_choices)` bool, allowed choices of the environments that are not over.
+
+        A view if none is over; None = all are always allowed.
+        """
         masks = self._env.legal_masks
         return masks if masks is None or self.over is None else masks[~self.over]
 
@@ -171,8 +171,7 @@ class BatchEnvStepper(ArrayBatch):
         return self.step(self.actions_of(values[self.action]))
 
     def step(self, actions: NDArray[Any]) -> VecObs:
-        """Steps every environment by one action; with "next_step", environments that are over
-        restart."""
+        """Steps every environment; with "next_step", environments that are over restart."""
         was_whole, self.is_whole = self.is_whole, False
         if self.over is None:
             try:
@@ -226,7 +225,7 @@ class BatchEnvStepper(ArrayBatch):
 
         A batch environment steps all environments or none, and refuses environments that are over.
         So these are reset, stepped with the others, and reset again to show their first
-        observation. This skips every other episode of their sequences.
+        observation, which skips every other episode of their sequences.
         """
         env, over = self._env, self._over_mask
         env_ids = over.indices()
@@ -286,12 +285,11 @@ class RowViews:
         self._features: dict[EntityName, RaggedArray[np.float32]] = {}
 
     def vec_obs(self) -> VecObs:
-        """The batch for the caller."""
         steps = self._steps
         observations = steps.result.observations
         if observations is not self._observations:
             self._features = self._ragged(observations)
-            # Rows with gaps and global features are copied again in every step.
+            # Rows with gaps and global features are copied in every step.
             are_views = steps.parts.are_views and observations.flags.c_contiguous
             self._observations = observations if are_views else None
         masks, legal = self._all_act, steps.legal

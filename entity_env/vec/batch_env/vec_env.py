@@ -20,12 +20,12 @@ class BatchVecEnv(VecEnv):
     `VecEnv`: autoreset, last observations in `final`, `reset_envs`, `send` and `recv`, workers,
     errors.
 
-    Seeding follows the batch environment: environment i starts a sequence of episodes from its seed
-    in `BatchEnv.env_seeds`, or, in `reset_envs` with `starts`, from the seed of environment
-    `starts[i]`. Its episodes report that seed and their number in the sequence; a batch of one with
-    that seed repeats them. With "next_step" every other episode is skipped, because a batch steps
-    all environments or none, including those that should show their first observation. So from its
-    second episode, an environment plays other episodes than in other modes.
+    Environment i starts a sequence of episodes from its seed in `BatchEnv.env_seeds`, or, in
+    `reset_envs` with `starts`, from the seed of environment `starts[i]`. Its episodes report that
+    seed and their index in the sequence; a batch of one with that seed repeats them. With
+    "next_step" every other episode is skipped, because a batch steps all environments or none,
+    including those that should show their first observation. So from its second episode, an
+    environment plays other episodes than in other modes.
 
         with BatchVecEnv(CartPole(4096)) as vec: ...
         with BatchVecEnv(CartPole, 4096, num_workers=2) as vec: ...
@@ -33,11 +33,11 @@ class BatchVecEnv(VecEnv):
     Args:
         source: a batch environment, closed by this object; or its class, or any function that takes
             a number of environments and returns a batch of that size.
-        num_envs: number of copies; not needed for a batch environment.
+        num_envs: not needed for a batch environment.
         num_workers: number of processes, each with a batch environment for its share; 0 = in this
             process. Does not change results.
-        seed: seed of the run.
-        autoreset: autoreset mode; see `Autoreset`.
+        seed: of the run.
+        autoreset: see `Autoreset`.
         step_timeout_s, start_method: as for `VecEnv`.
 
     Raises:

@@ -20,7 +20,7 @@ from entity_env.vec.vec_env import VecEnv
 
 _MAX_COPIES: Final = 64
 _BATCHED: Final = 500
-"""Episodes per block: enough that the last episodes, played in few copies, cost little."""
+"""Episodes per block: enough that the last episodes, in few environments, cost little."""
 _ONE_BY_ONE: Final = 100
 
 
@@ -29,14 +29,14 @@ class Episodes:
     """Episodes that measure agents, in blocks that depend only on their numbers.
 
     Args:
-        game: game to play.
+        game: to play.
         players: makes the agents of a block. Agents that sample must play a block the same way,
             whatever was played before.
         count: number of episodes.
-        seed: seed of the run. If one agent decides for batches, episode `i` has the seed
+        seed: of the run. If one agent decides for batches, episode `i` has the seed
             `EpisodeSeeds(seed)[i]`, so all agents play the same episodes.
-        is_batched: True = one agent decides for batches; False = episodes are played one by one.
-        num_envs, num_workers: copies per batch, and processes.
+        is_batched: one agent decides for batches; otherwise episodes are played one by one.
+        num_envs, num_workers: environments per batch, and processes.
         step_timeout_s, on_error, failures: as for `VecEnv`.
     """
 
@@ -53,7 +53,6 @@ class Episodes:
 
     @property
     def num_blocks(self) -> int:
-        """Number of blocks."""
         return -(-self.count // self._block_size)
 
     def play(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
@@ -107,7 +106,7 @@ class Episodes:
 
 
 def _watching(on_episode: Callable[[Episode], None]) -> Watch:
-    """Reports each episode once, from the first agent that ends it."""
+    """Reports each episode once, for its first agent."""
     seen: set[int] = set()
 
     def watch(turn: Turn) -> None:
@@ -119,5 +118,5 @@ def _watching(on_episode: Callable[[Episode], None]) -> Watch:
 
 
 def block_seed(seed: int, block: int) -> int:
-    """Seed of a block; the first block has the seed of the run."""
+    """Seed of a block; the first block has the run's."""
     return SeedsFrom(seed)[block]

@@ -43,19 +43,19 @@ GREEDY: Final = "greedy"
 SAMPLED: Final = "sampled"
 _LEAST_LENGTH: Final = 300
 _TIMES_AS_LONG: Final = 10
-"""Maximum length relative to training episodes: episodes of a greedy agent may never end."""
+"""Maximum length relative to training: greedy episodes may never end."""
 
 
 class Evaluator(Callback):
     """Evaluates a network during training and keeps the best one; a callback of `train`.
 
-    At intervals the network plays a number of episodes in separate environments, always from the
-    same starts, which training does not use. The results go to `on_evaluation` of all callbacks and
-    to the curves: `evaluation/mean_reward`, `std_reward`, `mean_length`, `num_episodes`, means of
-    the game's metrics at the end of episodes, and the shares `cut` and `failed` of truncated and
-    failed episodes, if any. The network with the highest mean reward is kept in a folder for
-    `load_agent`, without the optimizer; ties go to the last network, which has trained longest. A
-    resumed run keeps the best network found there; otherwise the first evaluation replaces it.
+    At intervals the network plays episodes in separate environments, always from the same starts,
+    which training does not use. The results go to `on_evaluation` of all callbacks and to the
+    curves: `evaluation/mean_reward`, `std_reward`, `mean_length`, `num_episodes`, means of the
+    game's metrics at the end of episodes, and the shares `cut` and `failed` of truncated and failed
+    episodes, if any. The network with the highest mean reward is kept in a folder for `load_agent`,
+    without the optimizer; ties go to the last network, which has trained longest. A resumed run
+    keeps the best network found there; a new run replaces it.
 
     At the end, the best and the last network play up to five times as many episodes from fresh
     starts, which neither was selected by, and the better network is kept. In a game for several
@@ -70,9 +70,9 @@ class Evaluator(Callback):
     `win_rate` is its share of the highest rewards: 1 for a win, 1/2 if two share it, otherwise 0;
     against bots, the mean of the metrics of `against`.
 
-    The evaluation does not affect the network or any random state of training. An error in a game
-    ends the run, as in training, and names the evaluation. In a process group, rank 0 evaluates and
-    the others wait.
+    Does not affect the network or any random state of training. An error in a game ends the run,
+    as in training, and names the evaluation. In a process group, rank 0 evaluates and the others
+    wait.
 
     Args:
         source: the game; or a function that makes a given number of environments, with autoreset
@@ -81,21 +81,20 @@ class Evaluator(Callback):
         interval: training decisions between evaluations. The last update is always evaluated, even
             if `stop` ends the run, but not after a signal or an error. None = a twentieth of the
             run if evaluations take at most 5 % of its time; otherwise a tenth, with as many
-            episodes as 10 % of the time allow, at least 4. Their times and numbers of episodes then
-            depend on the machine.
-        greedy: True = the network takes its most probable actions; False = it samples them, with
-            the same seed each time.
+            episodes as 10 % of the time allow, at least 4. Times and numbers of evaluation episodes
+            then depend on the machine.
+        greedy: the network takes its most probable actions; otherwise it samples, with the same
+            seed each time.
         opponent: makes an agent that decides for batches (`BatchPolicy`) from a seed.
-        seed: seed of starts and draws, independent of the run's seed: runs with different seeds are
+        seed: of starts and draws, independent of the run's seed: runs with different seeds are
             evaluated on the same episodes.
         max_length: steps after which an episode is truncated, since a greedy agent may go in
             circles; its reward so far counts. None = ten times the mean length in training, at
             least 300.
-        folder: folder of the best checkpoint; None = `best` in the folder of the run, if the run
-            has one.
-        at_start: True also evaluates a new run before its first update: a run that starts from a
+        folder: of the best checkpoint; None = `best` in the folder of the run, if any.
+        at_start: also evaluates a new run before its first update: a run that starts from a
             trained network then never keeps a worse one. Ignored for resumed runs.
-        replays: the game, if its replays can be kept in the folder of the run; otherwise None.
+        replays: the game, if its replays can be kept in the folder of the run.
 
     Raises:
         UsageError: an invalid number. When the run starts: `folder` holds something else. At the
@@ -138,7 +137,6 @@ class Evaluator(Callback):
         self._games: EvaluationGames | None = None
         self._best = -np.inf
         self._best_step: int | None = None
-        """Step of the kept network."""
         self._best_result: EvaluationResult | None = None
         self._last_result: EvaluationResult | None = None
         self._start_step = self._evaluated_step = 0
@@ -245,7 +243,7 @@ class Evaluator(Callback):
         state.describe(evaluated=facts)
 
     def _final_rounds(self, state: TrainState, deadline: Deadline) -> dict[str, Played]:
-        """Final episodes of the networks being compared; empty if there is no time."""
+        """Final episodes of the compared networks; empty if there is no time."""
         games, step = self._require_games(), state.progress.step
         best = None
         if self._folder is not None and self._best_step not in (None, step):
@@ -254,7 +252,7 @@ class Evaluator(Callback):
         has_match = not games.is_alone and self._opponent is RandomAgent
         players = players_of(last, best, greedy=self._greedy, has_match=has_match)
         num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
-        if not num:  # what matters is which network is kept
+        if not num:  # the choice of the network matters most
             del players[OTHER_POLICY]
             num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
         if not num:
@@ -291,7 +289,6 @@ class Evaluator(Callback):
             state.save_copy(self._folder, resumable=False, notes={"evaluation": notes})
 
     def _length(self, state: TrainState) -> int:
-        """Steps after which an episode is truncated."""
         mean_length = state.progress.mean_length
         if self._max_length is not None:
             return self._max_length
@@ -317,7 +314,7 @@ class Evaluator(Callback):
 
 
 def best_reward(folder: Path) -> float:
-    """Mean reward with which an `Evaluator` kept a checkpoint; -inf if no `Evaluator` did.
+    """Mean reward of an `Evaluator`'s checkpoint; -inf for other checkpoints.
 
     Raises:
         CheckpointError: no checkpoint, or it cannot be read.

@@ -14,7 +14,7 @@ from entity_env.vec.evaluation.pace import Pace
 
 LAST: Final = "last"
 BEST: Final = "best"
-"""The best network so far; also its folder in the folder of the run."""
+"""The best network so far; also its folder in a run."""
 OTHER_POLICY: Final = "other_policy"
 """The last network with the other policy: sampled if the others are greedy."""
 MATCH: Final = "match"
@@ -34,7 +34,7 @@ class Deadline:
 
     Args:
         state: the run.
-        pace: pace of the run's evaluations.
+        pace: of the run's evaluations.
     """
 
     def __init__(self, state: TrainState, pace: Pace) -> None:
@@ -75,14 +75,14 @@ def play_rounds(
     max_length: int,
     deadline: Deadline,
 ) -> dict[str, Played]:
-    """Plays episodes from fresh starts, the same starts for all players, as long as time permits.
+    """Plays episodes from fresh starts, equal for all players, as long as time permits.
 
     Only whole rounds count, in which all players have finished the same starts.
 
     Args:
         games: the environments.
-        players: players by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
-        num_episodes: episodes per player and round.
+        players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
+        num_episodes: per player and round.
         max_length: steps after which an episode is truncated.
         deadline: when to stop.
 
@@ -95,7 +95,7 @@ def play_rounds(
         starts = range(i * num_episodes, (i + 1) * num_episodes)
         played = {}
         for name, (agent, other) in players.items():
-            if i and name == OTHER_POLICY:  # one round shows whether the policies differ much
+            if i and name == OTHER_POLICY:  # one round shows any large difference
                 continue
             played[name] = games.play(
                 *(agent, starts, FRESH_STARTS),
@@ -112,7 +112,7 @@ def play_rounds(
 
 
 def last_wins(found: Mapping[str, Played], num_agents: int) -> bool:
-    """True if the last network is at least as good as the best so far, by their episodes.
+    """True if the last network is at least as good as the best, by their episodes.
 
     Compares their games against each other if any, otherwise their mean rewards.
     """
@@ -130,7 +130,7 @@ def is_clearly_better(one: EvaluationResult, other: EvaluationResult) -> bool:
 
 
 def figures(played: Played, step: int) -> dict[str, object]:
-    """Entry in `run.json` for the episodes of a network of that step."""
+    """Entry in `run.json` for a network's episodes."""
     return {
         "step": step,
         "mean_reward": statistics.fmean(played.rewards),
@@ -153,7 +153,7 @@ def is_much_worse(one: Played, other: Played) -> bool:
 
 
 MakePlayer = Callable[[bool], TrainedAgent]
-"""Makes an agent that plays a network; the argument says whether greedily."""
+"""Makes an agent that plays a network, greedily or not."""
 
 
 def players_of(
@@ -162,11 +162,11 @@ def players_of(
     """Players at the end of a run.
 
     Args:
-        last: makes players of the network of the last update.
+        last: makes players of the last network.
         best: makes players of the best network so far; None if it is the last network, or if there
             is none.
-        greedy: True = compare by greedy play.
-        has_match: True if both can play each other.
+        greedy: compare by greedy play.
+        has_match: both can play each other.
     """
     found = {LAST: Player(last(greedy))}
     if best is not None:

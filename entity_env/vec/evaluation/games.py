@@ -33,7 +33,7 @@ Choose: TypeAlias = Callable[[VecObs], VecActions]
 _MAX_COPIES: Final = 64
 _OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes")
 SAME_STARTS: Final = 1
-"""Starts of all evaluations during a run; see `EvaluationGames.play`."""
+"""Starts of all evaluations during a run."""
 FRESH_STARTS: Final = 2
 """Starts that no network was selected by."""
 
@@ -44,7 +44,7 @@ class Played(NamedTuple):
     Args:
         mine: the network's episodes.
         wins: its share of the highest rewards in each episode.
-        num_cut: number of starts whose episode was truncated.
+        num_cut: number of truncated episodes.
     """
 
     mine: list[Episode]
@@ -53,11 +53,9 @@ class Played(NamedTuple):
 
     @property
     def rewards(self) -> list[float]:
-        """Rewards of the network."""
         return [one.reward for one in self.mine]
 
     def __add__(self, other: object) -> Played:
-        """Concatenates the episodes."""
         if not isinstance(other, Played):
             return NotImplemented
         return Played(self.mine + other.mine, self.wins + other.wins, self.num_cut + other.num_cut)
@@ -72,9 +70,9 @@ class EvaluationGames:
     Args:
         source: the game; or a function that makes a given number of environments, with autoreset
             "disabled".
-        episodes: maximum number of episodes played at a time.
+        episodes: maximum number of simultaneous episodes.
         opponent: makes the agent of the other seats from a seed.
-        seed: seed of starts and draws.
+        seed: of starts and draws.
 
     Raises:
         UsageError: environments with another autoreset mode.
@@ -95,14 +93,13 @@ class EvaluationGames:
         """True if the network decides for all rows that are ready."""
 
     def _fit(self, num_episodes: int) -> None:
-        """Replaces the environments if they are off by a factor of two or more."""
+        """Replaces the environments if their number is off by a factor of two or more."""
         wanted = min(num_episodes, _MAX_COPIES)
         if not wanted / 2 < self.vec.num_envs < wanted * 2:
             self.vec.close()
             self.vec = make_disabled(self._source, wanted)
 
     def close(self) -> None:
-        """Closes the environments."""
         self.vec.close()
 
     def play(
@@ -122,7 +119,7 @@ class EvaluationGames:
             starts: numbers of the starts.
             kind: `SAME_STARTS` or `FRESH_STARTS`, which share no episodes.
             max_length, is_over: see `play_starts`.
-            other: a network that plays the other seats, in place of the opponent.
+            other: a network in the other seats, instead of the opponent.
 
         Raises:
             UsageError: an opponent that cannot play, or a network that takes part in no episode.
@@ -143,7 +140,7 @@ class EvaluationGames:
         return seated(self.vec, learner.choose_batch, theirs)
 
     def _of_learner(self, played: Sequence[tuple[Sequence[Episode], bool]]) -> Played:
-        """Episodes of the learner: of one agent in a game for several, otherwise all."""
+        """Episodes of the learner: in a game for several agents, one per start."""
         mine: list[Episode] = []
         wins: list[float] = []
         num_agents = 1 if self.is_alone else self.vec.num_agents
@@ -197,7 +194,7 @@ def make_disabled(source: Game | Callable[[int], VecEnv], num_starts: int) -> Ve
     """Makes environments for `play_starts` from the source of an `Evaluator`.
 
     Raises:
-        UsageError: the source makes an object that is not a `VecEnv` or has another autoreset mode.
+        UsageError: the source makes no `VecEnv`, or one with another autoreset mode.
     """
     copies = min(num_starts, _MAX_COPIES)
     if isinstance(source, Game):
@@ -221,8 +218,7 @@ def for_all(choose: Choose) -> Decide:
 
 
 def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:
-    """Seats the learner in one seat, which changes with each episode, and another policy in the
-    others."""
+    """Gives the learner a seat, which changes with each episode, and another policy the others."""
 
     def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
         is_mine = obs.agent_id == seat_of(starts[obs.env_id], vec.num_agents)
@@ -236,7 +232,7 @@ def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:
 
 
 def opponent_choice(vec: VecEnv, opponent: Agent) -> Choose:
-    """Returns the function by which an opponent chooses actions for a batch.
+    """Function by which an opponent chooses actions for a batch.
 
     Raises:
         UsageError: the opponent does not decide for batches.
@@ -251,7 +247,7 @@ def opponent_choice(vec: VecEnv, opponent: Agent) -> Choose:
 
 
 def seat_of(start: Any, num_agents: int) -> Any:  # noqa: ANN401 - an integer, or an array of them
-    """Seat of the learner in the episode with this number."""
+    """Seat of the learner in an episode."""
     return start % num_agents
 
 

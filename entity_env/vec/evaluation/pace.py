@@ -1,4 +1,4 @@
-"""`Pace`: when to evaluate a run, and with how many episodes, at a limited cost."""
+"""`Pace`: when to evaluate a run, and with how many episodes, at limited cost."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final
 from entity_env.agents.training.tracking.progress import TrainProgress
 
 LEAST_EPISODES: Final = 4
-"""Minimum number of episodes: a mean of fewer is too noisy."""
+"""Minimum number of episodes, for a meaningful mean."""
 _OFTEN: Final = 20
 """Evaluations per run if they are cheap."""
 _SELDOM: Final = 10
 """Evaluations per run if they are expensive."""
 _CHEAP: Final = 0.05
-"""Share of the time so far that evaluations with all episodes may take."""
+"""Share of the time so far that full evaluations may take."""
 _MOST: Final = 0.1
-"""Share of the time so far that evaluations with fewer episodes may take."""
+"""Share of the time so far that smaller evaluations may take."""
 _LEAST_END_S: Final = 0.25
 _LEAST_LAST_S: Final = 1.0
-"""The last evaluation may take this long, even in a short run."""
+"""Allowed time of the last evaluation, even in a short run."""
 _MOST_END_S: Final = 20.0
 _INTERRUPTED_S: Final = 1.5
 _END: Final = 0.1
-"""Share of the run's time that evaluations at its end may take."""
+"""Share of the run's time for evaluations at its end."""
 _END_EVALUATIONS: Final = 20
 """The end needs at most the time of this many evaluations."""
 
@@ -35,14 +35,13 @@ class Pace:
 
     Without an interval, a run is evaluated 20 times if that takes at most 5 % of its time;
     otherwise 10 times, with as many episodes as 10 % of the time allow, at least 4. Fractions of a
-    run are fractions of its steps or of its time. The cost of an evaluation is measured at the last
-    one. One part of the cost is proportional to the number of episodes: the time that training
-    takes for as many decisions. If that part is small, fewer episodes save nothing, so an
-    evaluation has all episodes or none.
+    run are of its steps or of its time. The cost is measured at the last evaluation. One part of it
+    is proportional to the number of episodes: the time that training takes for as many decisions.
+    If that part is small, fewer episodes save nothing, so an evaluation has all episodes or none.
 
     Args:
         episodes: number of episodes of a full evaluation.
-        interval: decisions between full evaluations; None = see above.
+        interval: decisions between full evaluations.
         clock: returns seconds.
     """
 
@@ -57,19 +56,17 @@ class Pace:
         self._fixed_s = 0.0
         """Measured seconds per evaluation, independent of the number of episodes."""
         self._episode_s: float | None = None
-        """Measured seconds per episode of an evaluation."""
+        """Measured seconds per episode."""
         self._step = 0
-        """Last known step of training."""
         self._evaluated = 0.0
         """Fraction of the run at the last evaluation."""
 
     def start(self, progress: TrainProgress) -> None:
-        """Starts a run, or continues one."""
         self._start, self._step = self.clock(), progress.step
         self._evaluated = progress.fraction
 
     def num_due(self, progress: TrainProgress) -> int:
-        """Number of episodes to play after an update; 0 = no evaluation is due."""
+        """Number of episodes to play after an update; 0 = none."""
         before, self._step = self._step, progress.step
         if progress.step >= progress.total:
             return self.num_last(progress)
@@ -86,34 +83,33 @@ class Pace:
         return self._num_within(_MOST * elapsed_s - self._spent_s, progress)
 
     def num_last(self, progress: TrainProgress) -> int:
-        """Number of episodes of the last evaluation of a run, at least a few."""
+        """Number of episodes of the last evaluation, at least a few."""
         if self._interval is not None:
             return self.episodes
         num = self._num_within(max(self.end_s(progress) / 2, _LEAST_LAST_S), progress)
         return num or (self._least if self._is_divisible(progress) else self.episodes)
 
     def num_in_round(self, seconds: float, num_players: int, progress: TrainProgress) -> int:
-        """Number of episodes that each of several networks can play in that time; 0 = too few."""
+        """Number of episodes that each network can play in that time; 0 = too few."""
         return self._num_within(seconds / num_players, progress)
 
     def add(
         self, progress: TrainProgress, num_episodes: int, num_decisions: int, seconds: float
     ) -> None:
-        """Records an evaluation."""
         self._spent_s += seconds
         own_s = min(seconds, num_decisions / max(progress.steps_per_s, 1e-9))
         self._episode_s, self._fixed_s = own_s / num_episodes, seconds - own_s
         self._evaluated = progress.fraction
 
     def end_s(self, progress: TrainProgress, *, is_interrupted: bool = False) -> float:
-        """Seconds that evaluations at the end of the run may take."""
+        """Seconds for evaluations at the end of the run."""
         if is_interrupted:
             return _INTERRUPTED_S
         whole_s = (self.clock() - self._start) / max(progress.fraction, 1e-9)
         return min(max(_END * whole_s, _LEAST_END_S), _MOST_END_S)
 
     def reserve_s(self, progress: TrainProgress) -> float:
-        """Seconds to keep for the end of a run with a time limit."""
+        """Seconds to reserve for the end of a run with a time limit."""
         return min(self.end_s(progress), _END_EVALUATIONS * self._estimate_s(progress))
 
     @property
@@ -121,8 +117,7 @@ class Pace:
         return min(LEAST_EPISODES, self.episodes)
 
     def _has_come(self, progress: TrainProgress, num: int) -> bool:
-        """True if one of `num` evenly spaced points of the run was passed since the last
-        evaluation."""
+        """True if one of `num` evenly spaced points was passed since the last evaluation."""
         return int(num * progress.fraction) > int(num * self._evaluated)
 
     def _each_s(self, progress: TrainProgress) -> float:
@@ -138,7 +133,7 @@ class Pace:
         return self._fixed_s + self.episodes * self._each_s(progress)
 
     def _num_within(self, seconds: float, progress: TrainProgress) -> int:
-        """Maximum number of episodes that fit in `seconds`; 0 if too few."""
+        """Number of episodes that fit in `seconds`; 0 if too few."""
         if self._estimate_s(progress) <= seconds:
             return self.episodes
         num = (seconds - self._fixed_s) / max(self._each_s(progress), 1e-9)

@@ -37,7 +37,7 @@ from entity_env.vec.vec_env import VecEnv
 _logger = logging.getLogger(__name__)
 
 _BATCHES: Final = (4, 16, 80)
-"""Episodes that are played together; the draws of each depend on the others."""
+"""Episodes played together; the draws of each depend on the others."""
 _BUDGET_S: Final = 1.0
 _MAX_S: Final = 2.0
 
@@ -45,14 +45,14 @@ _MAX_S: Final = 2.0
 class RandomBaseline(Callback):
     """Measures the score of uniformly random legal actions before the first step of a run.
 
-    A callback of `train`. It plays the episodes that an `Evaluator` with the same arguments plays
-    first, in separate environments, which it closes. The result is `TrainProgress.random_play` and
-    is kept in `run.json`, so a resumed run does not measure it again. The measurement does not
-    affect the network or any random state of training.
+    A callback of `train`. It plays the first episodes of an `Evaluator` with the same arguments, in
+    separate environments, which it closes. The result is `TrainProgress.random_play` and is kept in
+    `run.json`, so a resumed run does not measure it again. Does not affect the network or any
+    random state of training.
 
-    It takes about a second: 4 episodes, then 16 and 80 more if there is time. If the first four
-    take over two seconds or never end, nothing is measured, because the short episodes alone would
-    be biased. If the game fails, nothing is measured and a warning is logged.
+    Takes about a second: 4 episodes, then 16 and 80 more if there is time. If the first four take
+    over two seconds or never end, nothing is measured, because the short episodes alone would be
+    biased. If the game fails, nothing is measured and a warning is logged.
 
     In a game for several agents, random play has one seat, which changes with each episode, and the
     opponent has all others. Against a `RandomAgent`, the reward of an episode is the mean over all
@@ -106,7 +106,7 @@ class RandomBaseline(Callback):
         clock = _Clock()
         episodes: list[tuple[float, float]] = []
         is_like_training, cost_s = False, 0.0
-        # Whole batches only: the episodes that have ended when time is up are the short ones.
+        # Whole batches only: when time is up, the episodes that have ended are the short ones.
         for size in _BATCHES:
             starts = range(len(episodes), min(len(episodes) + size, self._episodes))
             if not starts or cost_s * len(starts) > _BUDGET_S - clock.spent_s:
@@ -117,7 +117,7 @@ class RandomBaseline(Callback):
                     begin_s, before_s = perf_counter(), clock.spent_s
                     episodes += [*self._play(vec, starts, clock)]
                     free_s = perf_counter() - begin_s - (clock.spent_s - before_s)
-                    if not starts.start and free_s > _BUDGET_S:  # it compiled; time it again
+                    if not starts.start and free_s > _BUDGET_S:  # it compiled: time it again
                         before_s = clock.spent_s
                         list(self._play(vec, starts, clock))
                 except _TimeIsOver:
@@ -150,7 +150,7 @@ class RandomBaseline(Callback):
             )
 
     def _policy(self, vec: VecEnv, start: int) -> tuple[Decide, bool]:
-        """Decision for all seats, and True if the learner has one of several seats."""
+        """Decision for all seats, and whether the learner has one of several seats."""
         rng, space = np.random.default_rng([self._seed, start]), vec.action_space()
 
         def choose(obs: VecObs) -> VecActions:
@@ -167,7 +167,7 @@ class _TimeIsOver(Exception):
 
 
 class _Clock:
-    """Seconds of play, without the first step, which may compile functions of the game."""
+    """Seconds of play, without the first step, which may compile the game."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0

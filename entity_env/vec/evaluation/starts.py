@@ -14,7 +14,7 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.vec.vec_env import VecEnv
 
 Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
-"""Actions of a batch; the second argument is the start of each environment."""
+"""Actions of a batch, given the start of each environment."""
 
 
 def play_starts(
@@ -26,21 +26,21 @@ def play_starts(
     max_length: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[list[Episode], bool]]:
-    """Plays episodes of a run to their ends; each depends only on the run and its number.
+    """Plays episodes of a run to their ends; each depends only on the run and its index.
 
     Args:
-        vec: environments, with autoreset "disabled".
+        vec: with autoreset "disabled".
         decide: chooses actions.
-        starts: numbers of the episodes; see `starts` of `VecEnv.reset_envs`.
-        seed: seed of the run.
+        starts: indices of the episodes; see `starts` of `VecEnv.reset_envs`.
+        seed: of the run.
         max_length: steps after which an episode is truncated; None = never.
-        is_over: called between steps; if it returns True, running episodes are truncated.
+        is_over: called between steps; True truncates running episodes.
 
     Yields:
-        The episodes of all agents of one start, with its number, in order of their ends; and True
-        if they were cut short here, in which case they are truncated, with the reward so far.
+        The episodes of all agents of one start, with its index, in order of their ends; and True
+        if they were truncated here, with the reward so far.
     """
-    # Every episode is played to its end: taking the first to end would favor short episodes.
+    # To the end: taking the first episodes to end would favor short ones.
     shape = vec.num_envs, vec.num_agents
     number = starts.start + np.arange(vec.num_envs)
     rewards, lengths, is_done = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool)
@@ -54,14 +54,14 @@ def play_starts(
         is_done |= obs.done.reshape(shape)
         for episode in obs.episodes:
             ended.setdefault(episode.env_id, []).append(episode)
-        # An agent that takes no part in an episode never ends.
+        # An agent that takes no part in an episode never ends it.
         is_ended = is_done.all(axis=1) | (is_done.any(axis=1) & ~is_ready.any(axis=1))
         is_cut = ~is_ended & ((age >= (max_length or np.inf)) | is_over())
         again = is_ended | is_cut
         for env_id in np.flatnonzero(again).tolist():
             found, start = ended.pop(env_id, []), int(number[env_id])
             if start not in starts:
-                continue  # it only kept a copy busy until the others ended
+                continue  # it only kept an environment busy until the others ended
             if is_cut[env_id]:
                 parts = (rewards[env_id], lengths[env_id], ~is_done[env_id])
                 found += _cut_episodes(*parts, _episode_seed(vec, seed, start))
@@ -85,7 +85,7 @@ def _cut_episodes(
     is_running: NDArray[np.bool_],
     seed: int,
 ) -> list[Episode]:
-    """Episodes of the agents of one environment that have not ended."""
+    """Episodes of an environment's agents that have not ended."""
     return [
         Episode(float(rewards[i]), int(lengths[i]), False, True, seed, agent_id=i)
         for i in np.flatnonzero(is_running).tolist()

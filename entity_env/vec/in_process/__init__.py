@@ -1,4 +1,4 @@
-"""Games or `Environment`s stepped one after another in one process.
+"""Games or `Environment`s stepped one after another in one process, which may be a worker.
 
-Workers use the same classes. Processes and shared memory are in `workers`.
+Processes and shared memory are in `workers`.
 """

@@ -45,7 +45,7 @@ _OF_A_SCORE: Final = (TypeError, ValueError, OverflowError, AttributeError)
 """Exceptions from arithmetic with a score that is not a number."""
 
 _MAX_RESTARTS: Final = 10
-"""Consecutive failures without a step after which an environment is not restarted."""
+"""Number of consecutive failures without a step before an environment is given up."""
 
 
 class LocalBatch(ProcessBatch):
@@ -56,7 +56,7 @@ class LocalBatch(ProcessBatch):
     """
 
     process: ClassVar[int] = os.getpid()
-    """This process; cached, because `os.getpid` takes up to 0.5 µs."""
+    """Cached, because `os.getpid` takes up to 0.5 µs."""
 
     def __init__(
         self,
@@ -76,17 +76,16 @@ class LocalBatch(ProcessBatch):
         self._final_writer = final_writer
         self._rewards: list[float] = []
         self._finished = EpisodeCollector(envs.start, num_agents)
-        """Episodes that end in a step, in the row order of `final_writer`."""
+        """Episodes that end in a step, in row order of `final_writer`."""
         self._lost = EpisodeCollector(envs.start, num_agents)
         """Episodes ended by a failure; their last observation is the previous one."""
         self._process = LocalBatch.process
         """Process that started the last step."""
         self._named = (0, "")
-        """Environment that an error named last, and its place."""
+        """Environment in the last error, and its place."""
 
     @property
     def layout(self) -> FrameLayout:
-        """Layout of every step."""
         return self._writer.layout
 
     @abstractmethod
@@ -99,7 +98,7 @@ class LocalBatch(ProcessBatch):
 
     @abstractmethod
     def _act_from(self, first: int) -> None:
-        """Steps all environments from `first` on, and adds their rows."""
+        """Steps environments from `first` on, and adds their rows."""
 
     @abstractmethod
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
@@ -114,20 +113,20 @@ class LocalBatch(ProcessBatch):
         """Row, terminated and truncated of each last observation that an environment shows."""
 
     def _score_error(self, env_id: int) -> str:
-        """Error message for the score of an environment's observation; empty if it is valid."""
+        """Error message for an environment's score; empty if valid."""
         return ""
 
     @abstractmethod
     def _place(self, env_id: int) -> dict[str, int]:
-        """Seed, episode and step of one environment, for errors."""
+        """Seed, episode and step of an environment, for errors."""
 
     def _line(self, env_id: int) -> str:
-        """Line of the game that waits for an action, for errors; empty if there is none."""
+        """Line of the game that waits for an action, for errors."""
         return ""
 
     @abstractmethod
     def _truncate_failed(self, env_id: int) -> Iterable[Episode]:
-        """Truncated episodes of an environment that failed."""
+        """Truncated episodes of a failed environment."""
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> BatchStep:
         with self._output(self.current):
@@ -151,7 +150,7 @@ class LocalBatch(ProcessBatch):
                 flags += self._last_flags(env_id)
             self._guard(env_id, self._collect)
         if self.autoreset != "same_step":
-            self._final_writer.clear()  # rows that were already over have flags, too
+            self._final_writer.clear()  # rows that were already over also have flags
         step = self._finish(begin, memory)
         for row, terminated, truncated in flags:
             step.terminated[row] = terminated
@@ -182,7 +181,7 @@ class LocalBatch(ProcessBatch):
         """Waits for work in other threads after an interrupt."""
 
     def _recover(self, env_id: int, error: BaseException) -> None:
-        """Starts the next episode of an environment that failed, or raises its error."""
+        """Starts the next episode of a failed environment, or raises its error."""
         self._require_failure(error)
         if self._on_error == "raise" or len(self._rewards) != env_id * self.num_agents:
             self._raise_with_place(env_id, error)
@@ -208,7 +207,7 @@ class LocalBatch(ProcessBatch):
         """Adds the rows of all environments that `_collect` has not added."""
 
     def _require_failure(self, error: BaseException) -> None:
-        """Re-raises an exception that is an interrupt, not a failure of a game."""
+        """Re-raises an interrupt: it is not a failure of a game."""
         self._leave_fork(error)
         if not is_failure(error):
             raise error
@@ -216,8 +215,7 @@ class LocalBatch(ProcessBatch):
     def _leave_fork(self, error: BaseException | None = None) -> None:
         """Ends this process if a game forked it in this step.
 
-        Otherwise this copy of the program would continue in parallel with the original: in a
-        worker, on the same connections.
+        Otherwise two copies of the program would continue, in a worker on the same connections.
         """
         process = LocalBatch.process if error is None else os.getpid()
         if process != self._process:
@@ -318,7 +316,7 @@ class LocalBatch(ProcessBatch):
         return self._name_end(ints[0], ints)
 
     def _place_of(self, env_id: int, line: str = "") -> str:
-        """Seed, episode and step of an environment, and the game's line that waits there."""
+        """Seed, episode and step of an environment, and the line where its game waits."""
         place = [f"{name} {value}" for name, value in self._place(env_id).items()]
         line = line or self._line(env_id)
         return ", ".join([*place, f"at {line}"] if line else place)
@@ -380,7 +378,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
-    """The error with its place in the message; for other kinds of errors, in a note."""
+    """The error with its place in the message, or in a note for other kinds of errors."""
     message = text_of(error)
     if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
         where = place if message.startswith("env ") else f"env {env_id}, {place}"

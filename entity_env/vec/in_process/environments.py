@@ -26,8 +26,8 @@ from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128
-"""Environments whose observations are read together. With more of these objects alive, Python's
-garbage collector would traverse the whole process every few steps."""
+"""Environments whose observations are read together. With more live objects, Python's garbage
+collector would traverse the whole process every few steps."""
 
 
 class EnvironmentBatch(LocalBatch):
@@ -52,10 +52,10 @@ class EnvironmentBatch(LocalBatch):
         final_writer = ObservationBatcher(*spaces, self._name_finished, adapter, is_final=True)
         super().__init__(writer, final_writer, spaces, 1, options, envs)
         self._games: Sequence[Any] = games
-        """The environments, or the environments they wrap."""
+        """The environments, or what they wrap."""
         self._adapter = adapter
         self._last: list[Any] = []
-        """Last observations that are not in `final_writer` yet."""
+        """Last observations not yet in `final_writer`."""
         self._observation_writer = writer
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
@@ -128,7 +128,7 @@ class EnvironmentBatch(LocalBatch):
         is_same_step = self.autoreset == "same_step"
         observation: Any = None
         try:
-            # Actions are consumed one by one, so none are lost if an environment fails.
+            # Consumed one by one, so none are lost if an environment fails.
             for env_id, action in zip(env_ids, self._next_actions, strict=False):
                 current[0] = env_id
                 episode = episodes[env_id]
@@ -146,7 +146,7 @@ class EnvironmentBatch(LocalBatch):
                     if is_same_step:
                         self._reset_env(env_id)
                         observation = all_shown[env_id]
-                    reward = 0.0  # the reward of an ended episode is in the finished episode
+                    reward = 0.0  # an ended episode's reward is in the finished episode
                 earn(reward)
                 show(observation)
         except (TypeError, OverflowError):
@@ -249,7 +249,7 @@ class EnvironmentBatch(LocalBatch):
 
 
 def _require_reward(observation: Any) -> None:  # noqa: ANN401 - of any package
-    """Raises `SchemaError` if an observation has a reward that is not a number."""
+    """Raises `SchemaError` if a reward is not a number."""
     reward = getattr(observation, "reward", 0.0)
     if not is_number(reward):
         raise SchemaError(must_be_number("reward", reward))
@@ -287,7 +287,7 @@ def _actions_of(
 
 
 class _CurrentEpisode:
-    """Return, length, seed and number of an environment's current episode.
+    """Return, length, seed and index of an environment's current episode.
 
     Not an `EpisodeStats`: object attributes are faster than array elements.
     """
@@ -304,7 +304,7 @@ class _CurrentEpisode:
         """True after the first observation and before the last."""
 
     def place(self, number: int, length: int) -> None:
-        """Returns to the end of an episode whose last observation is invalid."""
+        """Returns to the end of an episode with an invalid last observation."""
         self.number, self.length = number, length
 
     def begin(self) -> None:

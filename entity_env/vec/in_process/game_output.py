@@ -1,4 +1,4 @@
-"""GameOutput: shows the printed output of one copy of a game, out of many."""
+"""GameOutput: shows the printed output of one copy of a game out of many."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _log: Final = logging.getLogger(__name__)
 class GameOutput:
     """Standard output while environments are stepped: `with output(current): ...`.
 
-    The output of the first environment that prints goes through; the output of the others is
-    dropped. Standard error is not touched.
+    Passes only the output of the first environment that prints. Does not affect standard error.
 
     Args:
-        num_envs: number of copies in all processes; with a single copy everything goes through.
-        says_so: True logs a warning when output is dropped for the first time.
+        num_envs: number of environments in all processes; the output of a single one passes.
+        says_so: logs a warning the first time output is dropped.
     """
 
     def __init__(self, num_envs: int, *, says_so: bool) -> None:
@@ -27,11 +26,11 @@ class GameOutput:
         self._current: Sequence[int] | memoryview = [0]
         self._says_so = says_so
         self._first: int | None = None
-        """Environment whose output goes through."""
+        """Environment whose output passes."""
         self._stream: TextIO = sys.stdout
 
     def __call__(self, current: Sequence[int] | memoryview) -> Self:
-        """Returns itself, for environments of which `current[0]` is being stepped."""
+        """Returns itself; `current[0]` is the environment being stepped."""
         self._current = current
         return self
 
@@ -43,11 +42,10 @@ class GameOutput:
     def __exit__(self, *_: object) -> None:
         if sys.stdout is cast(TextIO, self):
             sys.stdout = self._stream
-        else:  # a suspended game redirects it, and will put this object back
+        else:  # a suspended game redirects it, and will restore this object
             self._is_on = False
 
     def write(self, text: str) -> int:
-        """Writes the text, or drops it."""
         env_id = self._current[0]
         if self._first is None:
             self._first = env_id

@@ -27,12 +27,12 @@ from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
 _AT_ONCE: Final = 256
-"""Agents that get their actions before their games are resumed. With as many new lists as there are
-games, Python's garbage collector would traverse all games in every step."""
+"""Agents that get their actions before their games are resumed. With as many new lists as games,
+Python's garbage collector would traverse all games in every step."""
 
 
 class GameBatch(LocalBatch):
-    """Copies of one game; arguments as for `LocalBatch`."""
+    """Copies of a game; arguments as for `LocalBatch`."""
 
     def __init__(self, game: Game, options: VecOptions, envs: range) -> None:
         num_agents, spaces = game.num_agents, (game.obs_space(), game.action_space())
@@ -41,14 +41,13 @@ class GameBatch(LocalBatch):
         super().__init__(writer, final_writer, spaces, num_agents, options, envs)
         self._obs_writer = writer
         self._waiting: list[TrainAgent] = []
-        """Agents that wait for an action, in the row order of the last batch."""
+        """Agents that wait for an action, in row order of the last batch."""
         self._answers: Iterator[tuple[TrainAgent, Any]] = iter(())
         """Waiting agents with their actions, created when consumed."""
         self._envs_at_once = max(_AT_ONCE // num_agents, 1)
         self._shown: list[Obs | None] = []
-        """Observation of every row; read after all environments have been stepped."""
+        """Observation of every row; read after all environments have stepped."""
         self._asked: list[tuple[ActionType[Any], ...]] = []
-        """Action types requested by every row."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         """Lengths of the last step; see `FrameLayout`."""
         self._last: dict[int, tuple[Obs, Episode]] = {}
@@ -96,7 +95,7 @@ class GameBatch(LocalBatch):
         self._hosts[env_id].restart()
 
     def _settle(self) -> None:
-        # Before anything is cleared: a game in its own thread adds the episodes that it ends.
+        # First: a game in its own thread adds the episodes that it ends.
         for host in self._hosts:
             host.settle()
 
@@ -105,7 +104,6 @@ class GameBatch(LocalBatch):
         self._answers = zip(self._waiting, self._decoded(values), strict=True)
 
     def _decoded(self, values: Mapping[ActionName, list[Any]]) -> Iterator[Any]:
-        """Answers to all waiting agents, in order."""
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
             kind = self._waiting[0].kinds[0]
@@ -141,7 +139,7 @@ class GameBatch(LocalBatch):
     def _act_from(self, first: int) -> None:
         at_once = self._envs_at_once
         for begin in range(first, self.num_envs, at_once):
-            # As many as can wait in these environments; if fewer do, later ones get theirs early.
+            # As many as can wait in these environments; if fewer do, later agents get theirs early.
             for agent, answer in islice(self._answers, at_once * self.num_agents):
                 agent.give(answer)
             self._resume(range(begin, min(begin + at_once, self.num_envs)))
@@ -197,8 +195,7 @@ class GameBatch(LocalBatch):
             self._waiting.append(agent)
 
     def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
-        """Adds the row of an agent that waits for no action: it is over, or it is another agent's
-        turn."""
+        """Adds the row of an agent that waits for no action: it is over, or not its turn."""
         self._hosts[env_id].require_waiting()
         last = self._last.get(env_id * self.num_agents + agent.agent_id)
         self._rewards.append(0.0)
@@ -252,7 +249,7 @@ def _write(
     episode: Episode,
 ) -> None:
     """Writes a last observation before the game starts its next episode; also stores it in `last`,
-    if given, for the row to show until the environment is reset."""
+    if given, for the row to show until a reset."""
     row = row_of(episode)
     if last is not None:
         last[row] = obs.frozen(), episode

@@ -1,4 +1,4 @@
 """Environments stepped in other processes: process lifecycle, shared memory, wake-up.
 
-The environments themselves are in `in_process` or `batch_env`; nothing here depends on games.
+The environments are in `in_process` or `batch_env`; nothing here depends on games.
 """

@@ -66,12 +66,12 @@ class WorkerHandle:
         self.index = index
         self.envs = envs
         self.deadline: float | None = None
-        """Time at which the current command counts as hanging."""
+        """When the current command counts as hanging."""
         self.error: WorkerError | None = None
-        """Why the worker can no longer be used."""
+        """Why the worker is unusable."""
         self.num_steps = 0
         self.parity = parity
-        """Half of the shared rows that holds the step read last."""
+        """Half of the shared rows with the step read last."""
         self._words = words_of(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
@@ -79,7 +79,6 @@ class WorkerHandle:
         self._command: tuple[SharedBlock, int] | None = None
         """Block of actions or of a message to the worker, and its number among the blocks sent."""
         self._num_sent = 0
-        """Number of blocks sent to the worker."""
         self._num_read = 0
         """Number of commands whose results were read, including interrupted reads."""
         self._reader: StepReader | None = None
@@ -114,7 +113,6 @@ class WorkerHandle:
         lifeline.close()
 
     def wait_until_ready(self, timeout_s: float | None) -> Ready:
-        """Waits until the worker has made its environments."""
         readable = wait([self.connection, self.process.sentinel], timeout_s)
         if not readable:
             self.end()
@@ -155,30 +153,29 @@ class WorkerHandle:
 
     @property
     def is_ready(self) -> bool:
-        """True if the worker executes commands; False if it has ended or was not fully started."""
+        """True while the worker executes commands: fully started, and not ended."""
         return self.error is None and self._reader is not None
 
     @property
     def is_busy(self) -> bool:
-        """True while a command is being executed or its result has not been read."""
+        """True while a command is executed or its result has not been read."""
         return self.error is None and self.event.num_notifications != self._num_read
 
     def act(self, values: ActionValues, timeout_s: float | None) -> None:
-        """Starts a step of the worker; if the worker is gone, only `read` raises."""
+        """Starts a step; if the worker is gone, only `read` raises."""
         parts = [np.ascontiguousarray(a, _dtype(a)).tobytes() for a in values.values()]
         data = b"".join(part.ljust(-(-len(part) // 8) * 8) for part in parts)
         self.num_steps += self._send(Command.ACT, data, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
-        """Starts new episodes in the worker; if the worker is gone, only `read` raises."""
+        """Starts new episodes; if the worker is gone, only `read` raises."""
         self._send(Command.RESET, pickle.dumps(reset), self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
-        """Starts rendering one of the worker's environments; `read_image` returns the result."""
+        """Starts rendering an environment; `read_image` returns the result."""
         self._send(Command.RENDER, pickle.dumps(env_id), self.parity, timeout_s)
 
     def read_image(self) -> Any:  # noqa: ANN401 - an array, or None
-        """Result of `render`."""
         if self.error is not None:
             raise self.error
         self._num_read = self.event.num_notifications
@@ -193,10 +190,9 @@ class WorkerHandle:
         return message
 
     def read(self) -> BatchStep | EntityEnvError:
-        """The worker's step, or its error; the worker becomes idle.
+        """The worker's step, or its error; the worker becomes idle, even after an interrupt.
 
-        An interrupt in this method also leaves the worker idle. It may then be reset: it resends
-        everything that was not received.
+        It may then be reset: it resends everything that was not received.
         """
         if self.error is not None:
             return self.error
@@ -225,7 +221,7 @@ class WorkerHandle:
         return message_in(SharedBlock.receive(self.connection, number))
 
     def _send(self, command: int, data: bytes, parity: int, timeout_s: float | None) -> bool:
-        """Sends a command with its actions or message; False if the worker is gone."""
+        """Sends a command with its data; False if the worker is gone."""
         block = self._room(len(data)) if self.error is None else None
         if block is None:
             return False
@@ -258,7 +254,7 @@ class WorkerHandle:
         return self._fail(f"worker {self.index}, which runs {self._env_names()}, died ({how})")
 
     def hangs(self, timeout_s: float) -> WorkerError:
-        """Kills a worker that does not finish in time; returns an error with the worker's stack."""
+        """Kills a worker that does not finish in time; returns an error with its stack."""
         stack = self._stack()
         message = f"worker {self.index}, which runs {self._env_names()}, hangs: no answer for"
         return self._fail(f"{message} {timeout_s:g} s", stack)
@@ -277,7 +273,6 @@ class WorkerHandle:
         return f"env {first}" if first == last else f"env {first} to {last}"
 
     def statistics(self) -> WorkerStatistics:
-        """Totals of the worker."""
         words = self._words
         return WorkerStatistics(
             num_envs=len(self.envs),
@@ -305,7 +300,7 @@ class WorkerHandle:
                 until = min(until, self.deadline)
             if self.event.wait(max(until - monotonic(), 0.0)) is not Wake.NOTIFIED:
                 return
-            self.read()  # this result must not be mistaken for the next command's
+            self.read()  # not to be mistaken for the next command's result
             if self._is_released:
                 return
         self._notify(Command.CLOSE, self.parity, None)
@@ -376,7 +371,7 @@ class WorkerHandle:
                 os.kill(self.process.pid or 0, signal.SIGUSR1)
             deadline = monotonic() + _STACK_TIMEOUT_S
             size = 0
-            while monotonic() < deadline:  # until it has been written and stops growing
+            while monotonic() < deadline:  # until it stops growing
                 wait([self.process.sentinel], 0.02)
                 before, size = size, os.fstat(number).st_size
                 if size and size == before:

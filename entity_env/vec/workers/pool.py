@@ -1,4 +1,4 @@
-"""WorkerPool: environments stepped by processes that share memory with this one."""
+"""WorkerPool: environments in processes that share memory with this one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _logger = logging.getLogger(__name__)
 _END_TIMEOUT_S: Final = 5.0
 """Maximum duration of `close`, whatever the workers do."""
 _EXIT_TIMEOUT_S: Final = 4.0
-"""Time that `close` waits for busy games; the rest is left for closing the others."""
+"""Time that `close` waits for busy games; the rest is for closing the others."""
 _POLL_S: Final = 0.2
 """Interval at which a waiting thread checks whether another thread has closed the workers."""
 _MAX_REPLACEMENTS: Final = 5
@@ -50,7 +50,7 @@ _MAX_REPLACEMENTS: Final = 5
 
 
 class WorkerPool:
-    """Executor of environments in worker processes, a group per worker; errors as for `VecEnv`."""
+    """Executor with a group per worker process; errors as for `VecEnv`."""
 
     def __init__(self, options: VecOptions) -> None:
         num_envs, num_workers = options.num_envs, options.num_workers
@@ -61,20 +61,18 @@ class WorkerPool:
         self._step_timeout_s = options.step_timeout_s
         self._start_timeout_s = options.start_timeout_s
         self._process = os.getpid()
-        """Process that owns the workers."""
         self._thread: int | None = None
-        """Thread that waits for workers."""
         self._is_closing = False
         self._header = SharedBlock.create(HEADER_BYTES * num_workers)
         self._rows_block: SharedBlock | None = None
         self._workers: list[WorkerHandle] = []
         self._before = [WorkerStatistics(len(envs)) for envs in self.groups]
-        """Totals of workers that were replaced."""
+        """Totals of replaced workers."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._joined = LocalMemory(), LocalMemory()
-        """Arrays of all workers together, for two steps in turn."""
+        """Arrays of all workers together, for two alternating steps."""
         self._lost: dict[int, EpisodeCollector] = {}
-        """Episodes of workers that died, until the next step reports them."""
+        """Episodes of dead workers, until the next step reports them."""
         self.failures: dict[int, str] = {}
         # Runs before multiprocessing ends its children, which would not close their games.
         self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
@@ -189,7 +187,7 @@ class WorkerPool:
 
     def close(self) -> None:
         if os.getpid() != self._process:
-            return  # a fork: the workers belong to the parent process
+            return  # a fork: the workers belong to the parent
         self._is_closing = True
         self._wait_for_other_thread()
         start = monotonic()
@@ -243,8 +241,7 @@ class WorkerPool:
         self._rows_block = block = SharedBlock.create(num_bytes)
         self._rows = SharedRows(block, self._layout, num_envs, self.num_agents)
         self._stats = EpisodeStats(num_rows, self.num_agents)
-        """Statistics of the current episodes; if a row is over, `number` belongs to the next
-        episode."""
+        """Of the current episodes; `number` of a row that is over belongs to its next episode."""
         self._stats.number[:] = 0
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
         """True after the first observation and before the last."""
@@ -255,7 +252,7 @@ class WorkerPool:
             worker.begin(self._rows, block)
 
     def _idle(self, group: int) -> WorkerHandle:
-        """A worker after its current command, if any."""
+        """A worker after its current command."""
         worker = self._workers[group]
         if worker.is_busy:
             self.wait([group], 1)
@@ -265,10 +262,10 @@ class WorkerPool:
         return worker
 
     def _replace(self, group: int) -> WorkerHandle:
-        """Starts a new worker in place of an unusable one."""
+        """Replaces an unusable worker."""
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
-        # Its first step goes where the old worker failed to write, so the last step stays valid.
+        # Its first step goes where the old worker failed to write: the last step stays valid.
         worker = self._handle(group, old.envs, old.parity)
         self._workers[group] = worker
         worker.wait_until_ready(self._start_timeout_s)
@@ -284,9 +281,9 @@ class WorkerPool:
         return self._seeds[env_id][self._number_of(env_id) - is_over]
 
     def _number_of(self, env_id: int) -> int:
-        """Number of the current episode, or of the next if it has ended."""
+        """Index of the current episode, or of the next if it has ended."""
         rows = self._rows_of(env_id)
-        # For an agent that is over, `number` is that of its next episode.
+
         numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
         return int((numbers[is_playing] if is_playing.any() else numbers).max())
 
@@ -360,7 +357,7 @@ class WorkerPool:
         self._is_playing[rows] |= has_actors
 
     def _with_lost(self, worker: WorkerHandle, step: BatchStep) -> BatchStep:
-        """Adds the lost episodes of the worker that this worker replaced."""
+        """Adds the lost episodes of the worker's predecessor."""
         lost = self._lost.pop(worker.index, None)
         if lost:
             finished = lost.finished()
@@ -369,7 +366,7 @@ class WorkerPool:
         return step
 
     def _with_place(self, error: EntityEnvError) -> EntityEnvError:
-        """The error with seed, episode and step; a worker that died could not add them."""
+        """The error with seed, episode and step, which a dead worker could not add."""
         if not isinstance(error, WorkerError) or error.env_id is None or error.seed is not None:
             return error
         rows = self._rows_of(error.env_id)

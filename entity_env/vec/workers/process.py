@@ -46,7 +46,7 @@ from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
 _POLL_S: Final = 1.0
-"""Interval at which a worker checks whether its parent is alive, if nothing notifies it."""
+"""Interval at which an idle worker checks whether its parent is alive."""
 _GRACE_S: Final = 1.0
 """Time for a worker to close its games after its parent is gone."""
 
@@ -100,7 +100,7 @@ class _Sender:
         self._connection = connection
         self._num_sent = 0
         self._messages: list[SharedBlock] = []
-        """Messages, kept open until the next command: by then the parent has received them."""
+        """Kept open until the next command: by then the parent has received them."""
 
     def send(self, block: SharedBlock) -> int:
         """Sends memory; returns its number."""
@@ -127,14 +127,11 @@ class _Sender:
             self.send_message(Failure.of(error, index))
 
     def clear(self) -> None:
-        """Closes the messages."""
         while self._messages:
             self._messages.pop().close()
 
 
 class _Worker:
-    """Executes the commands of the parent."""
-
     def __init__(self, setup: Setup, num_envs: int, batch: ProcessBatch, sender: _Sender) -> None:
         self._setup = setup
         self._batch = batch
@@ -179,7 +176,7 @@ class _Worker:
             event.notify()
 
     def _leave_fork(self) -> None:
-        """Ends a process that an environment forked, before that process answers the parent.
+        """Ends a process that an environment forked, before it answers the parent.
 
         A `LocalBatch` ends such a process earlier, before it writes to shared memory.
         """
@@ -236,7 +233,7 @@ class _Worker:
             arena.number = words[Word.ARENA_BLOCK] = self._sender.send(arena.block)
 
     def _note_numbers(self, env_ids: Iterable[int]) -> None:
-        """Writes the numbers of the environments' current, or next, episodes for the parent."""
+        """Writes the indices of the environments' current, or next, episodes for the parent."""
         num_agents = self._batch.num_agents
         for env_id in env_ids:
             first = env_id * num_agents
@@ -287,7 +284,7 @@ class _Worker:
 
 
 def _ignore_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler that does nothing: the parent also gets the signal, and closes its workers.
+    """Does nothing: the parent also gets the signal, and closes its workers.
 
     Not `SIG_IGN`: every program started by a game would inherit it.
     """
@@ -296,7 +293,7 @@ def _ignore_signal(number: int, frame: FrameType | None) -> None:
 def _exit_with_parent(setup: Setup) -> None:
     """Starts a thread that ends this process soon after its parent, even while a game hangs.
 
-    The lifeline stays open while a fork of the parent lives, so the parent process is also watched.
+    The lifeline stays open while a fork of the parent lives, so the parent is also watched.
     """
     handles: list[Any] = [setup.lifeline]
     if hasattr(os, "pidfd_open"):
@@ -313,7 +310,7 @@ def _exit_with_parent(setup: Setup) -> None:
                 is_over = not _sends_stack(setup.lifeline)
             else:
                 is_over = bool(ready) or not _is_alive(setup.parent)
-        # A waiting worker notices that its parent is gone, and closes its games itself.
+        # A waiting worker notices that its parent is gone, and closes its games.
         threading.Event().wait(_GRACE_S)
         os._exit(1)
 
@@ -321,7 +318,7 @@ def _exit_with_parent(setup: Setup) -> None:
 
 
 def _sends_stack(lifeline: Lifeline[Any, Any]) -> bool:
-    """Answers a request for the stack of the game; returns False if the parent is gone."""
+    """Answers a request for the game's stack; False if the parent is gone."""
     try:
         lifeline.recv_bytes()
         frame = sys._current_frames().get(threading.main_thread().ident or 0)

@@ -38,7 +38,7 @@ else:
     Lifeline: TypeAlias = Connection
 
 HEADER_BYTES: Final = EVENT_BYTES + 128
-"""Size of a worker's part of the common block: its wake-up event, and the words below."""
+"""Size of a worker's part of the common block: its wake-up event and words."""
 
 
 NO_ENV: Final = -1
@@ -48,7 +48,7 @@ _COUNTERS: Final = ("seed", "episode", "step")
 
 
 class Command:
-    """Commands of the parent; plain numbers, because an Enum costs 50 ns per use."""
+    """Commands of the parent; plain numbers, since an Enum costs 50 ns per use."""
 
     ACT: Final = 1
     """Step by the actions in the command block."""
@@ -77,12 +77,11 @@ class Word:
     MESSAGE_BLOCK: Final = 4
     """0: the result is a step in the arena. Otherwise the number of a block with a message."""
     ARENA_BLOCK: Final = 5
-    """Number of the new arena that was sent with this step; 0 = none."""
+    """Number of the new arena sent with this step; 0 = none."""
     KNOWN_ARENA_0: Final = 6
     KNOWN_ARENA_1: Final = 7
     """Numbers of the arenas that the parent has; if they differ, the worker resends its arenas."""
     KNOWN_NAMES: Final = 8
-    """Number of metric names known to the parent."""
     CURRENT: Final = 9
     """Index in the worker of the environment being stepped; `NO_ENV` while the worker waits."""
     GAMES_NS: Final = 10
@@ -92,7 +91,7 @@ class Word:
 
 
 class SentDescriptor(Descriptor):
-    """File descriptor that can be passed as an argument to a starting process; not on Windows."""
+    """File descriptor that can be an argument of a starting process; not on Windows."""
 
     if sys.platform != "win32":
 
@@ -110,9 +109,9 @@ class Setup:
 
     Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
     readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
-    to `stacks`; None = no such signal: bytes that the parent sends through the lifeline are
-    answered with the stack. `keeps_safe_path`: the parent has `SAFE_PATH` set; otherwise it is set
-    only while workers start. `path` is the parent's `sys.path`.
+    to `stacks`; None = no such signal: the worker answers bytes in the lifeline with the stack.
+    `keeps_safe_path`: the parent has `SAFE_PATH` set; otherwise it is set only while workers start.
+    `path` is the parent's `sys.path`.
     """
 
     index: int
@@ -149,7 +148,7 @@ class Reset:
 class Failure:
     """Exception in a form that any process can unpickle.
 
-    `kind` is the name of a class in `entity_env.errors`, or "" for any other class; `place` has
+    `kind` is the name of a class in `entity_env.errors`, or "" for other classes; `place` has
     attributes of a `WorkerError`.
     """
 
@@ -160,7 +159,6 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, worker: int, env_id: int | None = None) -> Failure:
-        """Converts an exception of a worker."""
         notes = notes_of(error)
         if is_a(error, WorkerError):
             place = {name: getattr(error, name, None) for name in ("env_id", *_COUNTERS)}
@@ -176,7 +174,7 @@ class Failure:
         return cls("", summary_of(error), notes, place)
 
     def error(self) -> EntityEnvError:
-        """The exception for the parent to raise."""
+        """The exception to raise in the parent."""
         if self.kind in ("", "WorkerError"):
             error: EntityEnvError = WorkerError(self.message, **self.place)
         else:
@@ -196,6 +194,6 @@ def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - any pickled object
 
 
 def words_of(header: SharedBlock, index: int) -> memoryview:
-    """The words of one worker."""
+    """The words of a worker."""
     first = index * HEADER_BYTES + EVENT_BYTES
     return header.buffer[first : first + HEADER_BYTES - EVENT_BYTES].cast("q")

@@ -77,7 +77,6 @@ class SharedBlock:
 
     @classmethod
     def create(cls, num_bytes: int) -> SharedBlock:
-        """A new block of zeros."""
         if num_bytes <= 0:
             raise ValueError(f"num_bytes must be positive, got {num_bytes}")
         try:
@@ -88,7 +87,6 @@ class SharedBlock:
 
     @property
     def is_closed(self) -> bool:
-        """True after `close`."""
         return self._memory is None
 
     @property
@@ -111,8 +109,8 @@ class SharedBlock:
     def send(self, end: socket.socket, number: int = 0) -> None:
         """Sends the block to the process at the other end of a socket, which calls `receive`.
 
-        Keep the block open until the other process has received it. One system call sends it: after
-        an exception it is sent completely or not at all.
+        Keep the block open until it is received. One system call sends it: after an exception it is
+        sent completely or not at all.
         """
         self._mapped()
         if sys.platform != "win32" and isinstance(self._handle, int):
@@ -124,9 +122,9 @@ class SharedBlock:
     def receive(
         cls, end: socket.socket, number: int = 0, timeout_s: float | None = _RECEIVE_TIMEOUT_S
     ) -> SharedBlock:
-        """Waits for a block from the process at the other end.
+        """Waits for a block from the other end.
 
-        Blocks with a smaller number belong to interrupted commands and are closed.
+        Closes blocks with a smaller number, which belong to interrupted commands.
         """
         while True:
             if not wait([end], timeout_s):
@@ -200,7 +198,7 @@ def _exactly(end: socket.socket, num_bytes: int) -> bytes:
 
 
 def machine_error(what: str, error: OSError) -> WorkerError:
-    """Error for a limit of the machine that workers hit, with a remedy."""
+    """Error for a limit of the machine, with a remedy."""
     reason = error.strerror or str(error)
     if error.filename is not None:
         reason = f"{reason}: {error.filename}"
@@ -243,7 +241,7 @@ def _attach(carrier: str | _DupFd, num_bytes: int) -> SharedBlock:
 
 
 def _do_nothing(_: object) -> None:
-    """Release of a name or private memory: the system does it by itself."""
+    """Release of a name or private memory, which the system does itself."""
 
 
 def _map(handle: _Handle, num_bytes: int) -> mmap.mmap:
@@ -279,8 +277,8 @@ def _new_memfd(num_bytes: int) -> int:
 def _new_shm(num_bytes: int) -> int:
     """Segment of shared memory with reserved pages; its name is removed at once.
 
-    Without a name, multiprocessing's resource tracker has nothing to track. Otherwise it would
-    remove the segment while others use it, or warn of a leak.
+    Otherwise multiprocessing's resource tracker would remove the segment while others use it, or
+    warn of a leak.
     """
     segment = SharedMemory(create=True, size=num_bytes)
     try:

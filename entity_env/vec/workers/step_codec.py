@@ -1,6 +1,6 @@
 """Writes and reads a step in shared memory as arrays and a directory of them; nothing is pickled.
 
-New memory and new metric names are resent until the parent confirms them, because the parent can be
+New memory and metric names are resent until the parent confirms them, because the parent can be
 interrupted while receiving. A worker alternates between two arenas: its last step stays valid while
 it writes the next, even if it dies meanwhile.
 """
@@ -22,7 +22,7 @@ from entity_env.vec.step import BatchStep, StepArrays, StepMemory
 from entity_env.vec.workers.shared_memory import SharedBlock
 
 _ABSENT: Final = -1
-"""Count of an array that is missing in a step."""
+"""Count of an array missing in a step."""
 
 # Entries of the directory after the slots of rows and of last observations:
 _NUM_EXTRAS: Final = 6
@@ -43,7 +43,7 @@ _INT: Final = np.dtype(np.int64)
 class SharedRows:
     """Arrays with one element per row, for all workers, in one block.
 
-    Lengths, rewards and flags of two alternating steps, and the numbers of the current, or next,
+    Lengths, rewards and flags of two alternating steps, and the indices of the current, or next,
     episodes.
     """
 
@@ -91,7 +91,7 @@ class SharedRows:
 
 
 class Arena:
-    """Memory of one step of one worker: a directory, then the arrays."""
+    """Memory of a worker's step: a directory, then the arrays."""
 
     def __init__(self, layout: FrameLayout) -> None:
         self.num_entries = 2 * len(layout.slots) + _NUM_EXTRAS
@@ -122,7 +122,6 @@ class Arena:
         return np.frombuffer(self.block.buffer, dtype, count, offset)
 
     def put(self, entry: int, array: NDArray[Any]) -> None:
-        """Copies an array of any shape into the arena."""
         self.allocate(entry, array.size, array.dtype)[:] = array.reshape(-1)
 
     def seal(self) -> None:
@@ -186,7 +185,6 @@ class StepWriter:
             self.memory.append(StepMemory(of_rows, final, arrays))
 
     def begin(self, parity: int) -> None:
-        """Starts a step."""
         self._arenas[parity].clear()
 
     def end(self, parity: int, step: BatchStep, num_known: int = 0) -> None:
@@ -208,7 +206,6 @@ class StepWriter:
         return None if arena.number and arena.number == known else arena
 
     def close(self) -> None:
-        """Closes the memory."""
         for arena in self._arenas:
             arena.block.close()
 
@@ -228,7 +225,7 @@ class StepWriter:
 
 
 class StepReader:
-    """Parent's side: reads the steps of one worker; arguments as for `StepWriter`."""
+    """Parent's side: reads a worker's steps; arguments as for `StepWriter`."""
 
     def __init__(self, rows: SharedRows, envs: range) -> None:
         self._layout = rows.layout
@@ -237,7 +234,7 @@ class StepReader:
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
         self._plain: list[tuple[bytes, list[NDArray[Any] | None]]] = [(b"", []), (b"", [])]
-        """Last directory of each arena that contained only rows, and its arrays."""
+        """Last directory of each arena with only rows, and its arrays."""
 
     def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
         """Receives a new arena; raises like `SharedBlock.receive`."""
@@ -247,7 +244,7 @@ class StepReader:
             old.close()
 
     def read(self, parity: int) -> BatchStep:
-        """The step in one arena, as views."""
+        """The step in an arena, as views."""
         block = self._blocks[parity]
         if block is None:
             raise ValueError("the arena has not been received")
@@ -276,7 +273,6 @@ class StepReader:
         )
 
     def close(self) -> None:
-        """Closes the memory."""
         for block in self._blocks:
             if block is not None:
                 block.close()
@@ -285,12 +281,10 @@ class StepReader:
 
     @property
     def num_names(self) -> int:
-        """Number of known metric names."""
         return len(self._names)
 
     @property
     def num_bytes(self) -> int:
-        """Size of both arenas."""
         return sum(block.num_bytes for block in self._blocks if block is not None)
 
     def _slots(
@@ -314,7 +308,6 @@ class StepReader:
     def _ended(
         self, buffer: memoryview, words: Sequence[int], extras: int
     ) -> tuple[FinishedEpisodes, FinishedEpisodes]:
-        """Episodes that ended, and episodes lost by failures."""
         self._learn_names(buffer, words, extras)
         ints = _array(buffer, words, extras + _ENDED_INTS, np.int64)
         floats = _array(buffer, words, extras + _ENDED_FLOATS, np.float64)

@@ -1,13 +1,13 @@
 """WakeUpEvent: lets a parent and its worker wait for each other, like a two-sided futex.
 
 The parent notifies; the worker executes the command and notifies back. Each side has a counter in
-shared memory that only it writes. The worker has work to do while the counters differ, and has
-finished when they are equal. A waiter reads the other side's counter a bounded number of times and
-yields the processor in between (`sched_yield`), which is ten times faster than anything that
-blocks. Then it sleeps in the kernel, on a socket, until the other side sends a byte or is gone.
+shared memory that only it writes. The worker has work to do while the counters differ. A waiter
+reads the other side's counter a bounded number of times and yields the processor in between
+(`sched_yield`), which is ten times faster than anything that blocks. Then it sleeps in the kernel,
+on a socket, until the other side sends a byte or is gone.
 
-No notification is lost, because the waiter sets a flag in shared memory before it sleeps and then
-reads the counter once more, while the notifier increments its counter and then reads the flag:
+No notification is lost: the waiter sets a flag in shared memory before it sleeps and then reads the
+counter once more, while the notifier increments its counter and then reads the flag:
 
     waiter                         notifier
     asleep = 1                     counter += 1
@@ -54,7 +54,7 @@ class Wake(Enum):
     NOTIFIED = "notified"
     TIMED_OUT = "timed out"
     PEER_GONE = "peer gone"
-    """The other side has closed its end, or its process has died, without a notification before."""
+    """The other side has closed its end, or its process has died, without a prior notification."""
 
 
 Path: TypeAlias = Literal["spin", "kernel"]
@@ -114,7 +114,7 @@ class WakeUpEvent:
     took effect.
 
     An end belongs to one thread at a time. The worker gets its end as an argument of its process,
-    which is started with spawn or forkserver. The parent must then close its own copy of that end;
+    which is started with spawn or forkserver. The parent must then close its copy of that end;
     otherwise it would not detect that the worker is gone.
     """
 
@@ -129,7 +129,7 @@ class WakeUpEvent:
         self._distance = 1 - self._lead
         num_rounds, rest = divmod(num_spins, _SPINS_A_ROUND)
         self._rounds = (_SPINS_A_ROUND,) * num_rounds + (rest,) * (rest > 0)
-        """Reads per round, with a clock reading after each round; empty on the kernel path."""
+        """Reads per round, each followed by a clock reading; empty on the kernel path."""
         lock = threading.Lock()
         self._take, self._give_back = lock.acquire, lock.release
         end.setblocking(False)
@@ -173,20 +173,16 @@ class WakeUpEvent:
 
     @property
     def is_closed(self) -> bool:
-        """True after `close`."""
         return isinstance(self._words, _ClosedWords)
 
     @property
     def num_notifications(self) -> int:
-        """Number of notifications sent by this end."""
         return self._words[self._mine]
 
     @property
     def is_notified(self) -> bool:
         """True if the other end has notified and this end has not since; also before the parent's
-        first call.
-
-        On the "kernel" path, as of the last wait.
+        first call. On the "kernel" path, as of the last wait.
         """
         goal = self._words[self._mine] + self._distance
         if self._rounds:
@@ -197,8 +193,8 @@ class WakeUpEvent:
         """Also treats the other side as gone when `sentinel` becomes readable.
 
         Otherwise the death of a worker goes unnoticed while a process forked by its game lives. The
-        parent passes the result of `os.pidfd_open(process.pid)`, or else `process.sentinel`, and
-        keeps it open as long as the wake-up event. Windows needs no sentinel and ignores it.
+        parent passes `os.pidfd_open(process.pid)`, or else `process.sentinel`, and keeps it open as
+        long as the wake-up event. Windows needs no sentinel and ignores it.
         """
         if sys.platform != "win32":
             self._handles = (*self._handles, sentinel)
@@ -218,7 +214,6 @@ class WakeUpEvent:
             raise
 
     def wait(self, timeout_s: float | None = None) -> Wake:
-        """Waits until the other end has notified."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
         if _is_notified_within_spins(self, deadline):
             return _NOTIFIED
@@ -280,8 +275,8 @@ def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
     """Waits until at least one of several events is notified; check `is_notified` for which.
 
     All events must use the same path. `PEER_GONE` means that one event will never be notified;
-    check `is_peer_gone()` for which. Others may be notified. While an event is notified, the peers
-    of the others are not checked.
+    check `is_peer_gone()` for which. While an event is notified, the peers of the others are not
+    checked.
     """
     if not events:
         raise ValueError("wait_any needs at least one wake-up event, or it would never return")
@@ -299,13 +294,13 @@ def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
 
 
 def wait_all(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> Wake:
-    """Waits until all of several events are notified; otherwise as `wait_any`."""
+    """Waits until all of several events are notified; otherwise like `wait_any`."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
     for i, event in enumerate(events):
         words = event._words  # a first read without a function call
         is_notified = event._rounds and words[event._theirs] == words[event._mine] + event._distance
         if not is_notified and not _is_notified_within_spins(event, deadline):
-            # Sleeps on one event, so only that one wakes this; but all later ones are watched.
+            # Sleeps on one event, so only that one wakes this, but watches all later ones.
             wake = _sleep((event,), events[i:], deadline)
             if wake is not _NOTIFIED:
                 return wake
