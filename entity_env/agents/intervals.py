@@ -28,7 +28,6 @@ class Interval(NamedTuple):
     """An estimate and its 95 % confidence interval.
 
     Args:
-        value: the estimate.
         low, high: the bounds; NaN if unknown, for example for a single value.
     """
 

@@ -92,7 +92,6 @@ class PolicyAgent(Agent):
     def copy_for_seat(self) -> Self:
         """A deep copy that can play another seat at the same time; shares random generators.
 
-
         Raises:
             UsageError: an attribute cannot be copied.
         """

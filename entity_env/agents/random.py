@@ -28,11 +28,7 @@ from entity_env.core.vec_obs import (
 
 
 class RandomAgent(PolicyAgent):
-    """Chooses uniformly among the allowed actions.
-
-    Args:
-        seed: of the choices.
-    """
+    """Chooses uniformly among the allowed actions."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
@@ -45,7 +41,6 @@ class RandomAgent(PolicyAgent):
         }
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
-        """See `BatchPolicy`."""
         return random_actions(obs, schema.action_space(), self._rng)
 
 

@@ -60,7 +60,6 @@ class Standing:
     """Row in the table of a match.
 
     Attributes:
-        name: of the agent.
         num_games: games played against others.
         wins: sum of win shares over all its seats.
         win_rate: `wins / num_games`; 0 without games.
@@ -81,12 +80,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Match(Generic[R]):
-    """The games of a match.
-
-    Attributes:
-        names: of all agents.
-        games: in order.
-    """
+    """The games of a match."""
 
     names: tuple[str, ...]
     games: tuple[R, ...]
@@ -197,8 +191,8 @@ def wilson(wins: float, count: int) -> tuple[float, float]:
 def elo_ratings(names: Sequence[str], games: Sequence[Result]) -> list[float]:
     """Maximum likelihood ratings of the pairwise results (Bradley and Terry 1952), with mean 0.
 
-    Iterates as Hunter 2004. Every pair that met gets one extra draw, which keeps the rating finite
-    for an agent that lost all games.
+    Uses the iteration of Hunter 2004. Every pair that met gets one extra draw, which keeps the
+    rating finite for an agent that lost all games.
     """
     met, won = _meetings(names, games)
     strengths = np.ones(len(names))

@@ -260,7 +260,6 @@ class Bot:
     """A bot, created again for every game; call it with a seed.
 
     Args:
-        source: a class or function.
         label: name for messages; default: file and name.
 
     Raises:

@@ -64,7 +64,6 @@ class TrainAgentEnv(Environment):
     `act_all`, which return one observation per agent.
 
     Args:
-        game: the game.
         transport: "greenlet" (under 2 µs per step; the thread that resets it must step it) or
             "thread" (about 15 µs; for games that use asyncio, or callbacks from C); None = the
             game's transport.
@@ -264,7 +263,6 @@ class _FinalObservations:
     ended: dict[int, tuple[Observation, Episode]] = field(default_factory=dict)
 
     def add(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
-        """See `OnEnd`."""
         observation = to_observation(
             obs,
             actions_at_truncation(obs, agent.kinds) if episode.truncated else (),

@@ -94,8 +94,9 @@ def clone(
     the likelihood of held-out episodes stops improving, and the best network is kept. Real numbers
     are samples of a Gaussian, not clipped by bounds.
 
-    On a CPU, the same settings and decisions give the same network. Ctrl-C, SIGTERM and SIGHUP end
-    training after the current minibatch, and keep the best network so far.
+    Feature statistics come from the training decisions. On a CPU, the same settings and decisions
+    give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and
+    keep the best network so far.
 
     Args:
         config: None = `CloneConfig()`.

@@ -64,7 +64,6 @@ class Dataset:
 
     Args:
         obs_space, action_space: of the game.
-        obs: the agents' observations.
         actions: per action one value per actor, in the order of `obs.action_masks[name].actors`:
             int64 index of a label or position in the list of actees, or `(num_actors, num_labels)`
             float32 in the units of the action space.

@@ -189,8 +189,6 @@ def _first_line(error: Exception) -> str:
 
 
 class _Header(NamedTuple):
-    """Header of a dataset."""
-
     spaces: Spaces
     recordings: Sequence[Mapping[str, object]]
 

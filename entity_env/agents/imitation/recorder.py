@@ -112,7 +112,6 @@ class DatasetRecorder:
         """Adds the turns of an episode, as from `Replay.turns`.
 
         Args:
-            turns: in order.
             name: source of the turns, for errors.
             seed: of the episode; None if unknown.
             recording: an entry of `Dataset.recordings`; None if unknown.

@@ -28,10 +28,8 @@ def add_array_gradient(
 
     Args:
         arrays: computes the network.
-        inds: of the microbatch.
         advantages: of the microbatch, normalized.
         share: of the microbatch in the minibatch.
-        value_unit: unit of the value loss.
     """
     number = len(inds)
     clip = config.clip_coef

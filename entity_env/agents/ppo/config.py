@@ -188,8 +188,7 @@ class PPOConfig:
         """Settings that suit the environments, overridden by the given ones.
 
         If the preset is fitted (see `Preset`), this resets the environments and plays at random,
-        for
-        two seconds at most: reset them again before use.
+        for two seconds at most: reset them again before use.
 
         Args:
             preset: one of `PRESETS`; None = by the spaces: "control" (an MLP, normalized returns)
@@ -269,7 +268,7 @@ class PPOConfig:
 
     @classmethod
     def from_file(cls, path: str | Path, start: PPOConfig | None = None) -> PPOConfig:
-        """Changes settings by a file for `entity-env train --config`.
+        """Reads settings from a file for `entity-env train --config`, to replace those of `start`.
 
         The file is TOML: fields of this class, and a table `net` with fields of the network and its
         `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. The tables

@@ -63,7 +63,6 @@ class Hint:
     """A suggestion for a run that does not learn.
 
     Args:
-        name: of the rule.
         text: one sentence with the observed figures.
         settings: to try: fields of `PPOConfig`, and `num_envs`.
     """
@@ -176,8 +175,6 @@ class RunView:
 
     Args:
         points: some updates since the start.
-        last: the last update.
-        config: the settings.
     """
 
     points: Sequence[TrainProgress]
@@ -238,7 +235,7 @@ class RunView:
     def is_comparable(self) -> bool:
         """True if a flat mean reward shows that nothing was learned.
 
-        Not if agents that share the network may play each other, if a resumed run may have risen
+        False if agents that share the network may play each other, if a resumed run may have risen
         before, or if the last episodes are the short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs

@@ -71,7 +71,6 @@ class Learner:
     """State of training, without the environments.
 
     Args:
-        net: the network.
         optimizer: Adam, over the parameters of `net` in order.
         generator: samples actions.
         rng: shuffles minibatches.
@@ -79,7 +78,6 @@ class Learner:
         update: rollouts used so far.
         num_episodes: finished episodes so far.
         elapsed_s: seconds of training so far.
-        returns: their statistics.
     """
 
     net: Policy

@@ -38,7 +38,7 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
     """The teacher of a run; rank 0 also saves it in the run's folder.
 
     Args:
-        start: the network at the start of the run.
+        start: the network at the start of the run; None = untrained.
 
     Raises:
         UsageError: the network is untrained.

@@ -62,7 +62,7 @@ def train(
             space; None = `config.net`. Your own network derives from `Policy`;
             `rogue_net.initialized_from(path)` makes one with the weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
-            and `tensorboard`, if installed; other files stay.
+            and `tensorboard`, if installed; other files stay. None = writes nothing.
         resume: True continues from the checkpoint in `out`, a path from that checkpoint. Restores
             the network, optimizer, random states and counters. Environments cannot be saved: they
             start new episodes, with new seeds. A path overwrites any checkpoint in `out`.

@@ -110,7 +110,6 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
 
 
 def _renamed_config(config: NetConfig, names: Mapping[str, str]) -> NetConfig:
-    """A configuration with renamed relative positions and translation."""
     if not isinstance(config, RogueNetConfig):
         return config
     parts: dict[str, Any] = {}

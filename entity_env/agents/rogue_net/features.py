@@ -53,9 +53,6 @@ def input_features(
 class Inputs:
     """Input arrays of a network; only reads arrays of the batch.
 
-    Args:
-        translation: option of the network.
-
     Raises:
         SchemaError: no entity type, more features than `MAX_COLUMNS`, or features of the
             translation are missing.

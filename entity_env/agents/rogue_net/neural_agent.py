@@ -67,7 +67,6 @@ class TrainedAgent(PolicyAgent):
     """Plays a trained network; its actions come with the probabilities of all choices.
 
     Args:
-        spaces: of the network.
         choosing: greedy or sampling.
         adapt: also plays a game with more features and entity types, or in another order; see
             `FeatureAdaptor`.
@@ -223,7 +222,6 @@ class TrainedAgent(PolicyAgent):
         return spread
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
-        """See `BatchPolicy`."""
         self.require_game(schema)
         return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
 

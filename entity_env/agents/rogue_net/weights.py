@@ -35,8 +35,6 @@ class Weights:
     """A network, for any backend.
 
     Args:
-        obs_space, action_space: its spaces.
-        config: its sizes and options.
         tensors: parameters and statistics by name; may be read-only.
     """
 

@@ -30,7 +30,6 @@ class EvaluationResult:
         step: decisions of training before it.
         mean_reward, std_reward, mean_length: of these episodes, with the population's standard
             deviation.
-        num_episodes: number of episodes.
         metrics: further metrics by name, such as a win rate.
         greedy: the network took its most probable actions instead of sampling.
     """
@@ -50,10 +49,6 @@ class TrainState(ABC):
     Objects are shared with the trainer. Change them only through these methods.
 
     Attributes:
-        vec: the environments.
-        config: the settings.
-        net: the network that learns.
-        optimizer: the optimizer of `net`.
         progress: metrics after the last update.
         out: folder of the run, if any.
         rank: of this process, 0 without a process group.

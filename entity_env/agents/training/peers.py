@@ -60,7 +60,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Moments:
-        """Computes in float64."""
+        """Moments of 1-D values, in float64."""
         numbers = values.astype(np.float64)
         mean = float(np.add.reduce(numbers)) / max(len(numbers), 1)
         numbers -= mean

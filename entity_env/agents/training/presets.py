@@ -50,8 +50,9 @@ class GameFigures(NamedTuple):
     def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
         """Resets environments and plays them at random, for two seconds at most.
 
-        vec: a few environments, with autoreset "same_step".
-        seed: of environments and actions.
+        Args:
+            vec: a few environments, with autoreset "same_step".
+            seed: of environments and actions.
         """
         rng, space = np.random.default_rng(seed), vec.action_space()
         obs, began = vec.reset(seed=seed), time.monotonic()
@@ -186,7 +187,6 @@ class Preset:
         """Fields of `PPOConfig`.
 
         Args:
-            num_rows: rows of a batch.
             total_steps: as in `defaults_for`.
         """
         settings = dict(self.settings)

@@ -38,7 +38,6 @@ class StoppedBySignal(SystemExit):
 
     Args:
         signum: the exit code is 128 + `signum`, as in a shell.
-        result: of the run.
     """
 
     def __init__(self, signum: int, result: TrainResult) -> None:

@@ -63,8 +63,6 @@ class Header:
     """Content of `config.json`.
 
     Args:
-        obs_space, action_space: spaces of the network.
-        config: its sizes.
         training: settings and progress of the trainer, as JSON; may be empty.
         save: id of the save, 16 hexadecimal digits; empty in checkpoints of release 1.0.
         files: names of the other files in that save; empty if `save` is.

@@ -83,7 +83,7 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats, out: Floats, stats: Floa
 def layer_norm_backward(
     gradient: Floats, x: Floats, weight: Floats, stats: Floats, out: Floats, sums: Columns
 ) -> None:
-    """Adds the gradient of `x` to `out`, of weight and bias to the first two of `sums`.
+    """Adds the gradient of `x` to `out`, those of weight and bias to the first two of `sums`.
 
     Adds the column sums of `out` to the third.
     """

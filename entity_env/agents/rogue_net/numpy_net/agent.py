@@ -48,9 +48,9 @@ class _RequestedAction(NamedTuple):
 
     name: ActionName
     actors: NDArray[np.int64]
-    """`(num_actors,)`"""
+    """`(num_actors,)` indices."""
     actees: NDArray[np.int64] | None
-    """`(num_actees,)`; None unless the action selects entities."""
+    """`(num_actees,)` indices; None unless the action selects entities."""
     allowed: NDArray[np.bool_] | None
     """`(num_actors, num_choices)`; None = everything."""
 
@@ -62,7 +62,6 @@ class _SingleObservation(NamedTuple):
         own: `(num_entities, num_features)` per type in the observation.
         shared: `(num_global_features,)`.
         visible: `(num_entities,)`, including the entity of global actions; None = all are.
-        asked: the requested actions.
     """
 
     own: dict[EntityName, Floats]
@@ -183,7 +182,6 @@ class NumpyAgent(TrainedAgent):
     Args:
         weights: must fit its description, see `Weights.require_fit`.
         greedy, temperature: see `Choosing`.
-        seed: of sampling.
         adapt: see `TrainedAgent`.
 
     Raises:

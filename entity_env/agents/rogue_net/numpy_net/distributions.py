@@ -48,7 +48,6 @@ class CategoricalArrays:
         return probs
 
     def choose(self, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-        """See `choose_label`."""
         return choose_label(self.probs, greedy, rng)
 
     def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:

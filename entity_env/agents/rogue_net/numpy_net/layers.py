@@ -1,7 +1,6 @@
 """Layers of a RogueNet for one observation, each fusing operations into few numpy calls.
 
-Everything that does not depend on the observation is fused into the parameters once. `bind` adds
-the calls of a layer to a plan.
+`bind` adds the calls of a layer to a plan.
 
 The state of an entity has `d_model + 2` columns: its embedding minus the embedding's mean; a
 constant, whose square is what a layer norm adds to the sum of squares and which carries the biases

@@ -65,8 +65,7 @@ class NumpyRelpos:
         ]
         if not self._config.per_entity_projections:
             return each[0]
-        # Like rogue-net: adds the projections of all types, but only for entities of the first
-        # type.
+        # Like rogue-net: adds the projections of all types, only for entities of the first type.
         total: Floats = np.sum(each, axis=0) * is_first[:, :, None, None]
         return total
 

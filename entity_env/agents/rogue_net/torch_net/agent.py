@@ -38,7 +38,6 @@ class NeuralAgent(TrainedAgent):
 
     Args:
         greedy, temperature: see `Choosing`.
-        seed: of sampling.
         adapt: see `TrainedAgent`.
 
     Raises:

@@ -43,8 +43,7 @@ class PackedLayout:
     """A `Layout` for the attention kernel, which moves no entity.
 
     Args:
-        order: `(num_entities,)` int64, packed entity at each place.
-        offsets: `(num_rows + 1,)` int64, first place of each observation.
+        order, offsets: int64, as for `Layout`.
         visible: `(num_entities,)` bool, for each packed entity; empty = all are.
         num_shares: size of the buffer of attention weights.
         max_length: entities in the largest observation.
@@ -70,8 +69,7 @@ class PaddedLayout:
     """A `Layout` as tensors, for attention by batched products.
 
     Args:
-        slots: `(num_entities,)` int64 slot of each packed entity.
-        source: `(num_padded * max_length,)` int64 packed entity in each slot.
+        slots, source: int64, as for `Layout`.
         num_padded, max_length: shape of the slots.
         bias: `(num_padded * n_head, max_length, max_length)` float32, key before query: 0 or
             `HIDDEN`; None = nothing is hidden.

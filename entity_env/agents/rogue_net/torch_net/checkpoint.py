@@ -144,8 +144,8 @@ def initialized_from(
 ) -> Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]:
     """A function that makes networks with the weights of a trained one, for fine-tuning.
 
-    For a new run, `train(vec, config, policy=initialized_from("runs/old"))`: starts with this
-    network, without an optimizer and with all counters at 0. Reads the file immediately.
+    `train(vec, config, policy=initialized_from("runs/old"))` starts a new run with this network,
+    without an optimizer and with all counters at 0. Reads the file immediately.
 
     Args:
         path: as in `read_network`.

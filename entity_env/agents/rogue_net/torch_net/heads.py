@@ -84,8 +84,8 @@ class SelectEntityHead(nn.Module):
 class GaussianHead(nn.Module):
     """A mean for every label and actor, and a standard deviation for every label.
 
-    Both are in units of half the range, from the middle of the bounds: an untrained network samples
-    around the middle, with a standard deviation of half the range.
+    An untrained network samples around the middle of the bounds, with a standard deviation of half
+    the range.
 
     Raises:
         SchemaError: a bound that float32 cannot hold.

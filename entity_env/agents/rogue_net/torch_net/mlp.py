@@ -184,10 +184,10 @@ class MLPPolicy(_FlatPolicy):
 class CNNPolicy(_FlatPolicy):
     """A convolutional network for pictures; policy and value share all but their heads.
 
-    The running mean and deviation of its pixels normalize each channel, clipped as in `InputNorm`:
-    pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions with ReLU follow, then layers
-    with ReLU that also read all other features. Initial weights are orthogonal, with the gains of
-    `MLPPolicy`.
+    Each channel is normalized by the running mean and deviation of its pixels, and clipped as in
+    `InputNorm`: pixels may be 0 to 255, 0 to 1, or codes of objects. Convolutions with ReLU follow,
+    then layers with ReLU that also read all other features. Initial weights are orthogonal, with
+    the gains of `MLPPolicy`.
 
     Args:
         obs_space: entity types with `Entity.is_single`, one of them with an `Entity.shape`.
@@ -357,6 +357,7 @@ class MLPGradient:
         self, found: MLPEvaluation, of_logprobs: Floats, of_entropy: float, of_values: Floats
     ) -> None:
         """Adds the gradient of a loss, given its gradients with respect to the evaluation.
+
         Args:
             found: result of `evaluate` with the same parameters; its arrays are overwritten.
             of_logprobs, of_values: `(num_rows,)` float32.

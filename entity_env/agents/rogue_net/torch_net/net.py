@@ -55,11 +55,10 @@ class RogueNet(Policy):
     """Policy and value network over entities.
 
     Only `update_statistics` and an optimizer change the network. It is created in evaluation mode;
-    training mode only adds dropout. Only reads arrays of a batch, during a call.
+    training mode only adds dropout.
 
     Args:
         obs_space: the order of entities and features matters.
-        action_space: labels, selected entities, real numbers.
 
     Raises:
         SchemaError: no entity, a bound of a continuous action that float32 cannot hold, options

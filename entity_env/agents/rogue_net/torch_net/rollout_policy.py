@@ -174,7 +174,6 @@ class CompiledPolicy:
         return PolicyOutput(samples, samples, logprobs, entropy, values)
 
     def values(self, batch: EntityBatch) -> Floats:
-        """See `Policy.values`."""
         if self._value_policy is not None:
             return self._value_policy.values(batch)
         layout = lay_out(batch, self._inputs.names, is_compiled=True)

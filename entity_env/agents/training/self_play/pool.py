@@ -120,7 +120,6 @@ class OpponentPool(Callback):
 
     Args:
         vec: environments of the game, with autoreset "same_step".
-        schema: of the game.
         shares: shares of the environments by opponent name, 1 at most in total. "self" are the past
             selves; `load_agent` loads "random", a checkpoint or an `.agent` file. In the other
             environments the learner has all seats.
@@ -129,7 +128,6 @@ class OpponentPool(Callback):
         num_playing: most past selves that play at a time.
         snapshot_every: decisions between snapshots; None = a 40th of the run.
         random_openings: share of all games, see `SelfPlayVecEnv`.
-        seed: of random draws.
 
     Raises:
         UsageError: a game for one agent, invalid shares, or an unknown opponent.
@@ -137,7 +135,6 @@ class OpponentPool(Callback):
 
     Attributes:
         vec: the environments to train on.
-        rating: of the learner.
     """
 
     def __init__(

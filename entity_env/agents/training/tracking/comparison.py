@@ -88,7 +88,7 @@ def _has_same_episodes(
     second: Mapping[tuple[int, str], float],
     key: tuple[int, str],
 ) -> bool:
-    """True unless a point is an evaluation of other numbers of episodes."""
+    """True unless a point is an evaluation with different numbers of episodes."""
     count = key[0], f"{_EVALUATED}num_episodes"
     return not key[1].startswith(_EVALUATED) or first.get(count) == second.get(count)
 

@@ -123,7 +123,6 @@ class TrainResult:
     """Result of a training run.
 
     Args:
-        net: the trained network.
         progress: metrics at the end.
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
@@ -260,7 +259,6 @@ class EpisodeFigures(NamedTuple):
     """Finished episodes, means over recent ones, and metrics of the games.
 
     Args:
-        num_episodes: number of finished episodes.
         window: number of recent episodes behind the means, which are NaN without any.
         unfinished: share of running episodes that are longer than all of these.
     """

@@ -20,9 +20,7 @@ With constant lengths, the share is about 1 / `window`.
 class MeanReward(NamedTuple):
     """Mean reward of some episodes of a run.
 
-
     Args:
-        mean: over these episodes.
         ci95: half of the mean's 95 % confidence interval, Student's; NaN if unknown.
         num_episodes: 0 if unknown.
         step: decisions of training until then.
@@ -76,7 +74,6 @@ class RandomPlay:
     Args:
         mean_reward, std_reward, mean_length: of these episodes, with the population's standard
             deviation.
-        num_episodes: number of episodes.
         is_like_training: training rewards come from the same conditions. False if an agent plays
             itself; evaluations are comparable.
     """
@@ -96,7 +93,7 @@ class RandomPlay:
 
     @classmethod
     def from_json(cls, data: object) -> RandomPlay | None:
-        """None for anything else, such as the file of an earlier release."""
+        """Reads `to_json`; None for anything else, such as the file of an earlier release."""
         found = data if isinstance(data, Mapping) else {}
         figures: list[Any] = [
             found.get(name) for name in ("mean_reward", "std_reward", "mean_length")

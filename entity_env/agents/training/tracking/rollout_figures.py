@@ -34,7 +34,6 @@ class RolloutFigures(NamedTuple):
     The first episode of every row is an unbiased sample; the first episodes to end are short.
 
     Args:
-        num_envs, num_rows: environments, and their rows.
         num_steps: steps of every row in the last rollout, times `num_rows`.
         num_decisions: in the last rollout.
         num_forced: decisions in which all actors have one allowed choice.

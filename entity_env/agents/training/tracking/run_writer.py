@@ -107,10 +107,8 @@ def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, o
     """Adds the end of a run, its date and step, to `run.json`; warns if this fails.
 
     Args:
-        out: the folder, if any.
         run: result of `write_run`.
         step: decisions that the run has learned from.
-        facts: further facts.
     """
     note_run(out, run, {"ended": _now(), "steps": step, **facts})
 

@@ -83,7 +83,6 @@ class TrainingRun:
     """Content of a training run's folder.
 
     Args:
-        path: the folder.
         about: content of `run.json`; in folders of earlier releases, of the checkpoint.
         curves: by name; empty for folders of earlier releases.
         clock: seconds of training at each step.

@@ -24,7 +24,6 @@ class SettingsFile(NamedTuple):
     Args:
         trainer: fields of `PPOConfig`; "net" is a mapping.
         run: options of the command, named with underscores, and "game".
-        game: settings of the game.
     """
 
     trainer: Mapping[str, object]
