@@ -160,7 +160,7 @@ def _next_step(error: click.ClickException) -> str:
 
 
 def _notes(error: BaseException) -> str:
-    """An error's notes, such as where a run was saved, without the copy of a game."""
+    """An error's notes, such as where a run was saved; omits which copy of a game."""
     notes = [note for note in notes_of(error) if not _COPY.match(note)]
     return "".join(f"; {note}" if note.startswith(AGAIN) else f" ({note})" for note in notes)
 

@@ -123,7 +123,6 @@ def parser_of(command: type[CliCommand], name: str) -> CommandParser:
 
     Args:
         command: the dataclass; fields that are dataclasses hold further options.
-        name: of the command.
     """
     leaves = list(_leaves(command, ""))
     params = [_param(leaf) for leaf in leaves]

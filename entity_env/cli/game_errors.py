@@ -91,8 +91,9 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
 
 @contextmanager
 def episode_named(context: click.Context) -> Iterator[None]:
-    """Adds to a game's error the command that repeats its episode: `entity-env play` with the
-    episode's seed, and the given options that `play` also has.
+    """Adds to a game's error the command that repeats its episode.
+
+    It is `entity-env play` with the episode's seed, and the given options that `play` also has.
     """
     try:
         yield
@@ -140,8 +141,9 @@ def _trace_from_bot(error: BaseException) -> str | None:
 
 
 def trace_from(error: BaseException, file: str) -> str | None:
-    """The traceback from the first frame in `file`; only the game's frames for mistakes that this
-    package found.
+    """The traceback from the first frame in `file`, if any.
+
+    For mistakes that this package found, only the game's frames.
     """
     trace = _first_frame(error, file)
     if trace is None:

@@ -127,9 +127,7 @@ class InstalledGame(NamedTuple):
     """A game that an installed package names as an entry point.
 
     Args:
-        name: of the game.
         place: `module:NAME`.
-        package, version: of the package.
     """
 
     name: str

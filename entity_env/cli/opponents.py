@@ -29,7 +29,6 @@ def opponent_shares(
     """Shares of the environments by opponent, from `NAME` or `NAME=SHARE`; may be empty.
 
     Args:
-        game: to train on.
         options: as typed; default: those of the resumed run, or the game's defaults.
         resumed: folder of the resumed run.
 

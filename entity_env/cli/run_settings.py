@@ -67,7 +67,6 @@ class GivenSettings:
             `run.json` for a resume.
         trainer: settings of the trainer with their sources; later ones take precedence.
         earlier: the `run.json` of the resumed run; empty for a new run.
-        run_file: its path.
         sources: files of options that were not typed.
         setting_sources: files of the game's settings that were not typed.
     """
@@ -441,7 +440,6 @@ def _is_argument(text: str) -> bool:
 
 
 def _texts(value: object) -> list[str]:
-    """An option as a list of texts."""
     text = _text(value)
     return [text] if isinstance(text, str) else text
 

@@ -87,7 +87,7 @@ class _RememberRun(Callback):
             remember(state.out / RUN_FILE)
 
     def on_end(self, state: TrainState) -> None:
-        self.on_start(state)  # the file has changed: it now has the end of the run
+        self.on_start(state)  # the file has changed: it now says how the run ended
 
 
 class _StopAtStep(Callback):

@@ -79,10 +79,8 @@ def play_in_browser(
     Ctrl-C ends the game.
 
     Args:
-        game: with its settings.
         names: of the agents; "human" is a person in the browser.
         load: the agents for a seed; people replace those called "human".
-        look: how to draw the game.
         start: of the first run. The clock stops while no page is open.
         episodes: per run.
         fps: turns per second for spectators.
@@ -211,7 +209,6 @@ class GamePage:
             turn: the observation, without actions.
             question: one of the requested actions.
             is_at_once: other agents act at the same time.
-            clock: of the person.
         """
         if self._seats[turn.agent_id].end:
             self._next_episode()
@@ -338,7 +335,7 @@ class GamePage:
         return SeenObservation(turn.observation, self._space, turn.agent_id, hidden=hidden)
 
     def _entity_words(self, turn: Turn, most: int | None = None) -> dict[int, str]:
-        """Visible entities in words, by index."""
+        """Entities that may be shown, in words, by index."""
         return {
             entity.index: clipped(describe_entity(entity, self._space), _MAX_WORDS)
             + ("" if entity.is_visible else " (hidden)")

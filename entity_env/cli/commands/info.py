@@ -1,5 +1,4 @@
-"""`entity-env games`, `check`, `bench` and `doctor`: available games, their validity and speed, and
-installed packages."""
+"""`entity-env games`, `check`, `bench` and `doctor`: games, their validity and speed, packages."""
 
 from __future__ import annotations
 

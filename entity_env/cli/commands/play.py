@@ -111,7 +111,6 @@ class Play:
 def _report(
     played: Sequence[Episode], ends: Sequence[Turn], names: Sequence[str], game: Game
 ) -> None:
-    """Prints the results."""
     for episode in sorted(played, key=lambda episode: episode.number):
         last = [turn for turn in ends if turn.episode and turn.episode.number == episode.number]
         words = game_agents(game).summary(names, last) if len(last) == game.num_agents else None

@@ -236,7 +236,6 @@ class ShowReplay:
     limits: DrawingLimits
 
     def run(self) -> None:
-        """Shows the replay, or continues from it."""
         if self.debug is not None and self.take_over is not None:
             raise UsageError("--debug and --take-over cannot be combined: leave out one of them")
         if self.take_over is None and (self.agents.agents or self.out):
@@ -316,7 +315,7 @@ class _Player:
         self._is_paused = False
 
     def play(self) -> None:
-        """Shows all moments in sequence if not in a terminal."""
+        """Shows the moments; outside of a terminal, all in sequence."""
         keyboard = Keyboard(sys.stdin)
         if not (self._console.is_terminal and keyboard.is_terminal):
             for index in range(self._index, len(self._moments)):

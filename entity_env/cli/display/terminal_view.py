@@ -93,10 +93,6 @@ class Frames:
     first agent's; every agent's, if the look is open.
 
     Args:
-        obs_space, action_space: of the game.
-        look: of the game.
-        name: of the game.
-        num_agents: number of agents.
         agent_names: default: `agent 0` and so on.
         humans: ids of human agents: only what they see is drawn.
         ascii_only: use no other characters.
@@ -408,10 +404,9 @@ class TerminalView:
     simultaneous decisions of others are drawn afterward.
 
     Args:
-        game: with its settings.
         fps: frames per second on a terminal; None = no pauses.
         humans: ids of human agents.
-        names: of the agents; default: `agent 0` and so on.
+        names: default: `agent 0` and so on.
         look: None = the game's.
         source: human input; None = standard input.
         wait: sleeps some seconds.
