@@ -36,7 +36,6 @@ class Job:
     """A function that runs in its own process.
 
     Args:
-        name: name of the job.
         function: takes no arguments and saves its own results; sent by cloudpickle. Ctrl-C raises
             `KeyboardInterrupt` or `SystemExit` in it.
         log: file for stdout and stderr.
@@ -63,7 +62,6 @@ def run_jobs(
 
     Args:
         jobs: those in state "waiting" are run, in order.
-        num_at_once: maximum number of processes.
         on_change: called several times per second; `Job.state` may have changed.
 
     Returns:

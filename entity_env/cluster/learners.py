@@ -80,7 +80,6 @@ def run_learners(
         address: of the cluster, as for `connect`.
         num_learners: number of processes; each has a CPU.
         out: folder that all machines can access; holds Ray's files while the learners run.
-        max_failures: maximum number of restarts.
         on_update: called in this process with each report from rank 0.
         use_gpu: also reserves a GPU per process.
         timeout_s: seconds that processes wait for each other in `torch.distributed`.

@@ -15,7 +15,7 @@ _MAX_RETRIES: Final = 3
 
 
 def chunks(num_blocks: int, num_cpus: int) -> list[range]:
-    """Consecutive ranges of blocks, one per task: at most 8 per CPU, with nearly equal lengths.
+    """Consecutive ranges of blocks, one per task: at most 8 per CPU; lengths differ by up to 1.
 
     Few tasks, since each creates its own environments; several per CPU, since some take longer.
     """

@@ -42,7 +42,8 @@ WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
 class Portable(Generic[T]):
     """A value that is unpickled with this process's `sys.path` and current folder.
 
-    So the other process finds games in files, and relative paths, if its machine has these files.
+    So the other process finds games in files, and relative paths, if its machine has the files at
+    the same paths.
 
     Args:
         value: any value that cloudpickle can pickle.

@@ -60,7 +60,6 @@ def run_sweep(
     resumed.
 
     Args:
-        sweep: the sweep to run.
         address: of the Ray cluster, see `connect`; None = processes on this machine.
         num_jobs: number of processes on this machine.
         resume: continues the sweep in `out`: skips finished runs, and continues the others from
