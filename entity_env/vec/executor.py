@@ -48,8 +48,10 @@ class Executor(Protocol):
 
     @property
     def failures(self) -> dict[int, str]:
-        """Reason of the last failure that led to a restart, by environment; "" if its process
-        died. Absent if unknown: the environment raised in a worker."""
+        """Reason of the last failure that led to a restart, by environment.
+
+        "" if its process died. Absent if unknown: the environment raised in a worker.
+        """
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         """Starts a new episode in environments of a group, of a new run if `runs` has one."""

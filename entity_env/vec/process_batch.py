@@ -25,7 +25,6 @@ class ProcessBatch(ABC):
     environment of this process.
 
     Args:
-        num_envs: number of environments.
         num_agents: rows per environment.
         spaces: of the observations and of every action.
 
@@ -79,7 +78,6 @@ class ProcessBatch(ABC):
         """See `Executor`."""
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        """See `Executor`."""
         return None
 
     @abstractmethod

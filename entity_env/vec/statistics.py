@@ -12,7 +12,6 @@ class WorkerStatistics:
     """Totals of a worker, or of this process without workers; times in seconds.
 
     Args:
-        num_envs: number of environments.
         num_steps: summed over all environments.
         games_s: time in the games, including reading their observations.
         packing_s: time for batching.
@@ -48,7 +47,6 @@ class VecStatistics:
     Args:
         num_steps: number of calls of `act` (or `recv`) that returned a batch.
         num_env_steps: steps, summed over all environments.
-        num_episodes: number of episodes that ended.
         transport_s: time in `act` for checking, sending and gathering.
         waiting_s: time in `act` waiting for the games.
         caller_s: time of the caller between a batch and the next actions.

@@ -81,14 +81,12 @@ class BatchStep:
     """Observations, rewards and finished episodes of a step, before they become a `VecObs`.
 
     Args:
-        frame: observations.
         reward: `(num_rows,)` float32.
         terminated, truncated: `(num_rows,)` bool.
         is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
         final: last observations of `ended`, in order, or None.
         ended: episodes that ended.
         lost: episodes ended by a failure; their last observation is the previous one.
-        metrics: the games' metrics.
     """
 
     frame: Frame

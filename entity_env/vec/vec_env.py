@@ -107,9 +107,10 @@ class VecEnv(VecEnvBase):
         self._runs: Mapping[int, Run] = {}
         """Runs of the reset in progress; left over after an interrupt."""
         self._is_settled = True
-        """False while batches move between `_pending` and `_busy`; if an interrupt or error leaves
-        it
-        False, only `reset` works."""
+        """False while batches move between `_pending` and `_busy`.
+
+        If an interrupt or error leaves it False, only `reset` works.
+        """
         self._pending: list[PendingBatch] = []
         """Batches that wait for actions."""
         self._busy: dict[int, PendingBatch] = {}

@@ -40,9 +40,10 @@ class ArrayBatch(ProcessBatch):
     def __init__(self, num_envs: int, num_agents: int, spaces: Spaces, first_env: int = 0) -> None:
         super().__init__(num_envs, num_agents, spaces)
         self.over: NDArray[np.bool_] | None = None
-        """`(num_envs,)` bool, environments that show the last observation of an episode; None =
-        none.
-        Set by subclasses."""
+        """`(num_envs,)` bool, environments that show the last observation of an episode.
+
+        None if there are none. Set by subclasses.
+        """
         self.first_env = first_env
         self.layout: Final = FrameLayout(*spaces)
         self.env_id, self.agent_id = np.divmod(np.arange(num_envs * num_agents), num_agents)
@@ -86,7 +87,6 @@ class ArrayBatch(ProcessBatch):
         return collector.finished()
 
     def is_env_over(self, env_id: int) -> bool:
-        """True if an environment shows the last observation of an episode."""
         return self.over is not None and bool(self.over[env_id])
 
     def close(self) -> None:

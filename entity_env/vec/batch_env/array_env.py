@@ -101,8 +101,7 @@ class ArrayEnv(BatchEnv):
 
     @abstractmethod
     def observe(self, env_ids: NDArray[np.int64] | slice) -> NDArray[Any]:
-        """Current observations, `(len(env_ids), obs_size)`, a new array or a view; `:` means
-        all."""
+        """Current observations, `(len(env_ids), obs_size)`, new or a view; `:` means all."""
 
     def draw(self, env_ids: NDArray[np.int64], below: ArrayLike) -> NDArray[np.int64]:
         """`(len(env_ids),)` random integers, each from 0 to `below - 1`.

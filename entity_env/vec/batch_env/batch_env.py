@@ -198,7 +198,6 @@ class BatchEnv(ABC):
 
     Args:
         num_envs: number of copies, at least 1.
-        obs_size: size of an observation.
 
     Raises:
         UsageError: an invalid number of copies.
@@ -277,7 +276,7 @@ class BatchEnv(ABC):
 
         Args:
             seed: every environment starts a new sequence from its seed in `env_seeds(seed)`; None
-                continues with the next episodes, or draws the first seed.
+                continues with the next episodes, or draws a seed if there is none.
 
         Raises:
             ClosedError: after `close`; also in all following methods.

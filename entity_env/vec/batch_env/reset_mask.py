@@ -171,7 +171,6 @@ class ResetMask:
         Args:
             words: bits laid out like `chunks`, with 0 past the last environment; None if nothing is
                 set. The mask takes ownership of the array.
-            count: number of set bits.
         """
         mask = cls.__new__(cls)
         mask.num_envs = num_envs

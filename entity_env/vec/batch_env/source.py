@@ -105,7 +105,6 @@ def made_or_factory(
     Args:
         source: an object of `kind`, or a function that takes a number of environments.
         num_envs: None = the object's number.
-        num_workers: number of processes.
         kind: class of the environments.
         user: name of the stepping class, for messages.
 

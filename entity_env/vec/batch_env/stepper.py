@@ -42,7 +42,6 @@ class BatchEnvStepper(ArrayBatch):
 
     Args:
         env: closed by `close`.
-        autoreset: autoreset mode.
         is_compiled: as for `BatchEpisodeStats`.
         first_env: as for `ArrayBatch`.
 

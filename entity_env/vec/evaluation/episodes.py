@@ -29,10 +29,8 @@ class Episodes:
     """Episodes that measure agents, in blocks that depend only on their numbers.
 
     Args:
-        game: to play.
         players: makes the agents of a block. Agents that sample must play a block the same way,
             whatever was played before.
-        count: number of episodes.
         seed: of the run. If one agent decides for batches, episode `i` has the seed
             `EpisodeSeeds(seed)[i]`, so all agents play the same episodes.
         is_batched: one agent decides for batches; otherwise episodes are played one by one.

@@ -55,7 +55,7 @@ class Evaluator(Callback):
     game's metrics at the end of episodes, and the shares `cut` and `failed` of truncated and failed
     episodes, if any. The network with the highest mean reward is kept in a folder for `load_agent`,
     without the optimizer; ties go to the last network, which has trained longest. A resumed run
-    keeps the best network found there; a new run replaces it.
+    keeps the best network found there; a new run's first evaluation replaces it.
 
     At the end, the best and the last network play up to five times as many episodes from fresh
     starts, which neither was selected by, and the better network is kept. In a game for several

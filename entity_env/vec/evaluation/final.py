@@ -31,10 +31,6 @@ class Deadline:
     """Time limit for the end of a run; shorter after a signal.
 
     Work that started in time may take twice as long as planned, except after a signal.
-
-    Args:
-        state: the run.
-        pace: of the run's evaluations.
     """
 
     def __init__(self, state: TrainState, pace: Pace) -> None:
@@ -80,11 +76,9 @@ def play_rounds(
     Only whole rounds count, in which all players have finished the same starts.
 
     Args:
-        games: the environments.
         players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
         num_episodes: per player and round.
         max_length: steps after which an episode is truncated.
-        deadline: when to stop.
 
     Returns:
         The episodes of each player; empty if no round was finished.

@@ -68,11 +68,8 @@ class EvaluationGames:
     """Environments of a game, and the player of the other seats.
 
     Args:
-        source: the game; or a function that makes a given number of environments, with autoreset
-            "disabled".
+        source, opponent, seed: as for `Evaluator`.
         episodes: maximum number of simultaneous episodes.
-        opponent: makes the agent of the other seats from a seed.
-        seed: of starts and draws.
 
     Raises:
         UsageError: environments with another autoreset mode.
@@ -115,8 +112,6 @@ class EvaluationGames:
         """Plays episodes from some starts, each to its end.
 
         Args:
-            learner: the network.
-            starts: numbers of the starts.
             kind: `SAME_STARTS` or `FRESH_STARTS`, which share no episodes.
             max_length, is_over: see `play_starts`.
             other: a network in the other seats, instead of the opponent.

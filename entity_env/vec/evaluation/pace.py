@@ -33,15 +33,14 @@ _END_EVALUATIONS: Final = 20
 class Pace:
     """When to evaluate, and with how many episodes.
 
-    Without an interval, a run is evaluated 20 times if that takes at most 5 % of its time;
-    otherwise 10 times, with as many episodes as 10 % of the time allow, at least 4. Fractions of a
-    run are of its steps or of its time. The cost is measured at the last evaluation. One part of it
-    is proportional to the number of episodes: the time that training takes for as many decisions.
-    If that part is small, fewer episodes save nothing, so an evaluation has all episodes or none.
+    Fractions of a run are of its steps or of its time. The cost is measured at the last evaluation.
+    One part of it is proportional to the number of episodes: the time that training takes for as
+    many decisions. If that part is small, fewer episodes save nothing, so an evaluation has all
+    episodes or none.
 
     Args:
         episodes: number of episodes of a full evaluation.
-        interval: decisions between full evaluations.
+        interval: see `Evaluator`, also for the rule without an interval.
         clock: returns seconds.
     """
 

@@ -30,9 +30,7 @@ def play_starts(
 
     Args:
         vec: with autoreset "disabled".
-        decide: chooses actions.
         starts: indices of the episodes; see `starts` of `VecEnv.reset_envs`.
-        seed: of the run.
         max_length: steps after which an episode is truncated; None = never.
         is_over: called between steps; True truncates running episodes.
 

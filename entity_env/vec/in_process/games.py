@@ -248,8 +248,10 @@ def _write(
     obs: Obs,
     episode: Episode,
 ) -> None:
-    """Writes a last observation before the game starts its next episode; also stores it in `last`,
-    if given, for the row to show until a reset."""
+    """Writes a last observation before the game starts its next episode.
+
+    Also stores it in `last`, if given, for the row to show until a reset.
+    """
     row = row_of(episode)
     if last is not None:
         last[row] = obs.frozen(), episode

@@ -283,7 +283,7 @@ class WorkerPool:
     def _number_of(self, env_id: int) -> int:
         """Index of the current episode, or of the next if it has ended."""
         rows = self._rows_of(env_id)
-
+        # For an agent that is over, `number` is that of its next episode.
         numbers, is_playing = self._stats.number[rows], self._is_playing[rows]
         return int((numbers[is_playing] if is_playing.any() else numbers).max())
 

@@ -181,8 +181,9 @@ class WakeUpEvent:
 
     @property
     def is_notified(self) -> bool:
-        """True if the other end has notified and this end has not since; also before the parent's
-        first call. On the "kernel" path, as of the last wait.
+        """True if the other end has notified and this end has not since.
+
+        Also before the parent's first call. On the "kernel" path, as of the last wait.
         """
         goal = self._words[self._mine] + self._distance
         if self._rounds:
@@ -275,8 +276,8 @@ def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
     """Waits until at least one of several events is notified; check `is_notified` for which.
 
     All events must use the same path. `PEER_GONE` means that one event will never be notified;
-    check `is_peer_gone()` for which. While an event is notified, the peers of the others are not
-    checked.
+    check `is_peer_gone()` for which; others may be notified. While an event is notified, the peers
+    of the others are not checked.
     """
     if not events:
         raise ValueError("wait_any needs at least one wake-up event, or it would never return")
