@@ -21,7 +21,9 @@ from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
 
 Batch: TypeAlias = EntityBatch
+"""Alias of `EntityBatch`."""
 ObsBatch: TypeAlias = EntityBatch
+"""Alias of `EntityBatch`."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
-"""Defaults of PPO for the trainer and the command line: presets by kind of environment, and
-measurements of random play.
+"""Defaults of PPO: presets by kind of environment, and measurements of random play.
+
+Used by the trainer and the command line.
 """
 
 from __future__ import annotations
