@@ -7,7 +7,7 @@ import sys
 import threading
 from time import monotonic, sleep
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 from entity_env.errors import UsageError
 
@@ -41,26 +41,14 @@ class StepTimeout:
 
     def __init__(self, timeout_s: float | None) -> None:
         require_timeout(timeout_s)
-        self._timeout_s = timeout_s
-        self._is_open = False
-        self._is_running = False
-        self._num_ticks = 0
-        self._handler: signal._HANDLER = signal.SIG_DFL
-        self._timer = (0.0, 0.0)
-        self._opened = 0.0
-        self._watchdog: _Watchdog | None = None
+        self._timer = None if timeout_s is None else _timer_of(timeout_s)
+        self._open: _Timer | None = None
+        """The timer between enter and exit."""
 
     def __enter__(self) -> StepTimeout:
-        if self._timeout_s is None:
-            return self
-        if threading.current_thread() is threading.main_thread():
-            if sys.platform != "win32" and hasattr(signal, "setitimer"):
-                self._opened = monotonic()
-                self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
-                self._handler = signal.signal(signal.SIGALRM, self._tick)
-            elif self._watchdog is None:
-                self._watchdog = _Watchdog(self._timeout_s)
-            self._is_open = True
+        if self._timer is not None and threading.current_thread() is threading.main_thread():
+            self._timer.open()
+            self._open = self._timer
             self.start()
         return self
 
@@ -70,50 +58,91 @@ class StepTimeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._is_open:
+        if self._timer is None or self._open is None:
             return
         self.stop()
-        self._is_open = False
-        if sys.platform != "win32" and self._watchdog is None:
+        self._open = None
+        self._timer.close()
+
+    def start(self) -> None:
+        """Begins a step and starts its timeout."""
+        if self._open is not None:
+            self._open.start()
+
+    def stop(self) -> None:
+        """Ends a step: no timeout until the next `start`."""
+        if self._open is not None:
+            self._open.stop()
+
+
+class _Timer(Protocol):
+    """Raises `GameHangs` in the main thread a timeout after `start`, until `stop`."""
+
+    def open(self) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _timer_of(timeout_s: float) -> _Timer:
+    if sys.platform != "win32" and hasattr(signal, "setitimer"):
+        return _Alarm(timeout_s)
+    return _Watchdog(timeout_s)
+
+
+if sys.platform != "win32":
+
+    class _Alarm:
+        """Timer of SIGALRM; replaces its handler between `open` and `close`."""
+
+        def __init__(self, timeout_s: float) -> None:
+            self._timeout_s = timeout_s
+            self._is_running = False
+            self._num_ticks = 0
+            self._handler: signal._HANDLER = signal.SIG_DFL
+            self._replaced = (0.0, 0.0)
+            """The timer that was set before, and its interval."""
+            self._opened = 0.0
+
+        def open(self) -> None:
+            self._opened = monotonic()
+            self._replaced = signal.setitimer(signal.ITIMER_REAL, 0)
+            self._handler = signal.signal(signal.SIGALRM, self._tick)
+
+        def close(self) -> None:
             signal.signal(signal.SIGALRM, self._handler)
-            left_s, interval_s = self._timer
+            left_s, interval_s = self._replaced
             if left_s:
                 left_s = max(left_s - (monotonic() - self._opened), 1e-6)
                 signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
 
-    def start(self) -> None:
-        """Begins a step and starts its timeout."""
-        if self._is_open and self._timeout_s is not None:
+        def start(self) -> None:
             self._num_ticks = 0
             self._is_running = True
-            if self._watchdog is not None:
-                self._watchdog.start()
-            elif sys.platform != "win32":
-                tick_s = self._timeout_s / _TICKS
-                signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
+            tick_s = self._timeout_s / _TICKS
+            signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
 
-    def stop(self) -> None:
-        """Ends a step: no timeout until the next `start`."""
-        if self._is_running:
-            self._is_running = False
-            if self._watchdog is not None:
-                self._watchdog.stop()
-            elif sys.platform != "win32":
+        def stop(self) -> None:
+            if self._is_running:
+                self._is_running = False
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _tick(self, number: int, frame: FrameType | None) -> None:
-        if not self._is_running:
-            return
-        self._num_ticks += 1
-        if self._num_ticks >= _TICKS:
-            self._num_ticks = 0  # a restarted game gets the full time
-            raise GameHangs(f"no answer for {self._timeout_s:g} s")
+        def _tick(self, number: int, frame: FrameType | None) -> None:
+            if not self._is_running:
+                return
+            self._num_ticks += 1
+            if self._num_ticks >= _TICKS:
+                self._num_ticks = 0  # a restarted game gets the full time
+                raise GameHangs(f"no answer for {self._timeout_s:g} s")
 
 
 class _Watchdog:
-    """Thread that raises `GameHangs` in the main thread a timeout after `start`, until `stop`.
+    """Timer of a thread, which ends when no step has begun for a timeout; the next starts it again.
 
-    It ends when no step has begun for a timeout; the next one starts it again.
+    `close` does nothing: a game may be played again soon.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -129,6 +158,12 @@ class _Watchdog:
         self._num_ticks = 0
         self._thread: threading.Thread | None = None
 
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def start(self) -> None:
         with self._lock:
             self._num_ticks = 0
@@ -138,6 +173,8 @@ class _Watchdog:
                 self._thread.start()
 
     def stop(self) -> None:
+        if not self._is_running:
+            return
         self._is_running = False
         with self._lock:
             self._num_ticks = 0

@@ -31,7 +31,7 @@ from entity_env import (
 from entity_env.agents import RandomAgent, random_actions
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv
 from entity_env.authoring.game_traceback import line_of_error
-from entity_env.authoring.step_timeout import GameHangs, StepTimeout
+from entity_env.authoring.step_timeout import GameHangs, StepTimeout, _Watchdog
 from entity_env.check import check_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.vec_env_base import Autoreset
@@ -556,12 +556,13 @@ class TestStepTimeout:
     game = Game(play_hang, entities=(Step,), actions=(Move,))
 
     def test_a_game_that_hangs_is_ended_and_named(self) -> None:
+        before = signal.getsignal(signal.SIGALRM)
         with pytest.raises(WorkerError, match="the game hangs: no answer") as caught:
             self.game.run(RandomAgent(), seed=7, step_timeout_s=0.1)
         error = caught.value
         assert (error.seed, error.episode, error.step) == (EpisodeSeeds(7)[0], 0, 1)
         assert "in play_hang" in error.game_traceback
-        assert signal.getsignal(signal.SIGALRM) != StepTimeout(1)._tick
+        assert signal.getsignal(signal.SIGALRM) == before
 
     def test_before_the_first_question(self) -> None:
         with pytest.raises(WorkerError, match="hangs") as caught:
@@ -585,18 +586,20 @@ class TestStepTimeout:
         """What was missed meanwhile is one strike of the timer."""
         timeout = StepTimeout(0.2)
         with timeout:
+            tick = signal.getsignal(signal.SIGALRM)
+            assert callable(tick)
             for _ in range(3):
-                timeout._tick(signal.SIGALRM, None)
+                tick(signal.SIGALRM, None)
             with pytest.raises(GameHangs):
-                timeout._tick(signal.SIGALRM, None)
+                tick(signal.SIGALRM, None)
 
     def test_a_step_that_ends_as_the_watchdog_fires_raises_nothing(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delattr(signal, "setitimer")
         with StepTimeout(0.02) as timeout:
-            watchdog = timeout._watchdog
-            assert watchdog is not None
+            watchdog = timeout._timer
+            assert isinstance(watchdog, _Watchdog)
             with watchdog._lock:  # it fires, and the main thread has not noticed yet
                 watchdog._has_fired = True
         assert not watchdog._has_fired
