@@ -6,7 +6,6 @@ import difflib
 import os
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -17,13 +16,11 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import (
     SUFFIX as AGENT_SUFFIX,
     agent_from_bytes,
 )
-from entity_env.agents.rogue_net.checkpoints.folder import network_digest, old_of
+from entity_env.agents.rogue_net.checkpoints.folder import old_of
 from entity_env.agents.rogue_net.checkpoints.reader import find_network, read_network
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import SUFFIX
 from entity_env.agents.scripted_agent import is_bot_file, load_bot
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.load_module import split_file_name
-from entity_env.core.files import code_digest
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -99,8 +96,9 @@ def load_agent(
         UsageError: no such agent, folder or backend; a temperature not above 0; a name in `names`
             that the network lacks.
         CheckpointError: the source holds no readable network. A network of another game raises at
-            the first observation and lists every difference; with `adapt`, only those that cannot
-            be ignored: a missing feature or type, or another action.
+            the first observation and lists the differences, or, if the games share no entity type
+            and no action, names those of both; with `adapt`, only what cannot be ignored: a missing
+            feature or type, or another action.
         MissingExtraError: the torch backend, or an enn-trainer checkpoint, needs a package that is
             not installed.
     """
@@ -120,23 +118,6 @@ def load_agent(
     agent = kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
     agent.path = path
     return agent
-
-
-def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
-    """Name of an agent, and SHA-256 of its network or bot file, as JSON.
-
-    Args:
-        name: the name it was loaded by, such as a path; "" = the path of its network, or its class
-            name.
-    """
-    path = getattr(agent, "path", "")
-    found = {"name": name or path or type(agent).__name__}
-    with suppress(CheckpointError, OSError, ValueError):
-        if path or Path(name).is_file():
-            found["sha256"] = network_digest(Path(path or name))
-        elif (file := split_file_name(name)) is not None:
-            found["sha256"] = code_digest(file[0])
-    return found
 
 
 def _read(source: AgentSource) -> Weights:

@@ -1,12 +1,14 @@
-"""`identity_of`: identifies a game's rules by source digest, version, package and commit."""
+"""Identity of a game's rules: source digest, version, package, commit; versions of packages."""
 
 from __future__ import annotations
 
 import inspect
 import os
+import platform
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,7 @@ Identity: TypeAlias = Mapping[str, str | int]
 _PACKAGE: Final = __name__.partition(".")[0]
 _OWN_GAMES: Final = f"{_PACKAGE}.games"
 """A package in which each module is a separate game."""
+_version_of: Final = cache(version)  # reads a file
 _GIT_TIMEOUT_S: Final = 5.0
 _NUM_DIGITS: Final = 12
 """Digits of a digest that are shown for comparison."""
@@ -82,6 +85,15 @@ def changed_rules(before: object, now: Identity) -> str:
         if differing and old != new:
             differing.append(f"{old}, now {new}")
     return "; ".join(differing)
+
+
+def package_versions(*packages: str) -> dict[str, str]:
+    """Versions of Python, and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = _version_of(package)
+    return found
 
 
 def source_of(game: Game) -> str:

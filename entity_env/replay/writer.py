@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from entity_env.agents.agent_identity import agent_identity
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import is_a
-from entity_env.authoring.identity import source_of
+from entity_env.authoring.identity import package_versions, source_of
 from entity_env.authoring.local_run import Thoughts, Turn, Watch
 from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
@@ -48,8 +45,9 @@ from entity_env.replay.replay import Replay
 
 STEP_TIMEOUT_S: Final = 30.0
 """Default step timeout of a game played in this process for its replay."""
+PACKAGES: Final = ("entity_env", "numpy")
+"""Packages on which an episode may depend."""
 _EPISODE: Final = "{episode}"
-_version_of: Final = cache(version)  # reads a file
 _DIGEST_DIGITS: Final = 16
 _DIGITS: Final = 4
 """Decimals of probabilities and values, which are only for display."""
@@ -324,7 +322,7 @@ def header_of(game: Game, source: str = "") -> ReplayHeader:
         num_agents=game.num_agents,
         schema=schema_hash(spaces),
         spaces=spaces,
-        made_with=versions(),
+        made_with={"entity_env": "", **package_versions(*PACKAGES)},  # "": run from a checkout
         game_version=game.version,
     )
 
@@ -360,20 +358,7 @@ def _is_read_back(game: Game, name: str, kept: Json, value: object) -> bool:
     return bool(read == value) and isinstance(read, Enum) == isinstance(value, Enum)
 
 
-def versions() -> dict[str, str]:
-    """Versions of the software on which an episode may depend."""
-    found = {"entity_env": "", "python": platform.python_version()}
-    for name in ("entity-env", "numpy"):
-        with suppress(PackageNotFoundError):  # run from a checkout; numpy is optional
-            found[name.replace("-", "_")] = _version_of(name)
-    return found
-
-
 def _agent(name: str, agent: Agent) -> dict[str, str]:
-    if name == type(agent).__name__ and not getattr(agent, "path", ""):  # created in code
-        return {"name": name}
-    from entity_env.agents.load import agent_identity  # loads numpy
-
     digest = agent_identity(agent, name).get("sha256", "")[:_DIGEST_DIGITS]
     return {"name": name, **({"sha": digest} if digest else {})}
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.agent_identity import agent_identity
 from entity_env.agents.imitation.dataset import Dataset, distinct_recordings
-from entity_env.agents.load import agent_identity
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import all_settings, identity_of

@@ -73,7 +73,7 @@ class TrainedAgent(PolicyAgent):
 
     Raises:
         CheckpointError: on the first decision, if the game declared other spaces, or, with `adapt`,
-            lacks some of them; names every difference. Direct calls of a game's `play` declare
+            lacks some of them; see `load_agent`. Direct calls of a game's `play` declare
             none: then only observations are checked.
     """
 

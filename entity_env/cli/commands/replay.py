@@ -15,6 +15,7 @@ from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.training.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
+from entity_env.authoring.identity import package_versions
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, LiveDisplay, echo
@@ -511,9 +512,9 @@ def game_and_look(
 
 def _other_versions(replay: Replay) -> str:
     """Versions that differ from those of the replay."""
-    from entity_env.replay.writer import versions
+    from entity_env.replay.writer import PACKAGES
 
-    now = versions()
+    now = package_versions(*PACKAGES)
     changed = [
         f"{name} {was}, now {now[name]}"
         for name, was in replay.header.made_with.items()

@@ -23,8 +23,8 @@ from entity_env import (
     UsageError,
 )
 from entity_env.agents import Agent, RandomAgent, load_agent
+from entity_env.agents.agent_identity import agent_identity
 from entity_env.agents.imitation import Dataset, DatasetRecorder, dataset_file
-from entity_env.agents.load import agent_identity
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, save_checkpoint
 from entity_env.authoring.identity import identity_of
 from entity_env.authoring.local_run import Turn

@@ -7,7 +7,6 @@ import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,6 @@ from entity_env.core.vec_obs import VecEnvironment
 if TYPE_CHECKING:
     from entity_env.agents.rogue_net.torch_net.policy import Policy
 
-_PACKAGES: Final = ("entity-env", "numpy", "torch", "numba")
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 _MODEL: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 
@@ -48,15 +46,6 @@ def about_training(
         **net.origin,
         **given,
     }
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of Python and packages that a network depends on."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def machine() -> dict[str, str | int]:

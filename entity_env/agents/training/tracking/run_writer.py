@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from entity_env.agents.training.tracking.progress import TrainProgress, WriteCurves
-from entity_env.agents.training.tracking.provenance import machine, package_versions
+from entity_env.agents.training.tracking.provenance import machine
 from entity_env.agents.training.tracking.recorders import Recorder, Recording, TensorBoardRecorder
 from entity_env.agents.training.tracking.rewards import RandomPlay
 from entity_env.agents.training.tracking.runs import (
@@ -30,6 +30,7 @@ from entity_env.agents.training.tracking.runs import (
     read_about,
 )
 from entity_env.agents.training.tracking.settings_file import RUN_FORMAT
+from entity_env.authoring.identity import package_versions
 from entity_env.core.files import write_file
 from entity_env.core.vec_obs import Metric
 from entity_env.errors import UsageError
@@ -77,7 +78,7 @@ def write_run(
         "seed": config.seed,
         "began": before.get("began") if step else now,
         "resumed": [*(resumed if isinstance(resumed, list) else ()), [now, step]] if step else [],
-        "versions": package_versions(),
+        "versions": package_versions("entity-env", "numpy", "torch", "numba"),
         "machine": machine(),
         "config": config.to_json(),
     }

@@ -1,0 +1,30 @@
+"""`agent_identity`: name and digest of an agent, for files that it leaves."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.load_module import split_file_name
+from entity_env.core.files import code_digest
+from entity_env.errors import CheckpointError
+
+
+def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
+    """Name of an agent, and SHA-256 of its network or bot file, as JSON.
+
+    Args:
+        name: the name it was loaded by, such as a path; "" = the path of its network, or its class
+            name.
+    """
+    path = getattr(agent, "path", "")
+    found = {"name": name or path or type(agent).__name__}
+    with suppress(CheckpointError, OSError, ValueError):
+        if path or Path(name).is_file():
+            from entity_env.agents.rogue_net.checkpoints.folder import network_digest  # numpy
+
+            found["sha256"] = network_digest(Path(path or name))
+        elif (file := split_file_name(name)) is not None:
+            found["sha256"] = code_digest(file[0])
+    return found
