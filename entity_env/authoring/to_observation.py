@@ -37,7 +37,7 @@ from entity_env.core.observation import (
 )
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.core.validation import as_mask, mask_rows, of_selectors
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
 
 if TYPE_CHECKING:
@@ -215,7 +215,16 @@ def _actor_ids(kind: ActionType[Any], obs: Obs) -> list[EntityID]:
 
 def _visible(obs: Obs, schema: Schema, *, plain: bool) -> dict[EntityName, BoolMask]:
     keep: Callable[[BoolMask], BoolMask] = _bools if plain else np.asarray
-    return {schema.entity(cls).name: keep(seen) for cls, seen in obs.hidden or ()}
+    found = {}
+    for cls, seen in obs.hidden or ():
+        name, count = schema.entity(cls).name, num_of_class(cls, obs)
+        if _num_rows(seen) != count:
+            raise SchemaError(
+                f"{schema.game}: visible of {name} needs {count} bools, one per entity: "
+                f"got {shown(seen)}"
+            )
+        found[name] = keep(seen)
+    return found
 
 
 def _bools(seen: BoolMask) -> list[bool]:

@@ -313,6 +313,7 @@ class DirectPlay:
             agent.num_episodes = number
             agent.has_ended = False
         seed = self._seeds[number]
+        self._violations.place = f"episode {number} (seed {seed}), step 0"
         agents = cast("Sequence[Agent]", self._agents)
 
         def play() -> None:

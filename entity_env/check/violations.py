@@ -35,6 +35,7 @@ from entity_env.authoring.game_traceback import (
     stack_of,
     suggestion_of,
     summary_of,
+    text_of,
 )
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
@@ -130,6 +131,8 @@ class Violations:
         """Adds what the game raises in the block, or where it hangs; the hint follows the line."""
         try:
             yield
+        except SchemaError as error:  # the text names the mistake, so no traceback is needed
+            self.add(f"{text_of(error)} ({line_of_error(error) or _origin(error)}){hint(error)}")
         except Exception as error:
             self.raised(call, error, hint=hint(error))
         except GameHangs as hang:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import entity_env
 from entity_env.cli import main
 
 AGAIN = "play this episode again: entity-env "
@@ -84,6 +85,65 @@ def test_the_command_of_a_failure_fails_the_same(here: Path, line: str, shows: s
     assert re.search(found[0] if shows == "numbers" else what, again.stderr)
     assert f"\nseed {last.split()[-1]}, episode 0, step " in again.stderr  # by its own seed alone
     assert again.stderr.rstrip().partition(AGAIN)[2].split()[-2:] == last.split()[-2:]
+
+
+WRONG = """
+from dataclasses import dataclass
+from enum import Enum
+from entity_env import Game, Obs
+
+Move = Enum("Move", "LEFT RIGHT")
+
+@dataclass
+class Unit:
+    x: float
+
+class Other(Unit):
+    pass
+
+def play(agent, *, seed: int) -> None:
+    if agent.act(Obs().entities([Unit(1.0)]), Move) is None:
+        return
+    agent.act({shown}, Move)  # wrong
+    agent.game_over()
+
+wrong = Game(play, entities=(Unit,), actions=(Move,))
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "play wrong.py",
+        "check wrong.py",
+        "eval wrong.py --agent random",
+        pytest.param("train wrong.py --num-workers 0 --steps 64", marks=pytest.mark.slow),
+        pytest.param("train wrong.py --num-workers 1 --steps 64", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    ("shown", "message"),
+    [
+        ("Obs().entities([Other(1.0)])", "shows a Other, which was not declared"),
+        ("Obs().entities([Unit('x')])", "entity Unit: "),
+        ("Obs().entities(Unit(1.0))", "entities must be a list, tuple or other collection"),
+        ("Obs().visible(Unit, [True, False])", "visible of Unit needs 0 bools"),
+        ("Obs().mask(Move, [True])", "the mask of action 'Move' needs the shape"),
+        ("Obs().allowed(Unit)", "an action must be an Enum"),
+        ("Obs('x')", "the score must be a number, got 'x'"),
+    ],
+)
+def test_a_mistake_in_an_observation_is_one_error_and_a_line_of_the_game(
+    here: Path, command: str, shown: str, message: str
+) -> None:
+    text = WRONG.replace("{shown}", shown)
+    (here / "wrong.py").write_text(text)
+    line = 1 + text[: text.index("# wrong")].count("\n")
+    error = run(command).stderr
+    assert error.count(message) == 1
+    assert re.search(rf'wrong.py("?, line |:){line}\b', error)
+    assert f"{Path(entity_env.__file__).parent}/" not in error
+    assert AGAIN in error
 
 
 def test_options_of_agents_are_those_of_the_failure(here: Path) -> None:
