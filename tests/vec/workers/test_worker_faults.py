@@ -1,6 +1,6 @@
 """What goes wrong with workers: every fault is named, and leaves nothing behind.
 
-Figures of these faults are in `docs/reliability.md`.
+Figures of these faults are in `docs/reliability_tests.md`.
 """
 
 import gc
