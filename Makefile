@@ -66,9 +66,9 @@ $(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt
 	@touch $@
 
 # Generated pages need the games and their packages, the site only what it is built with: two environments.
-docs: $(STAMP) $(DOCS_STAMP)  ## build the site into build/site, and run the notebook
+docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, and build the site into build/site
+	$(DOCS)/bin/python -m tools.docs.run_notebook "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	$(BIN)/python -m tools.docs.stage
-	$(DOCS)/bin/python -m tools.docs.run_notebook
 	$(DOCS)/bin/zensical build --clean --strict
 
 docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and build again what changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -136,7 +136,7 @@ class Animation:
     num_agents: int
     ground: Sequence[Shape]
     shapes: Sequence[Shape]
-    stills: Sequence[Still] = field(repr=False)
+    stills: Sequence[Still]
     is_open: bool = False
 
     @classmethod
@@ -348,6 +348,9 @@ class Animation:
         write_film(
             file, painter, lambda i: self.shapes_of(film[i]), len(film), 1 / self.fps, self.end_s
         )
+
+    def __repr__(self) -> str:  # a notebook stores it next to the page
+        return f"Animation({self.title}, {len(self)} picture{'s' * (len(self) != 1)})"
 
     def _repr_html_(self) -> str:
         return as_iframe(self.html())

@@ -1,42 +1,51 @@
-"""The notebook `examples/tour.ipynb` runs and shows replays."""
+"""The notebook `examples/tour.ipynb` runs, shows replays and a curve, and is a page of the site."""
 
 from __future__ import annotations
 
 import ast
-import json
+import math
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from tests import ROOT
+from tools.docs import notebook
 
-NOTEBOOK = ROOT / "examples" / "tour.ipynb"
-
-
-def cells() -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
-    return content
+CELLS = notebook.cells_of(notebook.NOTEBOOK)
+SOURCES = list(map(notebook.source_of, CELLS))
 
 
 def test_it_is_kept_without_its_outputs() -> None:
-    for cell in cells():
+    for cell in CELLS:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
 
 
+def test_its_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", "".join(SOURCES))
+    assert len(links) > 1
+    for link in links:
+        assert (notebook.NOTEBOOK.parent / link).exists(), link
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_its_cells_run_and_show_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     (tmp_path / "ship").symlink_to(ROOT / "examples" / "ship")
     monkeypatch.chdir(tmp_path)
     script = ModuleType("tour")
     monkeypatch.setitem(sys.modules, "tour", script)
-    sources = ("".join(cell["source"]) for cell in cells() if cell["cell_type"] == "code")
-    shown = [shown_by(source, script) for source in sources]
+    codes = [s for s, cell in zip(SOURCES, CELLS, strict=True) if cell["cell_type"] == "code"]
+    shown = [shown_by(source, script) for source in codes]
     assert sum("<iframe" in each and "srcdoc" in each for each in shown) == 3
+    assert sum("<polyline" in each for each in shown if each.startswith("<svg")) == 1
+    assert script.random_replay.num_decisions >= 10
+    assert math.isfinite(script.result.progress.mean_reward)
+    assert script.result.progress.mean_reward > script.episode.reward + 1
 
 
 def shown_by(source: str, script: ModuleType) -> str:
@@ -47,4 +56,55 @@ def shown_by(source: str, script: ModuleType) -> str:
         return ""
     exec(compile(ast.Module(before, []), "cell", "exec"), vars(script))  # noqa: S102 - our own
     value = eval(compile(ast.Expression(last.value), "cell", "eval"), vars(script))
-    return str(value._repr_html_()) if hasattr(value, "_repr_html_") else repr(value)
+    for name in ("_repr_html_", "_repr_svg_"):
+        if hasattr(value, name):
+            return str(getattr(value, name)())
+    return repr(value)
+
+
+def test_its_page_has_the_outputs_in_files_of_their_own() -> None:
+    frame = (
+        '<iframe sandbox="allow-scripts" style="border:0" srcdoc="&lt;b&gt;a &amp;amp; b"></iframe>'
+    )
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]},
+        {
+            "output_type": "execute_result",
+            "data": {"text/html": [frame], "text/plain": ["Animation(<a>, 2 pictures)"]},
+        },
+        {
+            "output_type": "display_data",
+            "data": {"image/svg+xml": ["<svg>\n", "<text x='1'>A</text>"], "text/plain": ["Run()"]},
+        },
+        {"output_type": "execute_result", "data": {"text/plain": ["[1, 2]"]}},
+    ]
+    cells: list[notebook.Cell] = [
+        {"cell_type": "markdown", "source": ["# A title"]},
+        {"cell_type": "code", "source": ["f(\n", ")"], "outputs": outputs},
+        {"cell_type": "markdown", "source": ["[a](../docs/how-to/ship.md)"]},
+    ]
+    assert notebook.rendered(cells) == {
+        "tutorials/tour.md": (
+            f"# A title\n\n{notebook.ABOUT}\n\n```python\nf(\n)\n```\n\n```text\none\ntwo\n```\n\n"
+            '<iframe src="tour/0.html" title="Animation(&lt;a&gt;, 2 pictures)" class="replay" '
+            'sandbox="allow-scripts" loading="lazy"></iframe>\n\n'
+            "![A](tour/1.svg)\n\n```text\n[1, 2]\n```\n\n[a](../how-to/ship.md)\n"
+        ),
+        "tutorials/tour/0.html": "<b>a &amp; b",
+        "tutorials/tour/1.svg": "<svg>\n<text x='1'>A</text>",
+    }
+
+
+def test_outputs_of_other_cells_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = tmp_path / "tour.ipynb"
+    monkeypatch.setattr(notebook, "EXECUTED", executed)
+    alone = notebook.tour()
+    assert [*alone] == ["tutorials/tour.md"]
+    text = notebook.NOTEBOOK.read_text()
+    output = '"outputs": [{"output_type": "stream", "text": "hello"}]'
+    executed.write_text(text.replace('"outputs": []', output))
+    assert "```text\nhello\n```" in notebook.tour()["tutorials/tour.md"]
+    executed.write_text(executed.read_text().replace("A tour of", "Another tour of"))
+    assert notebook.tour() == alone

@@ -121,6 +121,13 @@ def test_sizes_are_within_bounds() -> None:
     assert len(animation_of(snake, turns).html()) <= 20_000
 
 
+def test_its_repr_is_short_whatever_it_holds() -> None:
+    animation = animation_of(snake)
+    assert repr(animation) == f"Animation(snake, {len(animation)} pictures)"
+    alone = replace(animation, stills=animation.stills[:1])
+    assert repr(alone) == "Animation(snake, 1 picture)"
+
+
 def test_the_same_episode_is_the_same_page() -> None:
     assert animation_of(snake).html() == animation_of(snake).html()
     assert animation_of(snake).svg() == animation_of(snake).svg()

@@ -25,7 +25,7 @@ from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from tools.docs import curves, figures, games, reference
+from tools.docs import curves, figures, games, notebook, reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -42,7 +42,7 @@ _NAV_ENTRY: Final = re.compile(r"[\w./-]+\.md$", re.MULTILINE)
 
 def pages() -> dict[str, str]:
     """All pages of the site as Markdown, by path."""
-    found = {**reference.pages(), **games.pages()}
+    found = {**reference.pages(), **games.pages(), notebook.PAGE: notebook.tour()[notebook.PAGE]}
     for path in sources():
         text = figures.plain((ROOT / path).read_text("utf-8"))
         found[str(place(path))] = moved(inlined(text, path), path)
@@ -129,7 +129,7 @@ def misplaced(found: Mapping[str, str], config: str) -> list[str]:
 
 def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """All files of the source of the site but replays: pages, and what they show and offer."""
-    yield from ((name, text.encode()) for name, text in found.items())
+    yield from ((name, text.encode()) for name, text in {**notebook.tour(), **found}.items())
     offered = {path for path in map(_from_root, DOCS.rglob("*.*")) if path.suffix != ".json"}
     for page in sources():
         offered |= set(targets((ROOT / page).read_text("utf-8"), page))

@@ -19,6 +19,7 @@ from entity_env.agents.training.tracking.rewards import MeanReward, RandomPlay
 from entity_env.agents.training.tracking.settings_file import RUN_FORMAT
 from entity_env.core.files import parse_json, read_file
 from entity_env.errors import CheckpointError, UsageError
+from entity_env.views.chart import Series, svg_chart
 
 RUN_FILE: Final = "run.json"
 REPLAY_FOLDERS: Final = ("replays", "failures")
@@ -90,9 +91,9 @@ class TrainingRun:
     """
 
     path: Path
-    about: Mapping[str, object] = field(default_factory=dict)
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    clock: Curve = _NO_CURVE
+    about: Mapping[str, object] = field(default_factory=dict, repr=False)
+    curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
+    clock: Curve = field(default=_NO_CURVE, repr=False)
     num_broken: int = 0
 
     @property
@@ -174,6 +175,12 @@ class TrainingRun:
         opponent = eval_opponent(self.about)
         others = [self.about.get(name) for name in ("entities", "opponents", "init_from")]
         return self.game, str([*others, opponent]), str(sorted(found.items()))
+
+    def _repr_svg_(self) -> str:
+        """The curve of the mean reward, which a notebook shows."""
+        line = Series(self.name, *self.curves.get(REWARD, _NO_CURVE))
+        title = f"{self.name}: mean episode reward"
+        return svg_chart(title, [line], x_label="decisions", has_legend=False)
 
     def _mean_reward(self, kind: str, count: str, index: int) -> MeanReward | None:
         curve = self.curves.get(f"{kind}/mean_reward")

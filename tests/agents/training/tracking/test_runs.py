@@ -136,6 +136,16 @@ def test_a_run_that_goes_on_has_no_end(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ written, and read back
 
 
+def test_a_notebook_shows_the_curve_and_stores_a_short_text(tmp_path: Path) -> None:
+    write(tmp_path, [(10 * i, float(i)) for i in range(1, 100)])
+    run = read_run(tmp_path)
+    svg = run._repr_svg_()
+    assert svg.count("<polyline ") == 1
+    assert f"{tmp_path.name}: mean episode reward" in svg
+    assert len(repr(run)) < len(str(tmp_path)) + 60
+    assert "no points" in TrainingRun(tmp_path)._repr_svg_()
+
+
 @given(st.lists(st.tuples(numbers, numbers, numbers), max_size=20))
 @in_a_folder
 def test_curves_are_read_back(tmp_path: Path, points: list[tuple[float, float, float]]) -> None:
