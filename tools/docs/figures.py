@@ -33,7 +33,7 @@ OTHER_FILES: Final = ("scores.json",)
 
 LOGS: Final = {
     "docs/explanation/measurements.md": "a log: what was measured at the time, with dates",
-    "docs/reliability.md": "single runs that kill workers, with their conditions",
+    "docs/reliability_tests.md": "single runs that kill workers, with their conditions",
     "docs/roadmap.md": "a log: what was measured when a part was finished, and aims",
 }
 """Pages whose figures are not those of the current results, with the reason."""
