@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from entity_env.views.chart import Series, svg_chart
 from tests import ROOT
 from tools.docs import notebook
 
@@ -62,10 +63,11 @@ def shown_by(source: str, script: ModuleType) -> str:
     return repr(value)
 
 
-def test_its_page_has_the_outputs_in_files_of_their_own() -> None:
+def test_its_page_has_the_outputs() -> None:
     frame = (
         '<iframe sandbox="allow-scripts" style="border:0" srcdoc="&lt;b&gt;a &amp;amp; b"></iframe>'
     )
+    svg = svg_chart("A & B", [Series("a", [0, 1], [0, 1])], has_legend=False)
     outputs = [
         {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]},
         {
@@ -74,7 +76,7 @@ def test_its_page_has_the_outputs_in_files_of_their_own() -> None:
         },
         {
             "output_type": "display_data",
-            "data": {"image/svg+xml": ["<svg>\n", "<text x='1'>A</text>"], "text/plain": ["Run()"]},
+            "data": {"image/svg+xml": svg, "text/plain": ["Run()"]},
         },
         {"output_type": "execute_result", "data": {"text/plain": ["[1, 2]"]}},
     ]
@@ -83,16 +85,18 @@ def test_its_page_has_the_outputs_in_files_of_their_own() -> None:
         {"cell_type": "code", "source": ["f(\n", ")"], "outputs": outputs},
         {"cell_type": "markdown", "source": ["[a](../docs/how-to/ship.md)"]},
     ]
-    assert notebook.rendered(cells) == {
-        "tutorials/tour.md": (
-            f"# A title\n\n{notebook.ABOUT}\n\n```python\nf(\n)\n```\n\n```text\none\ntwo\n```\n\n"
-            '<iframe src="tour/0.html" title="Animation(&lt;a&gt;, 2 pictures)" class="replay" '
-            'sandbox="allow-scripts" loading="lazy"></iframe>\n\n'
-            "![A](tour/1.svg)\n\n```text\n[1, 2]\n```\n\n[a](../how-to/ship.md)\n"
-        ),
-        "tutorials/tour/0.html": "<b>a &amp; b",
-        "tutorials/tour/1.svg": "<svg>\n<text x='1'>A</text>",
-    }
+    page = notebook.rendered(cells)
+    before, chart, after = re.split(r'(<div class="plot".*?</div>)', page.text, flags=re.DOTALL)
+    assert before == (
+        f"# A title\n\n{notebook.ABOUT}\n\n```python\nf(\n)\n```\n\n```text\none\ntwo\n```\n\n"
+        '<iframe src="tour-1.html" title="Animation(&lt;a&gt;, 2 pictures)" loading="lazy" '
+        'class="replay" sandbox="allow-scripts"></iframe>\n\n'
+    )
+    assert after == "\n\n```text\n[1, 2]\n```\n\n[a](../how-to/ship.md)\n"
+    assert page.replays == {"tour-1.html": "<b>a &amp; b"}
+    assert 'aria-label="A &amp; B"' in chart
+    assert "<rect" not in chart
+    assert chart.count("#") == 1  # the color of the line; all else has that of the page
 
 
 def test_outputs_of_other_cells_are_left_out(
@@ -101,10 +105,10 @@ def test_outputs_of_other_cells_are_left_out(
     executed = tmp_path / "tour.ipynb"
     monkeypatch.setattr(notebook, "EXECUTED", executed)
     alone = notebook.tour()
-    assert [*alone] == ["tutorials/tour.md"]
+    assert not alone.replays
     text = notebook.NOTEBOOK.read_text()
     output = '"outputs": [{"output_type": "stream", "text": "hello"}]'
     executed.write_text(text.replace('"outputs": []', output))
-    assert "```text\nhello\n```" in notebook.tour()["tutorials/tour.md"]
+    assert "```text\nhello\n```" in notebook.tour().text
     executed.write_text(executed.read_text().replace("A tour of", "Another tour of"))
     assert notebook.tour() == alone

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape, unescape
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple, TypeAlias
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NOTEBOOK: Final = ROOT / "examples" / "tour.ipynb"
@@ -25,8 +25,15 @@ ABOUT: Final = (
 )
 
 
-def tour() -> dict[str, str]:
-    """The page and the files that it shows, by path from the root of the site."""
+class Page(NamedTuple):
+    """A page as Markdown, and the replays in its frames, by their paths from the page."""
+
+    text: str
+    replays: dict[str, str]
+
+
+def tour() -> Page:
+    """The page of the notebook."""
     cells = cells_of(NOTEBOOK)
     executed = cells_of(EXECUTED) if EXECUTED.exists() else []
     if list(map(source_of, executed)) == list(map(source_of, cells)):
@@ -34,18 +41,24 @@ def tour() -> dict[str, str]:
     return rendered(cells)
 
 
-def rendered(cells: Sequence[Cell]) -> dict[str, str]:
-    """As `tour`, of these cells."""
-    files: dict[str, str] = {}
+def replay_pages() -> Iterator[tuple[str, bytes]]:
+    """Path from the root of the site and content of the page of each replay."""
+    for path, text in tour().replays.items():
+        yield str(PurePosixPath(PAGE).with_name(path)), text.encode()
+
+
+def rendered(cells: Sequence[Cell]) -> Page:
+    """Cells with their outputs as a page."""
+    replays: dict[str, str] = {}
     parts: list[str] = []
     for cell in cells:
         if cell["cell_type"] == "code":
             parts.append(f"```python\n{source_of(cell)}\n```")
-            parts += [_shown(output, files) for output in cell["outputs"]]
+            parts += [_shown(output, replays) for output in cell["outputs"]]
         else:
             parts.append(source_of(cell).replace("](../docs/", "](../"))
     parts.insert(1, ABOUT)
-    return {PAGE: "\n\n".join(parts) + "\n", **files}
+    return Page("\n\n".join(parts) + "\n", replays)
 
 
 def cells_of(path: Path) -> list[Cell]:
@@ -59,23 +72,23 @@ def source_of(cell: Cell) -> str:
     return "".join(cell["source"])
 
 
-def _shown(output: Mapping[str, Any], files: dict[str, str]) -> str:
-    """An output as Markdown; a replay and a picture are files of their own."""
+def _shown(output: Mapping[str, Any], replays: dict[str, str]) -> str:
+    """An output as Markdown; adds a replay to those of the page."""
     data = output.get("data", {"text/plain": output.get("text", "")})
     texts = {kind: "".join(text) for kind, text in data.items()}
-    label = escape(texts["text/plain"])
     if frame := _FRAME.fullmatch(texts.get("text/html", "")):
-        path = _add(files, "html", unescape(frame[1]))
-        tags = 'class="replay" sandbox="allow-scripts" loading="lazy"'
-        return f'<iframe src="{path}" title="{label}" {tags}></iframe>'
+        path = f"tour-{len(replays) + 1}.html"
+        replays[path] = unescape(frame[1])
+        about = f'src="{path}" title="{escape(texts["text/plain"])}" loading="lazy"'
+        return f'<iframe {about} class="replay" sandbox="allow-scripts"></iframe>'
     if svg := texts.get("image/svg+xml"):
-        title = re.search(r"<text[^>]*>([^<]*)</text>", svg)
-        return f"![{title[1] if title else label}]({_add(files, 'svg', svg)})"
+        return f'<div class="plot" data-search-exclude>\n{_in_page(svg)}</div>'
     return f"```text\n{texts['text/plain'].rstrip()}\n```"
 
 
-def _add(files: dict[str, str], kind: str, text: str) -> str:
-    """Adds a file next to the page; returns its path from there."""
-    path = f"tour/{len(files)}.{kind}"
-    files[f"tutorials/{path}"] = text
-    return path
+def _in_page(svg: str) -> str:
+    """A chart in the color of the page, without its background."""
+    title = re.search(r"<text[^>]*>([^<]*)</text>", svg)
+    label = f'role="img" aria-label="{title[1] if title else ""}"'
+    svg = re.sub(r'<rect [^>]*fill="white"/>\n?', "", svg).replace(' color="#334155"', "")
+    return svg.replace("<svg ", f'<svg {label} style="max-width: 100%; height: auto" ', 1)

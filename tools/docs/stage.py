@@ -42,7 +42,7 @@ _NAV_ENTRY: Final = re.compile(r"[\w./-]+\.md$", re.MULTILINE)
 
 def pages() -> dict[str, str]:
     """All pages of the site as Markdown, by path."""
-    found = {**reference.pages(), **games.pages(), notebook.PAGE: notebook.tour()[notebook.PAGE]}
+    found = {**reference.pages(), **games.pages(), notebook.PAGE: notebook.tour().text}
     for path in sources():
         text = figures.plain((ROOT / path).read_text("utf-8"))
         found[str(place(path))] = moved(inlined(text, path), path)
@@ -129,13 +129,14 @@ def misplaced(found: Mapping[str, str], config: str) -> list[str]:
 
 def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """All files of the source of the site but replays: pages, and what they show and offer."""
-    yield from ((name, text.encode()) for name, text in {**notebook.tour(), **found}.items())
+    yield from ((name, text.encode()) for name, text in found.items())
     offered = {path for path in map(_from_root, DOCS.rglob("*.*")) if path.suffix != ".json"}
     for page in sources():
         offered |= set(targets((ROOT / page).read_text("utf-8"), page))
     for path in offered:
         if path.suffix != ".md" and (ROOT / path).is_file():
             yield str(place(path)), (ROOT / path).read_bytes()
+    yield from notebook.replay_pages()
 
 
 def stage(out: Path, *, with_replays: bool = True) -> None:
