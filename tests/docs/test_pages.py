@@ -44,6 +44,17 @@ def test_orphans_and_entries_without_a_page_are_named() -> None:
     ]
 
 
+def test_the_navigation_has_the_titles_of_the_pages() -> None:
+    nav = stage.CONFIG.read_text().partition("\nnav:")[2]
+    entries = re.findall(r"^ +- (?:'?(.+?)'?: )?([\w./-]+\.md)$", nav, re.M)
+    assert len(entries) == len(pages())
+    for title, page in entries:
+        found = re.search(r"^# `?(.+?)`?$", pages()[page], re.M)
+        heading = found[1] if found else ""
+        # A title may leave out what follows a colon. Without one, it is the heading.
+        assert title in ("", heading, heading.partition(": ")[0]), page
+
+
 @pytest.mark.parametrize("name", [str(path) for path in (*stage.sources(), "README.md")])
 def test_links_lead_somewhere(name: str) -> None:
     path = PurePosixPath(name)
