@@ -37,8 +37,12 @@ def as_policy(agent: Agent) -> PolicyAgent:
 
 
 def test_this_release_has_its_files() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert version in [release.name for release in RELEASES]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] in [release.name for release in RELEASES]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\nlicense: {project['license']}\n" in citation
+    assert [f"  - name: {author['name']}\n" in citation for author in project["authors"]] == [True]
 
 
 @each_release

@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def release(scratch: Path, out: Path) -> None:
         tools = environment(scratch / "tools", Path(sys.executable), *PINNED)
     with step("check that everything is committed"):
         check_committed()
+    check_citation()
     first, second = (build(scratch / name, tools, found) for name in ("first", "second/build"))
     with step("compare both builds"):
         compare(first, second)
@@ -128,6 +130,13 @@ def environment(folder: Path, python: Path, *packages: object) -> Path:
 def check_committed() -> None:
     if changed := run("git", "-C", ROOT, "status", "--porcelain").strip():
         sys.exit(f"\nexpected a commit with everything in it, got changes in:\n{changed}")
+
+
+def check_citation() -> None:
+    """The release that CITATION.cff names is the one that is built."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    if f"\nversion: {version}\n" not in (ROOT / "CITATION.cff").read_text():
+        sys.exit(f"\nexpected `version: {version}` in CITATION.cff, as in pyproject.toml")
 
 
 def build(folder: Path, tools: Path, pythons: Mapping[str, Path]) -> list[Path]:

@@ -63,6 +63,17 @@ def test_a_wheel_without_the_module_or_with_paths_ends_a_release(
         release.check_compiled(wheel, ["/home/me"])
 
 
+def test_a_citation_of_another_version_ends_a_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release.check_citation()
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
+    (tmp_path / "CITATION.cff").write_text("title: x\nversion: 1.2.30\n")
+    with pytest.raises(SystemExit, match=r"expected `version: 1\.2\.3` in CITATION\.cff"):
+        release.check_citation()
+
+
 def test_commands_of_the_readme_are_tried_in_a_short_form() -> None:
     commands = release.readme_commands()
     assert {words[0] for words in commands} == {"entity-env", "python"}
