@@ -56,6 +56,17 @@ def test_the_navigation_has_the_titles_of_the_pages() -> None:
 
 
 @pytest.mark.parametrize("name", [str(path) for path in (*stage.sources(), "README.md")])
+def test_links_to_the_glossary_lead_to_a_term_once(name: str) -> None:
+    terms = re.findall(
+        r"^\S.* \{ #([\w-]+) \}\n:   \S", (stage.DOCS / "glossary.md").read_text(), re.M
+    )
+    assert terms == sorted({*terms})
+    linked = re.findall(r"glossary\.md#([\w-]+)\)", (ROOT / name).read_text())
+    assert {*linked} <= {*terms}
+    assert len(linked) == len({*linked})
+
+
+@pytest.mark.parametrize("name", [str(path) for path in (*stage.sources(), "README.md")])
 def test_links_lead_somewhere(name: str) -> None:
     path = PurePosixPath(name)
     for target in stage.targets((ROOT / path).read_text(), path):
