@@ -28,7 +28,7 @@ _LONGEST_SHOWN: Final = 80
 
 
 def shown(value: object) -> str:
-    """`repr(value)` for a message, truncated to 80 characters: values may come from any file."""
+    """`repr(value)` for a message, truncated to 80 characters."""
     is_text = isinstance(value, str | bytes)
     try:
         text = repr(value[:_LONGEST_SHOWN] if is_text else value)  # type: ignore[index]  # a text
@@ -38,7 +38,7 @@ def shown(value: object) -> str:
 
 
 class EntityEnvError(Exception):
-    """Base class of every error that this package raises on purpose."""
+    """Base class of all errors of this package."""
 
 
 class SchemaError(EntityEnvError, ValueError):
@@ -50,7 +50,7 @@ class ContractError(SchemaError):
 
     Args:
         name: the environment or game.
-        problems: every violation found, one sentence each.
+        problems: all violations found, one sentence each.
     """
 
     def __init__(self, name: str, problems: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ class AnswerError(SchemaError):
 
 
 class ProtocolError(EntityEnvError, RuntimeError):
-    """Calls in an order that can never work; the message names the expected call."""
+    """Calls in an impossible order; the message names the expected call."""
 
 
 class ClosedError(EntityEnvError, RuntimeError):
@@ -164,5 +164,5 @@ class WorkerError(EntityEnvError, RuntimeError):
 class GameExit(BaseException):
     """Raised inside a suspended `agent.act` when the game is closed.
 
-    A `BaseException`: `except Exception` in a game does not catch it, and `finally` blocks run.
+    A `BaseException`: `except Exception` in a game does not catch it.
     """

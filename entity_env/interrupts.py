@@ -1,7 +1,6 @@
 """Ctrl-C handling of the program `entity-env`, also while it starts and imports.
 
-The package imports this module first. It changes the SIGINT handler only if the process runs the
-program. `interruptible` runs a command.
+The package imports this module first, but only the program changes the SIGINT handler.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import sys
 def _end_at_once() -> None:
     """Makes Ctrl-C end the process without a traceback, if it runs `entity-env`.
 
-    Imports take most of a second, and nothing in them needs cleanup. The default handler ends the
-    process even in long C calls, and shells can tell that it was Ctrl-C.
+    Imports take most of a second and need no cleanup. The default handler ends the process even in
+    long C calls, and shells can tell that it was Ctrl-C.
     """
     # Background jobs of a shell ignore SIGINT; programs that embed this package handle it.
     if _is_program() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -23,7 +22,6 @@ def _end_at_once() -> None:
 
 
 def _is_program() -> bool:
-    """Whether this process was started as `entity-env` or `python -m entity_env`."""
     if not sys.argv:
         return False
     if sys.argv[0] == "-m":  # while Python imports the package whose `__main__` it is about to run
@@ -33,7 +31,7 @@ def _is_program() -> bool:
 
 _end_at_once()
 
-# ruff: noqa: E402 - after the handler: these imports take longer than those above
+# ruff: noqa: E402 - these imports are slow
 import contextlib
 import threading
 import time
@@ -52,7 +50,7 @@ _LONGEST_IMPORT_S: Final = 10.0
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which Ctrl-C raises `KeyboardInterrupt`, which leaves it as a `SystemExit`."""
+    """Context in which Ctrl-C raises `KeyboardInterrupt`; outside, this becomes a `SystemExit`."""
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     is_handled = is_main and before in (signal.SIG_DFL, signal.default_int_handler)
@@ -76,8 +74,8 @@ def interruptible() -> Iterator[None]:
 class _Handler:
     """Raises `KeyboardInterrupt`, delayed until after an import.
 
-    Inside an import it could be swallowed, turned into another error, or printed by importlib. A
-    second Ctrl-C does not wait.
+    An import could swallow it, turn it into another error, or print it. A second Ctrl-C does not
+    wait.
     """
 
     def __init__(self) -> None:

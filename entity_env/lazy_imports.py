@@ -32,7 +32,7 @@ def late_module(name: str) -> ModuleType:
     return sys.modules.get(name) or _LateModule(name)
 
 
-# Games in plain Python need no arrays: without this, they wait for the import of numpy.
+# Games in plain Python need no arrays, and should not wait for the import of numpy.
 if TYPE_CHECKING:
     import numpy as np
 else:
@@ -40,7 +40,7 @@ else:
 
 
 def is_array(value: object) -> TypeGuard[NDArray[Any]]:
-    """Whether a value is a numpy array, without importing numpy."""
+    """`isinstance(value, np.ndarray)` without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -62,7 +62,7 @@ def late_names(
         extra: what to install if a module needs torch or a similar package that is missing.
         deprecated: for each old name, the new one with its package, such as
             "entity_env.replay.record". An old name works for one more minor release, with a
-            DeprecationWarning at the line that uses it.
+            DeprecationWarning.
 
     Returns:
         A function that raises AttributeError for unknown names, and MissingExtraError if a package

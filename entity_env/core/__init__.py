@@ -1,5 +1,5 @@
 """Common types: spaces, observations, environments, episodes, ragged arrays, seeds.
 
-No behavior of games, agents or processes belongs here, nor anything that a game's author writes:
-see `authoring`.
+Behavior of games, agents or processes does not belong here, nor what game authors write: see
+`authoring`.
 """

@@ -56,11 +56,11 @@ class Question:
     """One requested action.
 
     Args:
-        name, space: name and space of the action.
+        name, space: of the action.
         actors: their ids; `(None,)` for a global action.
         actees: ids of the selectable entities; empty unless it is a select action.
-        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists
-            if the observation is a `PlainObservation`.
+        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists if
+            the observation is a `PlainObservation`.
     """
 
     name: ActionName
@@ -86,7 +86,7 @@ class Question:
 
     @property
     def choices(self) -> Sequence[str]:
-        """Names of the choices: the labels, or the ids of the actees."""
+        """The labels, or the ids of the actees."""
         match self.space:
             case SelectEntityActionSpace():
                 return [str(actee) for actee in self.actees]
@@ -107,7 +107,7 @@ class Question:
         return next(actions_of(self.name, self.space, [(0, self.actors, self.actees)], chosen))
 
     def legal(self, actor: int) -> list[int]:
-        """Indices of the choices allowed to an actor, given its position."""
+        """Indices of the choices allowed to the actor at a position."""
         row = self.allowed[actor]
         if is_array(row):
             return list(np.flatnonzero(row).tolist())
@@ -128,7 +128,7 @@ class Question:
         """The values of an action, one per actor, as in `VecActions`.
 
         Raises:
-            SchemaError: no action, another kind of action, or a choice that is not allowed.
+            SchemaError: no action, the wrong kind, or a choice that is not allowed.
         """
         values: list[Any]
         match self.space, action:
@@ -251,7 +251,7 @@ def actions_of(
             chosen = list(map(int, values))
             labels = space.index_to_label
             made = {i: GlobalCategoricalAction(i, labels[i]) for i in set(chosen)}
-            return map(made.__getitem__, chosen)  # immutable, so they may be shared
+            return map(made.__getitem__, chosen)  # immutable: may be shared
         case CategoricalActionSpace():
             indices = shares(actors, np.asarray(values, dtype=np.int64))
             return map(CategoricalAction, actors, indices, repeat(space.index_to_label))
@@ -265,7 +265,7 @@ def actions_of(
 def require_one_an_actor(
     name: ActionName, asked: Sequence[Asked], values: Sequence[Any] | NDArray[Any]
 ) -> None:
-    """Raises `SchemaError` unless there is one value per actor."""
+    """Raises `SchemaError` unless each actor has one value."""
     num_actors = sum([len(actors) for _, actors, _ in asked])
     if len(values) != num_actors:
         raise SchemaError(

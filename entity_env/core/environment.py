@@ -19,7 +19,7 @@ class Environment(ABC):
     """A game stepped from outside: `reset`, then `act` until an observation is `done`.
 
     An environment written for entity-gym works after changing its import line; `reset` gains an
-    optional `seed`. Subclasses implement `obs_space`, `action_space`, `reset` and `act`.
+    optional `seed`.
     """
 
     @abstractmethod
@@ -36,8 +36,7 @@ class Environment(ABC):
 
         Args:
             seed: makes the episode reproducible; None continues the environment's own random
-                stream. An environment whose `reset` has no seed works everywhere, but is not
-                reproducible.
+                stream. A `reset` without this parameter works everywhere, but is not reproducible.
         """
 
     @abstractmethod
@@ -45,15 +44,11 @@ class Environment(ABC):
         """Performs the actions requested by the last observation and returns the next one.
 
         After an observation that was `done`, call `reset` first: otherwise an environment raises
-        `ProtocolError`, or returns another observation that is `done`.
+        `ProtocolError`, or returns another `done` observation.
         """
 
     def render(self) -> NDArray[np.uint8]:
-        """Draws the current state as `(height, width, 3)` uint8.
-
-        Raises:
-            NotImplementedError: this environment cannot be drawn.
-        """
+        """Draws the state as `(height, width, 3)` uint8; NotImplementedError if impossible."""
         raise NotImplementedError(f"{type(self).__name__} has no render()")
 
     def close(self) -> None:
@@ -64,7 +59,7 @@ class Environment(ABC):
         return filter_observation(self.reset(), self.obs_space(), obs_filter)
 
     def act_filter(self, actions: Mapping[ActionName, Action], obs_filter: ObsSpace) -> Observation:
-        """Like `act`, but returns only the entities and features named in `obs_filter`."""
+        """Like `act`, filtered as in `reset_filter`."""
         return filter_observation(self.act(actions), self.obs_space(), obs_filter)
 
 

@@ -17,12 +17,12 @@ class Episode:
     Args:
         reward: sum of its rewards: final minus initial score.
         length: number of actions taken.
-        terminated: the episode ended by the game's rules.
-        truncated: the episode was truncated.
+        terminated: ended by the game's rules.
+        truncated: stopped early, for instance by a time limit.
         seed: reproduces the episode.
         number: index of the episode in its environment.
         env_id: index of the environment, 0 outside a `VecEnv`.
-        agent_id: index of the agent, 0 in single-agent games.
+        agent_id: 0 in single-agent games.
         metrics: metrics of the last observation.
     """
 

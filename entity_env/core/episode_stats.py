@@ -1,4 +1,4 @@
-"""Episodes of many environments: statistics of running episodes, arrays of finished ones."""
+"""Statistics of running episodes, and arrays of finished ones, for many environments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EpisodeStats:
     Args:
         num_rows: rows of the batch.
         num_agents: rows per environment.
-        seed_dtype: dtype of `seed`; `object` if seeds may have more than 63 bits.
+        seed_dtype: `object` if seeds may have more than 63 bits.
 
     Attributes:
         counts: `(3, num_rows)` float64: `reward`, `length` and `number`, one array for kernels.
@@ -51,7 +51,6 @@ class EpisodeStats:
         self._num_agents = num_agents
 
     def begin(self, rows: NDArray[Any] | slice, *, is_late: bool = False) -> None:
-        """Starts the next episode of some rows."""
         self.reset(rows, is_late=is_late)
         self.number[rows] += 1
 
@@ -64,7 +63,7 @@ class EpisodeStats:
         return self.clock + int(self.length[row])
 
     def place(self, row: int, num_steps: int = 0) -> str:
-        """Episode and step of a row, `num_steps` after the counted steps, for error messages."""
+        """Episode and step of a row, for error messages, `num_steps` after the counted steps."""
         return f"episode {int(self.number[row])}, step {self.length_of(row) + num_steps}"
 
     def episode(
@@ -74,7 +73,7 @@ class EpisodeStats:
         truncated: bool,
         metrics: Mapping[str, float] | None = None,
     ) -> Episode:
-        """Summary of a row's current episode, when it ends."""
+        """Summary of a row's episode, when it ends."""
         env_id, agent_id = divmod(row, self._num_agents)
         return Episode(
             reward=float(self.reward[row]),
@@ -90,7 +89,7 @@ class EpisodeStats:
 
 
 class LazyEpisodes(Sequence[Episode]):
-    """List of `count` episodes, created by `make` on first access."""
+    """List of `count` episodes, created on first access."""
 
     def __init__(self, count: int, make: Callable[[], list[Episode]]) -> None:
         self._count = count
@@ -154,7 +153,6 @@ class FinishedEpisodes:
         names: Sequence[str] = (),
         num_agents: int = 1,
     ) -> FinishedEpisodes:
-        """Creates the episodes from arrays on first access."""
 
         def make() -> list[Episode]:
             pairs = iter([] if metrics is None else metrics.tolist())
@@ -221,7 +219,7 @@ NO_EPISODES: Final = FinishedEpisodes(
 
 
 class EpisodeCollector:
-    """Collects the episodes that end in a step, as numbers; row 0 belongs to `first_env`."""
+    """Collects the episodes that end in a step; row 0 belongs to `first_env`."""
 
     def __init__(self, first_env: int = 0, num_agents: int = 1) -> None:
         self._first_env = first_env
@@ -242,12 +240,11 @@ class EpisodeCollector:
         self._metrics.append(metrics)
 
     def add_episode(self, row: int, last_reward: float, one: Episode) -> None:
-        """Adds an episode given as an object."""
         numbers = one.length, one.terminated, one.truncated, one.seed, one.number
         self.add(row, numbers, (one.reward, last_reward), one.metrics)
 
     def clear(self) -> None:
-        """Removes all episodes; earlier results of `finished` keep theirs."""
+        """Removes all episodes; earlier results of `finished` stay valid."""
         self._ints.clear()
         self._floats.clear()
         self._metrics = []
@@ -256,11 +253,10 @@ class EpisodeCollector:
         return len(self._metrics)
 
     def ints(self, index: int) -> Sequence[int]:
-        """The integers of one episode, as in `FinishedEpisodes.ints`."""
         return self._ints[index * NUM_INTS : (index + 1) * NUM_INTS]
 
     def finished(self) -> FinishedEpisodes:
-        """All episodes, in the order they were added."""
+        """All episodes, in the order added."""
         if not self._metrics:
             return NO_EPISODES
         ints = np.array(self._ints, dtype=np.int64).reshape(-1, NUM_INTS).T
@@ -279,7 +275,7 @@ def _episodes(
     num_agents: int,
     first_env: int = 0,
 ) -> list[Episode]:
-    """Creates episodes from arrays, field by field: a third of the time of one call per episode."""
+    """Creates episodes field by field: a third of the time of one call per episode."""
     lists = ints.tolist()
     columns: dict[str, Iterable[Any]] = {
         "reward": floats[REWARD].tolist(),

@@ -26,7 +26,7 @@ _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
 """The spaces of a game with the shortest possible names take 14."""
 _LOCKED_BYTE: Final = 1 << 30
-"""Windows locks this byte. Locked bytes cannot be read by others, so it lies beyond the content."""
+"""Windows locks this byte. Others cannot read locked bytes, so it lies beyond the content."""
 
 
 class Descriptor:
@@ -37,7 +37,6 @@ class Descriptor:
         self._release = weakref.finalize(self, os.close, number)
 
     def close(self) -> None:
-        """Closes the descriptor; may be called twice."""
         self._release()
 
 
@@ -106,7 +105,7 @@ def parse_json(content: bytes) -> object:
 
 
 def code_digest(path: Path) -> str:
-    """SHA-256 of a file, of the Python files of a package, or of the files of another folder.
+    """SHA-256 of a file, of a package's Python files, or of all files of another folder.
 
     Raises:
         OSError: there are no such files, or they are unreadable.
@@ -121,7 +120,7 @@ def code_digest(path: Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal digits, as printed by `sha256sum`."""
+    """SHA-256 of a file in hexadecimal, as printed by `sha256sum`."""
     with open(path, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

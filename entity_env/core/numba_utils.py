@@ -1,7 +1,7 @@
 """Decorators, types and intrinsics for numba.
 
-Imports numba: import this module only where compiled code is needed. Compiled code is cached next
-to the source, so only the first process of an installation waits for the compiler.
+Imports numba: import this module only for compiled code. Code is cached next to its source, so only
+the first process of an installation compiles.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def array_of(dtype: str) -> types.Array:
-    """Numba type of a contiguous one-dimensional array."""
+    """Type of a contiguous one-dimensional array."""
     return types.Array(types.Integer(dtype) if "int" in dtype else types.Float(dtype), 1, "C")
 
 
 BYTES, LONGS, WORDS = array_of("uint8"), array_of("int64"), array_of("uint64")
 ADDRESS = types.intp
 
-# Everything that changes results only by rounding, except `reassoc`, which would optimize away the
-# range reduction of sine and cosine. Without `arcp` and `afn` division is exact: this costs nothing
-# here, and vectorized and scalar loops agree bit for bit.
+# Flags that change results only by rounding, except `reassoc`, which would remove the range
+# reduction of sine and cosine. Exact division (no `arcp`, no `afn`) costs nothing here, and
+# vectorized and scalar loops agree bit for bit.
 FAST_MATH = frozenset({"contract", "nsz", "nnan", "ninf"})
 
 
@@ -45,7 +45,7 @@ def compiled(
 ) -> Callable[[Function], Function]:
     """Decorator: compiles a function for the argument types of its calls, or of `loaded`.
 
-    Division by zero gives infinity, as in numpy: a loop that might raise cannot be vectorized.
+    Division by zero gives infinity, as in numpy: a loop that might raise is not vectorized.
     `fast_math` takes LLVM flags; `inline` forces inlining into compiled callers.
     """
 
@@ -63,7 +63,8 @@ def compiled(
             file: Any = made._cache._cache_file
             file._source_stamp = file._source_stamp, _sources(_package(function))
         except (RuntimeError, AttributeError):
-            # No writable cache folder (read-only installation, no home), or another numba version.
+            # The cache folder is not writable (read-only installation, no home), or numba has
+            # changed.
             made = make()(function)
         return cast(Function, made)
 
@@ -80,8 +81,8 @@ def _package(function: Callable[..., object]) -> Path:
 def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Path, mtime and size of the files that its functions depend on: its own, this one, `seeding`.
 
-    numba itself checks only the file of the function. After a change in another file, such as one
-    that defines a memory layout, cached code would write to wrong addresses.
+    numba checks only the file of the function. After a change in another file, such as a memory
+    layout, cached code would write to wrong addresses.
     """
     stats = [
         (str(source), source.stat())
@@ -93,19 +94,16 @@ def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
 def loaded(function: Function, *signature: object) -> Function:
     """Machine code of a compiled function for one list of argument types.
 
-    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. Only array
-    arguments and their item size are checked (TypeError): an array with another number of
-    dimensions overwrites memory.
+    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. It checks only
+    array arguments and their item size (TypeError): an array with the wrong number of dimensions
+    overwrites memory.
     """
     compiler: Any = function
     return cast(Function, compiler.compile(signature))
 
 
 def is_cached(function: Callable[..., object]) -> bool | None:
-    """Whether the disk cache holds machine code of a compiled function for this machine.
-
-    None if there is no cache or it is unreadable.
-    """
+    """Whether the disk cache holds machine code of a function for this machine; None if unknown."""
     compiler: Any = function
     try:  # all private attributes
         index = compiler._cache._cache_file._load_index()
@@ -117,7 +115,7 @@ def is_cached(function: Callable[..., object]) -> bool | None:
 
 @intrinsic
 def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba is untyped
-    """Pointer to an address, as the compiler's intrinsic."""
+    """The compiler's intrinsic for `pointer`."""
 
     def convert(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -128,9 +126,9 @@ def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba 
 pointer: Any = _pointer
 """Pointer to an address, for `carray`.
 
-As in C, nothing is checked, and the caller must keep the memory alive. An address is passed twice
-as fast as an array, and compiled code counts no references to arrays made from it; counting took
-half of the step time of one environment."""
+Nothing is checked, and the caller must keep the memory alive. Passing an address is twice as fast
+as passing an array, and arrays made from it are not reference-counted; counting took half of the
+step time of one environment."""
 
 carray: Any = numpy_support.carray
 """`carray(pointer, length, dtype)`: array at an address, in compiled code."""
@@ -148,7 +146,7 @@ splitmix64 = compiled(inline=True)(vec_env_base.splitmix64)
 
 @compiled()
 def count_bits(bits: np.uint64) -> np.int64:
-    """Number of set bits; LLVM compiles this to one instruction."""
+    """Number of set bits, in one machine instruction."""
     bits -= (bits >> _U[1]) & _PAIRS
     bits = (bits & _FOURS) + ((bits >> _U[2]) & _FOURS)
     bits = (bits + (bits >> _U[4])) & _EIGHTS

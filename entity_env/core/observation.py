@@ -1,4 +1,4 @@
-"""One observation, its action masks, and one action. Names and keywords are those of entity-gym."""
+"""Observations, action masks and actions. Names and keywords are those of entity-gym."""
 
 from __future__ import annotations
 
@@ -256,10 +256,7 @@ class Observation:
         return len(self.features[entity]) if entity in self.features else 0
 
     def entity_ids(self, obs_space: ObsSpace) -> list[EntityID]:
-        """Ids of all entities, in the order of the observation space.
-
-        An index into this list is the entity's index everywhere else.
-        """
+        """Ids of all entities, in observation space order, which defines their index."""
         ids: list[EntityID] = []
         for name in obs_space.entities:
             if name in self.features or name in self.ids:  # a file may declare thousands of types
@@ -286,10 +283,9 @@ class Observation:
         return index_of
 
     def actor_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
-        """Index of every entity that performs `action`, in mask order.
+        """Index of every entity that performs `action`, in mask order; empty if it is absent.
 
-        The actor of a global action has the index after the last entity's. An absent action has no
-        actors.
+        The actor of a global action has the index after the last entity's.
 
         Raises:
             SchemaError: an id or type that is not in this observation.
@@ -305,7 +301,7 @@ class Observation:
         return _as_array(self.actee_positions(action, obs_space))
 
     def actor_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
-        """Indices as in `actor_indices`, as a list or range; needs no numpy."""
+        """`actor_indices` as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
             return ()
@@ -314,7 +310,7 @@ class Observation:
         return self._positions(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
 
     def actee_positions(self, action: ActionName, obs_space: ObsSpace) -> Sequence[int]:
-        """Indices as in `actee_indices`, as a list or range; needs no numpy."""
+        """`actee_indices` as a list or range; needs no numpy."""
         mask = self.actions.get(action)
         if mask is None:
             return ()
@@ -323,9 +319,7 @@ class Observation:
         return self._positions(action, "actee", mask.actee_ids, mask.actee_types, obs_space)
 
     def actor_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
-        """Id of every entity that performs `action`, in mask order.
-
-        The action must be requested by this observation, and must not be global.
+        """Id of every entity that performs a requested, non-global `action`, in mask order.
 
         Raises:
             SchemaError: as `actor_indices`, or the numbers of ids and entities differ.
@@ -336,7 +330,7 @@ class Observation:
         return self._chosen_ids(action, "actor", mask.actor_ids, mask.actor_types, obs_space)
 
     def actee_ids(self, action: ActionName, obs_space: ObsSpace) -> list[EntityID]:
-        """Id of every entity that `action`, an action of this observation, can select.
+        """Id of every entity that the requested `action` can select.
 
         Raises:
             SchemaError: as `actee_indices`, or the numbers of ids and entities differ.
@@ -369,7 +363,7 @@ class Observation:
             index = self._positions(action, role, ids, types, obs_space)
             known = self.entity_ids(obs_space)
             return [known[i] for i in index]
-        # Skips creating the ids of all other types.
+        # Avoids creating the ids of other types.
         _require_types(action, role, types, obs_space)
         return [entity_id for name in types for entity_id in self._ids_of_type(name)]
 
@@ -403,8 +397,8 @@ class Observation:
 class PlainObservation(Observation):
     """An observation whose numbers and masks are lists; it needs no numpy.
 
-    For agents that read the objects of a game, such as a `ScriptedAgent`, if no observer reads
-    arrays. Rows of features hold single-precision numbers, masks hold bools.
+    For agents that read a game's objects, such as `ScriptedAgent`, if no observer reads arrays.
+    Features hold single-precision numbers, masks hold bools.
     """
 
 

@@ -23,7 +23,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 _MAX_INT64: Final = np.iinfo(np.int64).max
 _MAX_ROWS: Final = _MAX_INT64 // 8
-"""Maximum number of rows of one int64 array, such as `row_index`."""
+"""Maximum rows of one int64 array, such as `row_index`."""
 
 
 class RaggedTensor(NamedTuple):
@@ -46,8 +46,8 @@ class RaggedTensor(NamedTuple):
 class RaggedArray(Generic[Scalar]):
     """`len(lengths)` sequences of rows, one after another, in one flat array.
 
-    `ragged[i]` is a view of the rows of sequence `i`; `ragged[[2, 0]]` or `ragged[mask]` is a new
-    `RaggedArray` with copies of those sequences.
+    `ragged[i]` is a view of sequence `i`; `ragged[[2, 0]]` or `ragged[mask]` copies those sequences
+    into a new `RaggedArray`.
 
     Args:
         values: `(sum(lengths),)` or `(sum(lengths), width)`, any dtype; kept, not copied.
@@ -79,7 +79,7 @@ class RaggedArray(Generic[Scalar]):
 
     @classmethod
     def unchecked(cls, values: NDArray[Scalar], lengths: NDArray[np.int64]) -> RaggedArray[Scalar]:
-        """A `RaggedArray` of int64 lengths that are known to be valid: skips 5 µs of checks."""
+        """A `RaggedArray` with valid int64 lengths: skips 5 µs of checks."""
         ragged = cls.__new__(cls)
         ragged.values = values
         ragged.lengths = lengths
@@ -87,7 +87,7 @@ class RaggedArray(Generic[Scalar]):
 
     @classmethod
     def from_rows(cls, rows: Sequence[ArrayLike], dtype: type[Scalar]) -> RaggedArray[Scalar]:
-        """Joins one or more arrays of rows, one per sequence, into a new `RaggedArray`."""
+        """Joins one or more arrays of rows, one per sequence."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         if not arrays:
             raise SchemaError(
@@ -105,7 +105,7 @@ class RaggedArray(Generic[Scalar]):
 
     @classmethod
     def concat(cls, parts: Sequence[RaggedArray[Scalar]]) -> RaggedArray[Scalar]:
-        """The sequences of several arrays, one array after another, as copies.
+        """Copies the sequences of several arrays, one array after another.
 
         Raises:
             SchemaError: there are no arrays, their widths or dtypes differ, or their total number
@@ -198,7 +198,7 @@ class RaggedArray(Generic[Scalar]):
         """Rows of one sequence (int), or a `RaggedArray` of several (indices, mask, slice).
 
         Raises:
-            SchemaError: the total number of rows is too large for one array.
+            SchemaError: too many rows for one array.
         """
         if isinstance(index, int | np.integer):
             i = range(len(self))[index]
@@ -226,7 +226,7 @@ class RaggedArray(Generic[Scalar]):
 
 
 def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
-    """`(num_chosen,)`: indices of the chosen rows out of `num_rows`; see `VecObs.select`."""
+    """`(num_chosen,)`: indices of the chosen rows; see `VecObs.select`."""
     try:
         index: NDArray[np.int64] = np.arange(num_rows)[rows]  # type: ignore[call-overload]  # of any type
         problem = "" if index.ndim == 1 else f"got {shown(rows)}"
@@ -241,11 +241,7 @@ def chosen_rows(rows: object, num_rows: int, what: str) -> NDArray[np.int64]:
 
 
 def total_rows(lengths: NDArray[np.int64], longest: int) -> int:
-    """Total rows of sequences of 0 to `longest` rows each, for a new array.
-
-    Raises:
-        SchemaError: the total is too large for one array.
-    """
+    """Total rows of sequences of 0 to `longest` rows; SchemaError if too many for an array."""
     total = _total(lengths, longest)
     if total > _MAX_ROWS:
         raise SchemaError(
@@ -258,8 +254,7 @@ def total_rows(lengths: NDArray[np.int64], longest: int) -> int:
 def _total(lengths: NDArray[np.integer], longest: int) -> int:
     """Exact sum of lengths from 0 to `longest`.
 
-    `lengths.sum()` wraps modulo 2**64. So does the size that `np.repeat` allocates before it
-    writes every row.
+    `lengths.sum()` wraps modulo 2**64, and so does the size that `np.repeat` allocates.
     """
     if longest * len(lengths) <= _MAX_INT64:
         return int(np.add.reduce(lengths))

@@ -18,9 +18,9 @@ class EpisodeSeeds:
     """Seeds of one environment's episodes, by episode number.
 
     The seed of episode `n` depends only on the run's seed, the environment's index and `n`: the
-    upper 63 bits of a word of numpy's `SeedSequence(seed, spawn_key=(env_id, n // 64))`. This class
-    computes it without numpy, in 10 µs per block of 64 episodes plus 1 µs per episode. Raises
-    `UsageError` as `checked_seed` does.
+    upper 63 bits of a word of numpy's `SeedSequence(seed, spawn_key=(env_id, n // 64))`, computed
+    here without numpy in 10 µs per block of 64 episodes plus 1 µs per episode. Raises `UsageError`
+    as `checked_seed` does.
     """
 
     def __init__(self, seed: int, env_id: int = 0) -> None:
@@ -42,7 +42,7 @@ class EpisodeSeeds:
 
 
 class SeedsFrom(EpisodeSeeds):
-    """Seeds with a given first seed, to play a single episode again."""
+    """Seeds with a given first seed, to replay one episode."""
 
     def __init__(self, first: int) -> None:
         super().__init__(first)
@@ -101,7 +101,7 @@ def _words(number: int) -> list[int]:
 
 
 def _word(pool: Sequence[int], index: int) -> int:
-    """One word of the state that a `SeedSequence` generates from its pool."""
+    """One word that a `SeedSequence` generates from its pool."""
     word = pool[index % _POOL] ^ _CONSTANTS[index]
     word = word * _CONSTANTS[index + 1] & _UINT32
     return word ^ word >> 16
@@ -136,9 +136,9 @@ def splitmix64_int(state: int) -> int:
 class Draws:
     """Random integers from SplitMix64, drawn one by one as in batch environments.
 
-    Draw `k`, from 1, uses `splitmix64(seed + k * GAMMA)`. A game written as a loop can use it to
-    reproduce an episode of its batch environment from the seed. It has the methods of
-    `random.Random` that `multi_snake` calls.
+    Draw `k`, from 1, uses `splitmix64(seed + k * GAMMA)`, so a game written as a loop can reproduce
+    an episode of its batch environment. Has the methods of `random.Random` that `multi_snake`
+    calls.
     """
 
     def __init__(self, seed: int = 0) -> None:

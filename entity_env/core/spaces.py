@@ -17,23 +17,23 @@ ActionName: TypeAlias = str
 """Name of an action: by default the name of its class of choices."""
 
 GLOBAL_ENTITY = "__global__"
-"""Name of the entity that holds the global features in a batch, one row per observation."""
+"""Name of the entity that holds a batch's global features, one row per observation."""
 _NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
-"""Characters that are not allowed in the member names of files."""
+"""Characters not allowed in the member names of files."""
 
 
 @dataclass(frozen=True)
 class Entity:
     """The features of one entity type, in column order.
 
-    `is_single`, `shape` and `is_binary` are ignored when comparing.
+    Comparisons ignore `is_single`, `shape` and `is_binary`.
 
     Args:
         features: feature names.
         is_single: every observation has exactly one, so a network can read it as a vector.
         shape: height, width and channels, if the features are the pixels of a picture in row-major
             order, channels last; None = not a picture.
-        is_binary: all features are 0 or 1, such as the one-hot vector of a choice.
+        is_binary: all features are 0 or 1, such as a one-hot vector.
 
     Raises:
         SchemaError: a duplicate or invalid feature name, or a shape that does not match the number
@@ -152,7 +152,7 @@ ActionSpace: TypeAlias = (
 def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
     """Whether a batch has a `GLOBAL_ENTITY` row for every observation.
 
-    True if there are global features, or a global action, which has that row as its actor.
+    True for global features, or a global action, whose actor is that row.
     """
     return bool(obs_space.global_features) or any(
         isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()
@@ -162,7 +162,7 @@ def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, Act
 def entity_widths(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[EntityName, int]:
-    """Number of features per entity type of a batch, in order; `GLOBAL_ENTITY` last if present."""
+    """Features per entity type of a batch, in order; `GLOBAL_ENTITY` last if present."""
     widths = {name: len(entity.features) for name, entity in obs_space.entities.items()}
     if has_global_entity(obs_space, action_space):
         widths[GLOBAL_ENTITY] = len(obs_space.global_features)
@@ -170,11 +170,7 @@ def entity_widths(
 
 
 def require_names(names: Iterable[object], kind: str) -> None:
-    """Checks that names can be written to files.
-
-    Raises:
-        SchemaError: a name contains NUL or an unpaired surrogate.
-    """
+    """Raises SchemaError if a name cannot be stored: it has NUL or an unpaired surrogate."""
     for name in names:
         if isinstance(name, str) and _NO_NAME.search(name):
             raise SchemaError(
@@ -207,7 +203,7 @@ _KINDS: dict[type[ActionSpace], str] = {
 def spaces_to_json(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, object]:
-    """Converts both spaces to lists, dicts, strings and numbers; lists preserve the order."""
+    """Converts both spaces to JSON data; lists preserve the order."""
     require_names(action_space, "actions")
     return {
         "global_features": list(obs_space.global_features),
@@ -259,7 +255,7 @@ def differences(
     expected_name: str = "the checkpoint",
     got_name: str = "the game",
 ) -> list[str]:
-    """One sentence per difference between two pairs of spaces; empty if they match."""
+    """One sentence per difference between two pairs of spaces."""
     names = (expected_name, got_name)
     (expected_obs, expected_actions), (got_obs, got_actions) = expected, got
     return [
@@ -387,7 +383,6 @@ def _strings(data: Mapping[str, object], key: str) -> tuple[str, ...]:
 
 
 def _floats(values: Sequence[float]) -> list[float]:
-    """Converts to Python floats, which JSON can encode."""
     return [float(value) for value in values]
 
 

@@ -42,7 +42,7 @@ def of_selectors(
     """Splits the `(num_actors, num_actees)` mask of a select action; None = everything is allowed.
 
     Returns `(num_actors,) bool`, True = the actor has a target, None if all have one; and the mask
-    rows of those actors, None if they allow everything. Raises `SchemaError` as `as_mask` does.
+    rows of those actors, None if they allow everything. Raises as `as_mask`.
     """
     if mask is None:
         return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
@@ -64,8 +64,8 @@ def as_mask(
     """An action mask as bools of shape `(num_actors, num_choices)`, from any dtype of 0s and 1s.
 
     Raises a `SchemaError` that names the action if the shape or a value is wrong or, unless
-    `may_block`, a row allows nothing. For one actor the shape may be `(num_choices,)`. Errors of a
-    global action do not mention actors.
+    `may_block`, a row allows nothing. One actor's shape may be `(num_choices,)`. Errors of a global
+    action do not mention actors.
     """
     needed = (
         f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"
@@ -114,7 +114,7 @@ def mask_rows(
     may_block: bool = False,
     is_global: bool = False,
 ) -> list[list[bool]]:
-    """A mask as from `as_mask`, as lists. A valid mask of lists is read without numpy."""
+    """`as_mask` as lists. A valid mask of lists is read without numpy."""
     num_actors, num_choices = shape
     rows = [mask] if num_actors == 1 and _is_row(mask, num_choices) else mask
     if (
@@ -135,7 +135,7 @@ def mask_rows(
 
 
 def rows_of_mask(mask: Sequence[Any]) -> Sequence[Any]:
-    """The rows of a valid mask, which may be flat for a single actor."""
+    """The rows of a valid mask; a single actor's may be flat."""
     return [mask] if len(mask) and not hasattr(mask[0], "__len__") else mask
 
 
@@ -253,7 +253,7 @@ class Range(NamedTuple):
     is_endless: bool = False
 
     def has(self, number: float) -> bool:
-        """Whether a number is in the range; it may be an integer larger than any float."""
+        """Whether a number, which may be an integer larger than any float, is in the range."""
         is_size = abs(number) <= sys.float_info.max or (self.is_endless and number == math.inf)
         is_least = number > self.least if self.is_above else number >= self.least
         return (
@@ -303,7 +303,6 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, hint: object) -> Setting:
-        """The setting for a type."""
         if get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
             found = cls.of(hint)
@@ -327,7 +326,6 @@ class Setting(NamedTuple):
         return cls((hint,))  # type: ignore[arg-type]  # all other hints here are classes
 
     def allows(self, value: object) -> bool:
-        """Whether a value is allowed."""
         if isinstance(value, bool) or value is None:
             return type(value) in self.kinds
         if isinstance(value, int | float):
@@ -383,19 +381,19 @@ _PLAIN: Final = (bool, int, float, str, tuple, NoneType)
 
 
 def _numbers(value: object) -> Sequence[float]:
-    """The successive numbers of a setting such as a schedule."""
+    """The numbers of a setting such as a schedule."""
     return getattr(value, "numbers", ())
 
 
 @cache
 def settings_of(cls: type) -> Mapping[str, Setting]:
-    """Allowed values of each field of a dataclass, by name."""
+    """Allowed values of each field of a dataclass."""
     hints = get_type_hints(cls, include_extras=True)
     return {each.name: Setting.of(hints[each.name]) for each in fields(cls)}
 
 
 def check_settings(settings: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Checks the fields of a frozen dataclass against their types, and converts lists and JSON.
+    """Checks a frozen dataclass against its types, and converts lists and JSON.
 
     Raises:
         UsageError: a value that its field's type does not allow.
@@ -433,7 +431,7 @@ def has_numba() -> bool:
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
     """Whether `owner` compiles its backend: always for "numba", for "auto" if numba is installed.
 
-    Raises `UsageError` for a backend not in `choices`, `MissingExtraError` if numba is missing.
+    Raises `UsageError` for an unknown backend, `MissingExtraError` if numba is missing.
     """
     require_choice(f"{owner}: backend", backend, choices)
     if backend == "numba" and not has_numba():

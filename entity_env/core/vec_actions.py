@@ -37,7 +37,7 @@ def checked_vec_actions(
     """The values of every action, one per actor, in mask order.
 
     A `SchemaError` names the row (using `where`) if an action is unknown, has the wrong number of
-    values or dtype, is out of range, or is forbidden by the masks of the batch.
+    values or dtype, is out of range, or is forbidden by the masks.
     """
     if not isinstance(actions, Mapping):
         raise SchemaError(

@@ -15,18 +15,17 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageErro
 
 Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
-"""Handling of an environment whose episode has ended.
+"""What happens to an environment whose episode has ended.
 
 `same_step`: the row shows the first observation of the next episode, and `VecObs.final` the last
 observation of the old one; reward and flags belong to the old episode. `next_step`: the row shows
 the last observation; the next `act` ignores the action and shows the first observation of the next
-episode. `disabled`: the row shows the last observation until `reset_envs` is called for that
-environment.
+episode. `disabled`: the row shows the last observation until `reset_envs` resets that environment.
 
-In a multi-agent game, an environment has ended when the episodes of all agents have. Until then,
-the row of an agent whose episode has ended is empty, after the step that showed its last
-observation. Only with `same_step`, in a `Game(respawns=True)`, can such an agent start its next
-episode while the others still play."""
+A multi-agent environment has ended when the episodes of all agents have. Until then, the row of an
+agent whose episode has ended is empty after the step that showed its last observation. Only with
+`same_step`, in a `Game(respawns=True)`, can such an agent start its next episode while the others
+still play."""
 
 
 class VecEnvBase(ABC):
@@ -64,7 +63,7 @@ class VecEnvBase(ABC):
         self.close()
 
     def _require_open(self, error: Exception | None = None) -> None:
-        """Raises `ClosedError` after `close`, caused by `error` if a call has failed."""
+        """Raises `ClosedError` after `close`, caused by `error` if given."""
         if self._is_closed:
             raise ClosedError(f"this {type(self).__name__} is closed: make a new one") from error
 
@@ -85,7 +84,7 @@ def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) 
     """Checks that an object is a vector environment, with this `autoreset` if given.
 
     Raises:
-        SchemaError: it is not a vector environment; the message says how to make one.
+        SchemaError: it is not; the message says how to make one.
         UsageError: it has another `autoreset`.
     """
     names = ("num_rows", "obs_space", "action_space", "reset", "act", "send", "recv")
@@ -99,10 +98,7 @@ def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) 
 
 
 def partial_reset(vec: object) -> Callable[..., VecObs] | None:
-    """`vec.reset_envs` if it can reset some environments while others continue, else None.
-
-    A `VecEnvironment` declares this by `can_reset_envs = True`.
-    """
+    """`vec.reset_envs`, or None if it cannot reset only some environments (`can_reset_envs`)."""
     return getattr(vec, "reset_envs", None) if getattr(vec, "can_reset_envs", False) else None
 
 
@@ -125,7 +121,7 @@ def require_running(ended: Sequence[int]) -> None:
 def reset_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """New runs of the environments to reset; empty if they continue their current run."""
+    """New runs of the environments to reset; empty if their current runs continue."""
     if seed is None:
         if starts is not None:
             raise UsageError("starts need a seed: pass the seed, too")

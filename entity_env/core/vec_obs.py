@@ -24,9 +24,9 @@ class VecCategoricalActionMask:
     """Actors of each observation and their allowed labels, for categorical and global actions.
 
     Args:
-        actors: per observation, the index of each acting entity among all entities of that
-            observation, in the order of the observation space. A global action has at most one
-            actor: the `GLOBAL_ENTITY` row, whose index follows the last entity's.
+        actors: per observation, the index of each acting entity among all its entities, in the
+            order of the observation space. A global action has at most one actor: the
+            `GLOBAL_ENTITY` row, whose index follows the last entity's.
         mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
     """
 
@@ -66,10 +66,10 @@ VecActions: TypeAlias = Mapping[
     ActionName,
     RaggedArray[np.int64] | RaggedArray[np.float32] | NDArray[np.int64] | NDArray[np.float32],
 ]
-"""Per action one value per actor, in the order of `VecObs.action_masks[name].actors.values`:
-`(num_actors,)` integers for categorical (index of the label) and select actions (position in the
-actee list), `(num_actors, num_labels)` floats for continuous actions. An action without actors may
-be omitted."""
+"""One value per actor and action, in the order of `VecObs.action_masks[name].actors.values`:
+`(num_actors,)` integers for categorical (label index) and select actions (position in the actee
+list), `(num_actors, num_labels)` floats for continuous actions. An action without actors may be
+omitted."""
 
 
 @dataclass(slots=True)
@@ -90,12 +90,12 @@ class Metric:
 
     @property
     def mean(self) -> float:
-        """Mean of the values so far, 0 if there are none."""
+        """Mean so far, 0 without values."""
         return self.sum / self.count if self.count else 0.0
 
 
 def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
-    """Adds the metrics `more` to `into`."""
+    """Adds `more` to `into`."""
     for name, metric in more.items():
         sums = into.setdefault(name, Metric())
         sums.count += metric.count
@@ -113,7 +113,7 @@ class MaskTensors(NamedTuple):
 
 
 class ObsTensors(NamedTuple):
-    """An `EntityBatch` as tensors, which own their memory."""
+    """An `EntityBatch` as tensors that own their memory."""
 
     features: dict[EntityName, RaggedTensor]
     visible: dict[EntityName, RaggedTensor]
@@ -141,8 +141,8 @@ class EntityBatch:
     ) -> dict[EntityName, tuple[NDArray[np.float32], NDArray[np.bool_]]]:
         """Dense features and a mask per entity type: see `RaggedArray.pad`.
 
-        Entities hidden from the policy are included: `visible[name].pad(max_rows)[0]` is True for
-        the visible ones.
+        Entities hidden from the policy are included: `visible[name].pad(max_rows)[0]` marks the
+        visible ones.
 
         Args:
             max_rows: entities per row in the result, for all types or by name; the default, for
@@ -189,9 +189,9 @@ class EntityBatch:
 
 
 def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
-    """The rows of several batches, one batch after another, as copies.
+    """Copies the rows of several batches, one batch after another.
 
-    Flags and masks that only some batches have are True for the rows of the other batches.
+    Flags and masks missing from some batches are True for their rows.
 
     Raises:
         SchemaError: there are no batches, or their entities or actions differ.
@@ -228,7 +228,6 @@ def require_same_spaces(first: EntityBatch, other: EntityBatch, what: str) -> No
 
 
 def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
-    """Every entity type with its number of features, and every action with its kind."""
     entities = {
         f"entity {name} with {each.values.shape[1]} features"
         for name, each in batch.features.items()
@@ -238,7 +237,7 @@ def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
 
 
 def _parts(mask: VecActionMask) -> list[tuple[str, RaggedArray[Any]]]:
-    """Name and array of each part of a mask that is not None."""
+    """Name and array of each part of a mask."""
     parts = [(each.name, getattr(mask, each.name)) for each in fields(mask)]
     return [(name, part) for name, part in parts if part is not None]
 
@@ -275,7 +274,7 @@ def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
 
 
 def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
-    """`(num_rows,)`: number of mask rows of each observation."""
+    """`(num_rows,)`: mask rows of each observation."""
     if isinstance(mask, VecSelectEntityActionMask):
         return mask.actors.lengths * mask.actees.lengths
     return mask.actors.lengths
@@ -296,7 +295,7 @@ class VecObs(EntityBatch):
             are global features or a global action.
         visible: per entity type `(num_entities,)` bool, only for types with hidden entities: False
             = hidden from the policy, not from the value function.
-        action_masks: one mask per action, for all actions.
+        action_masks: masks of all actions.
         reward: `(num_rows,)` float32, earned since the row's previous observation.
         terminated: `(num_rows,)` bool, the episode ended by its rules.
         truncated: `(num_rows,)` bool, the episode was truncated.
@@ -304,10 +303,9 @@ class VecObs(EntityBatch):
         agent_id: `(num_rows,)` int64, all 0 in single-agent games.
         final: the last observations of the episodes that ended in this step, one row each, with
             their `env_id` and `agent_id`; None if no episode ended, or after a reset. Rows of
-            truncated episodes keep the actors and masks of that observation, for computing the
-            values of its legal actions; rows of terminated and failed episodes have no actors. With
-            autoreset "next_step" and "disabled" the row itself shows the same entities, without
-            actors.
+            truncated episodes keep their actors and masks, to compute the values of legal actions;
+            rows of terminated and failed episodes have no actors. With autoreset "next_step" and
+            "disabled" the row itself shows the same entities, without actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
     """
@@ -348,10 +346,10 @@ class VecObs(EntityBatch):
         )
 
     def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> VecObs:
-        """Copies of some rows, in the given order.
+        """Copies some rows, in the given order.
 
-        `final` and `episodes` include only the selected rows; `metrics` is empty, since it
-        describes the whole batch.
+        `final` and `episodes` include only the selected rows; `metrics`, which describes the whole
+        batch, is empty.
 
         Args:
             rows: row indices, repeated or in any order, -1 for the last row; or `(num_rows,)` bool.
@@ -375,10 +373,10 @@ class VecObs(EntityBatch):
 
     @staticmethod
     def concat(batches: Sequence[VecObs]) -> VecObs:
-        """The rows of several batches with equal spaces, one batch after another, as copies.
+        """Copies the rows of several batches with equal spaces, one batch after another.
 
-        Flags and masks that only some batches have are True for the rows of the other batches. The
-        result has `final` if any batch has it; metrics are merged.
+        Flags and masks as in `concat_entities`. The result has `final` if any batch has it; metrics
+        are merged.
 
         Raises:
             SchemaError: there are no batches, or their entities or actions differ.
@@ -406,8 +404,8 @@ class VecObs(EntityBatch):
         """The outcome of the step: this batch, or a new one if `final` is not None.
 
         A row whose episode ended shows its last observation from `final` instead of the first
-        observation of the next episode, with actors and masks if it was truncated. `final` of the
-        result is None.
+        observation of the next episode, with actors and masks if it was truncated. The result has
+        no `final`.
         """
         if self.final is None:
             return self
@@ -446,7 +444,7 @@ class VecObs(EntityBatch):
         )
 
     def find_rows(self, part: VecObs) -> NDArray[np.int64]:
-        """`(len(part),)`: row with the same environment and agent as each row of `part`, or -1."""
+        """`(len(part),)`: row with the environment and agent of each row of `part`, or -1."""
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id
@@ -493,11 +491,11 @@ def find_not_finite(
 
 
 class VecEnvironment(Protocol):
-    """Steps many environments at once; `entity_env.vec.VecEnv` is an implementation.
+    """Steps many environments at once; for example `entity_env.vec.VecEnv`.
 
-    An implementation that can reset some environments while others continue has `can_reset_envs =
-    True` and a method `reset_envs(mask, seed=None)`, like `VecEnv.reset_envs`; training uses it for
-    `PPOConfig.staggered_steps`.
+    An implementation that can reset some environments while others continue has
+    `can_reset_envs = True` and a method `reset_envs(mask, seed=None)`, like `VecEnv.reset_envs`;
+    training uses it for `PPOConfig.staggered_steps`.
     """
 
     def obs_space(self) -> ObsSpace:
