@@ -1,8 +1,7 @@
 """Action types: what a game requests, and from which actors.
 
-`agent.act(obs, Move)`, with an Enum, requests one choice for the whole observation;
-`Categorical(Move)` one choice per actor; `SelectEntity(Cherry)` one of the observed entities per
-actor.
+With an Enum, `agent.act(obs, Move)` requests one choice for the whole observation;
+`Categorical(Move)` one choice per actor; `SelectEntity(Cherry)` one observed entity per actor.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Answer = TypeVar("Answer")
 Choice = TypeVar("Choice")
 
 ActionKey: TypeAlias = "type | ActionType[Any]"
-"""An action as named by a game: a class of choices (one global choice), or an `ActionType`."""
+"""A class of choices (one global choice), or an `ActionType`."""
 
 
 class ActionType(ABC, Generic[Answer]):
@@ -79,7 +78,7 @@ class GlobalCategorical(ActionType[Choice]):
     Args:
         choices: an Enum, or a frozen dataclass of Enums for their product
             (`direction=Up,thrust=Full`, the last field varying fastest).
-        name: key of the action; default: the name of the class.
+        name: key of the action; default: the class name.
 
     Raises:
         SchemaError: another kind of class, or a name that is not text.
@@ -118,12 +117,12 @@ class Categorical(ActionType[list[Choice]]):
 class SelectEntity(ActionType[list[Choice | None]]):
     """Requests one entity of a class per actor; the result is a list of the game's own objects.
 
-    Actors without a target are skipped, with None as their result: all actors if the observation
-    has no entity of the class, and actors whose mask row allows none.
+    An actor without a target is skipped and its result is None: every actor if the observation has
+    no entity of the class, and actors whose mask row allows none.
 
     Args:
         actee: class of the selectable entities: every observed instance.
-        name: key of the action; default: `Select` and the name of the class.
+        name: key of the action; default: `Select` and the class name.
 
     Raises:
         SchemaError: `actee` is not a class, or the name is not text.
@@ -179,7 +178,7 @@ def _checked_name(action: ActionType[Any], name: object) -> ActionName:
 
 
 def action_type(key: ActionKey) -> ActionType[Any]:
-    """The `ActionType` for a key: the key itself, or one global choice of a class."""
+    """The key itself, or one global choice of a class."""
     if isinstance(key, ActionType):
         return key
     if not isinstance(key, type):

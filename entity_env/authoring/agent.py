@@ -21,27 +21,20 @@ class Pending(Protocol[T_co]):
     """Result of `act_async`."""
 
     def get(self) -> T_co | None:
-        """Waits for the answer; None = the game is being closed: return from `play`.
-
-        Repeated calls return the same answer.
-        """
+        """Waits for the answer; may be repeated. None = the game closes: return from `play`."""
 
     def __await__(self) -> Generator[None, None, T_co | None]:
         """`get` for `await`, in a game that runs an asyncio event loop.
 
-        Other tasks run first, so their requests to other agents join the same batch. The event
-        loop then blocks until the answer arrives.
+        Other tasks run first, so their requests join the same batch. Then the event loop blocks
+        until the answer arrives.
         """
         yield
         return self.get()
 
 
 class Answered(Pending[A]):
-    """A `Pending` whose answer is known.
-
-    Args:
-        answer: what `get` returns.
-    """
+    """A `Pending` whose answer is known."""
 
     def __init__(self, answer: A | None) -> None:
         self._answer = answer
@@ -53,8 +46,8 @@ class Answered(Pending[A]):
 class Agent(ABC):
     """Base class of agents.
 
-    To write one, implement one method of a subclass: `ScriptedAgent` gets the game's objects,
-    `PolicyAgent` gets arrays.
+    To write one, implement one method of `ScriptedAgent`, which gets the game's objects, or of
+    `PolicyAgent`, which gets arrays.
     """
 
     __slots__ = ()
@@ -64,8 +57,8 @@ class Agent(ABC):
     def seed(self) -> int:
         """Seed of the current episode; after `game_over`, of the next one.
 
-        For games that play several episodes in one call of `play`. In a multi-agent game the next
-        episode starts after all participating agents have had their `game_over`.
+        For games that play several episodes per call of `play`. A multi-agent game starts the next
+        episode after the `game_over` of all participating agents.
         """
 
     @overload
@@ -98,8 +91,8 @@ class Agent(ABC):
                 nothing to select.
 
         Returns:
-            The answer, or a tuple for several actions. None means stop: the game is being closed,
-            and `play` must return.
+            The answer, or a tuple for several actions. None: the game is being closed, and `play`
+            must return.
 
         Raises:
             SchemaError: an undeclared entity or action, or a mask of the wrong shape.
@@ -129,8 +122,7 @@ class Agent(ABC):
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:
         """Like `act`, but returns at once; `.get()` or `await` waits. The observation is copied.
 
-        If several agents move simultaneously, call it for all of them before the first `.get()`, to
-        batch them.
+        To batch agents that move simultaneously, call it for all of them before the first `.get()`.
         """
 
     @abstractmethod
@@ -139,12 +131,12 @@ class Agent(ABC):
 
         Args:
             obs: the final observation and score; None keeps the last score.
-            truncated: the episode is truncated (a time limit). The state still has a value: pass
-                the observation, with the actors and masks that `act` would get.
+            truncated: the episode stops early (a time limit). The state still has a value: pass the
+                observation, with the actors and masks that `act` would get.
         """
 
     def close(self) -> None:
-        """Closes the agent's resources (a terminal, a network); may be called twice."""
+        """Closes the agent's resources; may be called twice."""
 
     def join(self, run: AgentRun) -> None:
         """Sets the run in which the agent takes part; called by `Game.run`.
@@ -171,7 +163,7 @@ class Agent(ABC):
 
 
 def one_per_seat(agent: Agent, why: str) -> UsageError:
-    """Error for an agent that fills several seats and cannot have a state per seat."""
+    """Error for an agent that fills several seats but cannot have a state per seat."""
     return UsageError(
         f"one {type(agent).__name__} fills several seats at the same time, but {why}: make or load "
         "one agent per seat"

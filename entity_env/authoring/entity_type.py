@@ -1,7 +1,7 @@
 """`EntityType`: a dataclass as an entity; fields become features, instances rows of float32.
 
-Featurizing is compiled once per class: one generated loop reads the attributes of a whole sequence.
-Reflection per entity is 10 to 40 times slower (`benchmarks/featurize.py`).
+Each class is compiled once: one generated loop reads a whole sequence. Reflection per entity is 10
+to 40 times slower (`benchmarks/featurize.py`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Features:
         object.__setattr__(self, "read", read)
 
     def numbers(self, value: object) -> tuple[float, ...]:
-        """Result of `read` for a value.
+        """Result of `read`.
 
         Raises:
             TypeError: `read` raised, or returned the wrong number of numbers.
@@ -97,8 +97,8 @@ class Features:
 class _Feature(NamedTuple):
     name: str
     source: str
-    """Expression for the number, with the entity as `e`. A starred expression yields this feature
-    and the following features with an empty source."""
+    """Expression with the entity as `e`. A starred expression yields this feature and the following
+    features with an empty source."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class EntityType:
 
     Args:
         cls: the class, compared by identity: instances of subclasses are different entities.
-        name: name in spaces and errors, the name of the class.
+        name: name in spaces and errors.
         features: column names, in field order.
     """
 
@@ -118,12 +118,11 @@ class EntityType:
     _constants: dict[str, object] = dataclasses.field(compare=False, hash=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Excludes per-process caches: C readers cannot be pickled.
+        # Without per-process caches: C readers cannot be pickled.
         return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
 
     @property
     def width(self) -> int:
-        """Number of features."""
         return len(self.features)
 
     @property
@@ -147,9 +146,9 @@ class EntityType:
     def writer(self, numbers: list[float]) -> Writer:
         """Makes a function that appends the features of each entity to `numbers`.
 
-        The function raises `SchemaError` for an instance of another class, and if fields are
-        unreadable (None for a nested dataclass, a tuple that is too short). Values are not checked:
-        packing detects those that are not numbers.
+        It raises `SchemaError` for an instance of another class, and for unreadable fields (None
+        for a nested dataclass, a tuple that is too short). Packing detects values that are not
+        numbers.
         """
         write = self._make_writer(numbers.extend)
         if self.reader is None:
@@ -197,7 +196,7 @@ class EntityType:
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
     def numbers(self, entities: Sequence[object]) -> list[list[float]]:
-        """Features as in `featurize`, as lists of single-precision numbers; needs no numpy."""
+        """`featurize` as lists of single-precision numbers; needs no numpy."""
         values: list[float] = []
         self.writer(values)(entities)
         packed = array("f", bytes(4 * len(values)))
@@ -209,7 +208,7 @@ class EntityType:
     def rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Checks numpy-backed entities, `(num_entities, width)` of any numeric dtype.
 
-        Returns the same memory if it is already float32.
+        Returns the same memory if float32.
         """
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise SchemaError(
@@ -221,7 +220,7 @@ class EntityType:
         return as_float32(rows)
 
     def not_a_number(self, values: Sequence[object]) -> SchemaError:
-        """Error naming the first written value that is not a float32."""
+        """Error naming the first value that is not a float32."""
         i = next((i for i, value in enumerate(values) if not fits_float32(value)), 0)
         return SchemaError(
             f"entity {self.name}: feature {self.features[i % self.stride]!r} of row "
@@ -360,7 +359,7 @@ def _read_at_once(
     read: Callable[[Any], Sequence[float]],
     constants: dict[str, object],
 ) -> list[_Feature]:
-    """Features whose numbers are returned by a single call."""
+    """Features read by a single call."""
     constant = f"read_{len(constants)}"
     constants[constant] = read
     first, *more = names
@@ -375,7 +374,7 @@ def _numbers_of_array(shape: tuple[int, ...], array: NDArray[Any]) -> list[float
 
 
 def _optional(features: Sequence[_Feature], name: str, source: str) -> list[_Feature]:
-    """Features of a value that may be None: whether it is present, then its features or zeros."""
+    """Features of an optional value: whether it is present, then its features or zeros."""
     guarded: list[_Feature] = []
     for i, (each, read) in enumerate(features):
         if read.startswith("*"):
@@ -390,7 +389,7 @@ def _optional(features: Sequence[_Feature], name: str, source: str) -> list[_Fea
 
 
 def without_none(kind: object) -> Any:  # noqa: ANN401 - any type
-    """The type of `x: T | None` without None; None for any other type."""
+    """`T` for `x: T | None`; None for any other type."""
     if typing.get_origin(kind) not in (typing.Union, types.UnionType):
         return None
     parts = typing.get_args(kind)
@@ -399,10 +398,10 @@ def without_none(kind: object) -> Any:  # noqa: ANN401 - any type
 
 
 def without_aliases(kind: Any, within: tuple[object, ...] = ()) -> Any:  # noqa: ANN401 - any type
-    """The type with each alias, such as `type Speed = float`, replaced by its value.
+    """The type with aliases, such as `type Speed = float`, replaced by their values.
 
     Descends into `Annotated`, unions and tuples. `NDArray` is such an alias since numpy 2.5. An
-    alias that contains itself, or whose numbers of arguments and parameters differ, is kept.
+    alias that contains itself, or has the wrong number of arguments, is kept.
 
     Raises:
         NameError: the value of an alias, evaluated here, names an unknown type.
@@ -429,10 +428,7 @@ def without_aliases(kind: Any, within: tuple[object, ...] = ()) -> Any:  # noqa:
 
 
 def array_shape(kind: object) -> tuple[int, ...] | None:
-    """Shape of `Annotated[np.ndarray, 3]` or `Annotated[NDArray[np.float32], (3, 3)]`.
-
-    None for any other type.
-    """
+    """Shape of `Annotated[np.ndarray, 3]` or `Annotated[NDArray[Any], (3, 3)]`, else None."""
     if typing.get_origin(kind) is not typing.Annotated:
         return None
     base, *metadata = typing.get_args(kind)
@@ -446,7 +442,7 @@ def array_shape(kind: object) -> tuple[int, ...] | None:
 
 
 def features_of_class(kind: object) -> Features | None:
-    """The `Features` of an `Annotated` type; None if there are none."""
+    """The `Features` of an `Annotated` type, else None."""
     if typing.get_origin(kind) is not typing.Annotated:
         return None
     return next((each for each in typing.get_args(kind)[1:] if isinstance(each, Features)), None)
@@ -461,21 +457,21 @@ def _is_number(kind: object) -> bool:
 
 
 def _is_collection(cls: object) -> bool:
-    """Whether a class is a list, dict, set or tuple type; not text, not an array."""
+    """Whether a class is a list, dict, set or tuple type."""
     is_one = isinstance(cls, type) and issubclass(cls, Collection)
     is_array = "numpy" in sys.modules and cls is np.ndarray
     return is_one and cls not in (str, bytes) and not is_array
 
 
 def declared_fields(cls: type) -> dict[str, Any]:
-    """Types of the fields that become features, by name, in order."""
+    """Types of the fields that become features, in order."""
     hints = resolved_hints(cls)
     fields = dataclasses.fields(cls)
     return {f.name: hints[f.name] for f in fields if f.metadata.get("entity_env") != "hidden"}
 
 
 def resolved_hints(cls: type) -> dict[str, Any]:
-    """Types of a class's fields, by name, without aliases."""
+    """Types of a class's fields, without aliases."""
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
         return {name: without_aliases(kind) for name, kind in hints.items()}

@@ -33,12 +33,12 @@ from entity_env.errors import (
 )
 
 _MAX_VERSION: Final = 64
-"""Maximum length of a game's version, in characters."""
+"""In characters."""
 Transport: TypeAlias = Literal["greenlet", "thread"]
 """How a stepped game waits for its actions.
 
-`greenlet`: all games of a process in one thread, in under a microsecond. `thread`: one OS thread
-per game, for games that need it: they run an event loop (asyncio), or are called back from C."""
+`greenlet`: all games of a process share one thread; under a microsecond. `thread`: one OS thread
+per game, for games that run an event loop (asyncio) or are called back from C."""
 
 
 @runtime_checkable
@@ -79,15 +79,15 @@ class Game:
             drawing; default: a module `NAME_look` next to the file of `play`, if it exists.
         players: `module:name` of the `entity_env.agents.GameAgents` included with the game,
             imported only to load agents by name.
-        training: its training settings that differ from the defaults: trainer settings by name,
+        training: trainer settings that differ from the defaults, by name,
             `{"preset": "board", "net": {"n_layer": 1}}`; or the `module:name` of an
             `entity_env.vec.GameTraining`, imported only to train or evaluate.
-        max_entities: for each type whose number of entities varies, the maximum with the default
-            settings: the size of fixed arrays for other libraries.
-        transport: how its copies wait for their actions, see `Transport`: "thread" for a game that
-            runs an event loop. A `VecEnv` may override it.
-        version: version of the rules, a short text or a number that you change with them. It is
-            stored in runs, datasets and replays, and commands report when it differs.
+        max_entities: for each type of varying number, the maximum with the default settings: the
+            size of fixed arrays for other libraries.
+        transport: how its copies wait for their actions: "thread" for a game that runs an event
+            loop. A `VecEnv` may override it.
+        version: version of the rules, a short text or a number that you change with them. Stored in
+            runs, datasets and replays; commands report differences.
 
     Raises:
         UsageError: an unknown transport, or a version that is neither a number nor a line of text.
@@ -126,7 +126,7 @@ class Game:
         self.transport: Transport = transport
         self.schema = Schema(entities, actions, global_features, self.name)
         self.parameters = _parameters_of(play, self.name)
-        """The settings of `play`, by name."""
+        """Settings of `play`, by name."""
         self.settings: Mapping[str, Any] = {}
         """Values that differ from the defaults."""
         if num_agents < 1:
@@ -143,7 +143,7 @@ class Game:
     def with_settings(self, /, **settings: object) -> Game:
         """A copy of the game with other values for some keyword arguments of `play`.
 
-        Strings are parsed according to the argument's annotation, as on the command line.
+        Strings are parsed according to the annotation, as on the command line.
 
         Raises:
             UsageError: an argument that `play` does not have, or a value of the wrong type.
@@ -156,7 +156,7 @@ class Game:
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings that could name a file or anything else outside the game.
 
-        These are texts that are not listed choices. Numbers, flags, and members of an Enum or a
+        These are texts other than listed choices. Numbers, flags, and members of an Enum or a
         `Literal` are data, which a file may choose.
         """
         return {
@@ -180,11 +180,7 @@ class Game:
         return game
 
     def require_settings(self) -> None:
-        """Checks that every setting without a default has a value.
-
-        Raises:
-            UsageError: a setting has no value.
-        """
+        """Raises UsageError if a setting has neither a default nor a value."""
         for name, parameter in self.parameters.items():
             if parameter.default is parameter.empty and name not in self.settings:
                 raise UsageError(
@@ -193,7 +189,7 @@ class Game:
                 )
 
     def start(self, agents: Sequence[Agent], seed: int) -> None:
-        """Calls `play` once with these agents and this seed.
+        """Calls `play` once.
 
         Raises:
             SchemaError: `play` uses its single agent as a list, or its list as a single agent.
@@ -221,14 +217,14 @@ class Game:
 
         Args:
             agents: `num_agents` agents. One object may fill several seats: it plays the first, and
-                copies with their own state play the others. Copies share its network and its random
+                copies with their own state play the others. Copies share its network and random
                 stream, so seeded agents choose differently than separate objects.
             seed: seed of the run, 0 or more.
             episodes: number of episodes; afterwards `act` returns None.
             watch: called with a `Turn` after every decision and at the end of every episode; a
                 `RunWatcher` such as a `ReplayWriter` is also called when the run starts and ends.
             step_timeout_s: maximum seconds between two calls of `act` before the game counts as
-                hanging; None = no limit. See `StepTimeout` for the hangs that can be interrupted.
+                hanging; None = no limit. `StepTimeout` lists the hangs that can be interrupted.
             settings: as for `with_settings`.
 
         Returns:
@@ -334,7 +330,7 @@ class Game:
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
-        """Calls `play`; turns a hang, a program exit or an ignored None into an error."""
+        """Turns a hang, a program exit or an ignored None into an error."""
         try:
             self.start(agents, seed)
         except GameExit:
@@ -372,10 +368,8 @@ class Ungrouped:
     """Context that unwraps this package's errors from exception groups.
 
     A game may wrap them in a group, as `asyncio.TaskGroup` does. Groups with other errors pass
-    unchanged.
-
-    Not a generator with `contextmanager`: that sets the traceback of every exception that passes,
-    which a frozen dataclass refuses.
+    unchanged. Not a `contextmanager` generator: that sets the traceback of every exception that
+    passes, which a frozen dataclass refuses.
     """
 
     def __enter__(self) -> None:
@@ -398,7 +392,7 @@ class Ungrouped:
 
 
 def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
-    """A different agent for every run: an agent that fills several seats is copied."""
+    """One agent per run: an agent that fills several seats is copied."""
     seats: list[Agent] = []
     for agent, run in zip(agents, runs, strict=True):
         seat = agent.take_seat(run)
@@ -409,7 +403,7 @@ def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
 
 
 def _place_of(runs: Sequence[AgentRun], seeds: EpisodeSeeds, first: int) -> str:
-    """Position of a call of `play` that started with episode `first`, as `WorkerError` shows it."""
+    """Position of a call of `play` that began with episode `first`, for `WorkerError`."""
     playing = [run for run in runs if run.is_playing]
     last = max(first, *(run.number - 1 for run in runs))  # the ended episode, if none is running
     number = max((run.number for run in playing), default=last)
@@ -428,10 +422,7 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
 
 
 def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError) -> str:
-    """How to fix a `play` that expects one agent and gets several, or vice versa.
-
-    Empty for any other error.
-    """
+    """How to fix a `play` that expects one agent and gets several, or vice versa; else empty."""
     if isinstance(first, list):
         is_one = isinstance(error, AttributeError) and error.obj is first
         return "play gets a list of agents: for a game with one, num_agents=1" if is_one else ""
@@ -480,7 +471,8 @@ def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Pa
 def _evaluated(annotation: object, play: Callable[..., None], where: str) -> object:
     """The evaluated annotation of a setting.
 
-    Only settings: the annotation of `agent` may use imports that exist only for type checkers.
+    The annotation of `agent` is not evaluated: it may use imports that exist only for type
+    checkers.
     """
     try:
         if isinstance(annotation, str):

@@ -1,6 +1,6 @@
 """Failures of games: which exceptions are failures, and their messages and tracebacks as text.
 
-Games may define the exception classes, so accessing any attribute of an exception may raise.
+Games may define the exception classes, so reading any attribute may raise.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from entity_env.lazy_imports import late_module
 if TYPE_CHECKING:
     import difflib
     import traceback
-else:  # needed only for errors; they take a third of the import time of a game
+else:  # only for errors; a third of a game's import time
     difflib, traceback = late_module("difflib"), late_module("traceback")
 
 E = TypeVar("E", bound=BaseException)
 
 MAX_MESSAGE: Final = 10_000
-"""Maximum length of an exception message; longer messages lose their middle."""
+"""Longer exception messages lose their middle."""
 MAX_TRACE: Final = 50_000
-"""Maximum length of a traceback; longer ones lose their beginning: the innermost frames stay."""
+"""Longer tracebacks lose their beginning: the innermost frames stay."""
 _MAX_FRAMES: Final = 500
-"""Maximum number of frames of a traceback, counted from the innermost."""
+"""Frames of a traceback, counted from the innermost."""
 _MAX_NOTES: Final = 20
 
 _RETURN: Final = "return from play instead"
@@ -46,10 +46,10 @@ def is_failure(error: BaseException) -> bool:
     """True for an exception raised by a game; False for `GameExit` and an interrupt by a signal.
 
     A game that calls `sys.exit()`, or raises another exception that is not an `Exception`, fails.
-    An exception is an interrupt if it, or an exception in its chain, comes from a signal handler.
-    Python's default Ctrl-C handler is not written in Python and leaves no frame in the traceback.
-    While it is set, every `KeyboardInterrupt` counts as Ctrl-C, even if the game raised it. Worker
-    processes set another handler.
+    An exception is an interrupt if it, or one in its chain, comes from a signal handler. Python's
+    default Ctrl-C handler leaves no frame in the traceback: while it is set, every
+    `KeyboardInterrupt` counts as Ctrl-C, even if the game raised it. Worker processes set another
+    handler.
     """
     if is_a(error, Exception) or is_a(error, GameHangs):
         return True
@@ -57,13 +57,13 @@ def is_failure(error: BaseException) -> bool:
 
 
 def _is_exit(error: BaseException) -> bool:
-    """Whether the exception unwinds a closed game, or a garbage-collected greenlet."""
+    """Whether the exception unwinds a closed or garbage-collected game."""
     greenlet = sys.modules.get("greenlet")  # not imported here: not every game is suspended
     return is_a(error, GameExit) or (greenlet is not None and is_a(error, greenlet.GreenletExit))
 
 
 def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
-    """`isinstance` without reading `__class__` of the exception, which may raise."""
+    """`isinstance` without reading the exception's `__class__`, which may raise."""
     return issubclass(type(error), kind)
 
 
@@ -80,7 +80,7 @@ def reason_of(error: BaseException) -> str:
 def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> None:
     """Raises `WorkerError` for a failure that would end the program: a hang, `sys.exit()`.
 
-    Returns if it is an interrupt, or if an `except Exception` in the caller would catch it.
+    Returns for an interrupt, and for failures that the caller's `except Exception` would catch.
     """
     if not is_a(error, Exception) and is_failure(error):
         place = {"seed": seed, "episode": episode, "step": step}
@@ -90,10 +90,9 @@ def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> 
 
 
 def game_traceback(error: BaseException) -> str:
-    """The traceback of an error as text, from the game's first frame on.
+    """The traceback of an error as text, from the game's first frame on, or whole if it has none.
 
-    The whole traceback if the game has no frame in it. For errors raised by this package see
-    `mistake_of`; for a hang see `stack_of`.
+    For errors raised by this package see `mistake_of`; for a hang see `stack_of`.
     """
     if is_a(error, GameHangs):
         return stack_of(error)
@@ -108,8 +107,8 @@ def game_traceback(error: BaseException) -> str:
 def mistake_of(error: BaseException, trace: TracebackType | None) -> str:
     """The traceback, as text, of an error that this package raised about a game's mistake.
 
-    It holds the game's frames from `trace` on, without those of this package. The cause is included
-    only if it has frames of the game.
+    It has only the game's frames, from `trace` on. The cause is included only if it has frames of
+    the game.
     """
     try:
         report = traceback.TracebackException(type(error), error, trace)
@@ -130,7 +129,7 @@ def _of_game(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
 
 
 def stack_of(hang: GameHangs) -> str:
-    """Where a game hangs, from its first to its last frame, as text."""
+    """Where a game hangs, as text, from its first to its last frame."""
     if hang.stack:
         return hang.stack
     frames = traceback.extract_tb(traceback_of(hang))
@@ -140,7 +139,7 @@ def stack_of(hang: GameHangs) -> str:
 
 
 def stack_at(frame: FrameType | None) -> str:
-    """Same as `stack_of`, for a stack that is still running."""
+    """`stack_of` for a stack that is still running."""
     frames = [
         each
         for each in traceback.extract_stack(frame)
@@ -150,7 +149,7 @@ def stack_at(frame: FrameType | None) -> str:
 
 
 def line_of_error(error: BaseException) -> str:
-    """The game's innermost line in a traceback, as "game.py:12 in play"; empty if there is none."""
+    """The game's innermost line in a traceback, as "game.py:12 in play", or empty."""
     line = ""
     for frame, number in traceback.walk_tb(traceback_of(error)):
         if not _is_ours(frame.f_code.co_filename):
@@ -159,7 +158,7 @@ def line_of_error(error: BaseException) -> str:
 
 
 def file_of_error(error: BaseException) -> str | None:
-    """File of the user's outermost line in a traceback, or of a syntax error; None if unknown."""
+    """File of the user's outermost line in a traceback, or of a syntax error, or None."""
     if isinstance(error, SyntaxError):
         return error.filename
     frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(traceback_of(error)))
@@ -167,7 +166,7 @@ def file_of_error(error: BaseException) -> str | None:
 
 
 def line_of_frame(frame: FrameType | None) -> str:
-    """The game's innermost line in a running stack, in the format of `line_of_error`."""
+    """`line_of_error` for a running stack."""
     for outer, number in traceback.walk_stack(frame) if frame is not None else ():
         file = outer.f_code.co_filename
         if file == threading.__file__:  # the start of a game's thread
@@ -195,7 +194,7 @@ def summary_of(error: BaseException) -> str:
 
 
 def name_of(error: BaseException) -> str:
-    """Name of an exception's class, independent of its metaclass."""
+    """Class name of an exception, independent of its metaclass."""
     return str(type.__dict__["__name__"].__get__(type(error)))
 
 
@@ -211,7 +210,7 @@ def _formatted(error: BaseException, trace: TracebackType | None) -> str:
 def suggestion_of(error: BaseException) -> str:
     """ ". Did you mean: 'entities'?" for a misspelled attribute or name, else "".
 
-    Python 3.11 suggests names only for uncaught errors, when it prints them.
+    Python 3.11 suggests names only when it prints uncaught errors.
     """
     if not (is_a(error, AttributeError) or is_a(error, NameError)):
         return ""
@@ -243,7 +242,7 @@ def text_of(error: BaseException) -> str:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """The notes of an exception, without those that are not text."""
+    """The notes of an exception that are text."""
     try:
         notes = getattr(error, "__notes__", ())
     except BaseException as failure:
@@ -255,7 +254,7 @@ def notes_of(error: BaseException) -> list[str]:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Adds a note to an exception; does nothing if its class is frozen."""
+    """Adds a note to an exception, unless its class is frozen."""
     try:
         BaseException.add_note(error, note)
     except BaseException as failure:
@@ -269,7 +268,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 
 def shortened(text: str) -> str:
-    """A message of at most `MAX_MESSAGE` characters, shortened in the middle."""
+    """A message of at most `MAX_MESSAGE` characters."""
     if len(text) <= MAX_MESSAGE:
         return text
     half = MAX_MESSAGE // 2
@@ -277,7 +276,7 @@ def shortened(text: str) -> str:
 
 
 def shortened_trace(text: object) -> str:
-    """A traceback of at most `MAX_TRACE` characters, shortened at the beginning."""
+    """A traceback of at most `MAX_TRACE` characters."""
     if not isinstance(text, str):
         return ""
     text = text.rstrip()
@@ -295,7 +294,7 @@ def _require_failure(error: BaseException) -> None:
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:
-    """An exception, the members of its group, and its chain of causes and contexts."""
+    """An exception, the members of its group, its causes and contexts."""
     pending: list[BaseException | None] = [error]
     seen = set[int]()
     while pending:

@@ -27,20 +27,19 @@ _OWN_GAMES: Final = f"{_PACKAGE}.games"
 _version_of: Final = cache(version)  # reads a file
 _GIT_TIMEOUT_S: Final = 5.0
 _NUM_DIGITS: Final = 12
-"""Digits of a digest that are shown for comparison."""
+"""Digits of a digest shown for comparison."""
 _MAX_SHOWN: Final = 64
 _NAMES: Final = {"sha256": "source digest", "version": "version"}
-"""Keys that are equal in two games with the same rules."""
+"""Keys that are equal for equal rules."""
 
 
 def identity_of(game: Game) -> dict[str, str | int]:
     """Identifies the rules of a game, as JSON.
 
     `source` is where it is defined, as in replays. `sha256` is the digest of the file of its `play`
-    as currently on disk, or of all Python files of the package that contains this file. `version`
-    is the version of the `Game`; `package` is name and version of the distribution; `git` is the
-    output of `git describe --always --dirty` in the repository of the source. Unknown values are
-    omitted.
+    as currently on disk, or of all Python files of its package. `version` is the version of the
+    `Game`; `package` is name and version of the distribution; `git` is the output of
+    `git describe --always --dirty` in the repository of the source. Unknown values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
     module = _module_of(game)
@@ -62,7 +61,7 @@ def about_game(game: Game) -> dict[str, object]:
 
 
 def all_settings(game: Game) -> dict[str, object]:
-    """The settings of a game, including defaults, but not those without a value."""
+    """The settings of a game that have a value, including defaults."""
     defaults = {name: each.default for name, each in game.parameters.items()}
     known = {name: each for name, each in defaults.items() if each is not inspect.Parameter.empty}
     return {**known, **game.settings}
@@ -120,14 +119,14 @@ def place_of(game: Game) -> tuple[str, str] | None:
 
 
 def _is_installed(module: ModuleType, file: Path) -> bool:
-    """Whether a module can be imported by name from any working directory."""
+    """Whether a module can be imported by name from any folder."""
     spec = getattr(module, "__spec__", None)
     is_named = spec is None or isinstance(spec.loader, NamedFileLoader)  # a script or a named file
     return not is_named and not file.resolve().is_relative_to(Path.cwd())
 
 
 def _below(file: Path) -> str:
-    """Path of a file relative to the current folder; only its name if it is elsewhere."""
+    """Path of a file relative to the current folder, or only its name if elsewhere."""
     try:
         return file.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -140,7 +139,7 @@ def _short(value: object, length: int = _NUM_DIGITS) -> str:
 
 
 def _module_of(game: Game) -> ModuleType | None:
-    """The module of the rules; for an environment of another library the module of its class."""
+    """The module of the rules; for another library's environment the module of its class."""
     play = inspect.unwrap(game.play)
     rules = getattr(play, "rules", None) or getattr(play, "func", play)
     return sys.modules.get(getattr(rules, "__module__", None) or "")
@@ -157,7 +156,7 @@ def _code_of(module: ModuleType) -> Path | None:
 
 
 def _distribution_of(module: ModuleType, path: Path) -> str:
-    """Name and version of the installed package of a module, such as `gymnasium 1.2.0`."""
+    """Name and version of a module's installed package, such as `gymnasium 1.2.0`."""
     top = module.__name__.partition(".")[0]
     with suppress(PackageNotFoundError):
         if top == _PACKAGE:
@@ -182,7 +181,7 @@ def _git(folder: Path, *words: str) -> str:
     """Output of git; OSError if it fails, is not installed or takes too long."""
     import subprocess  # takes 10 ms
 
-    # Do not run the programs or take the locks that a repository's settings may request.
+    # Do not run programs or take locks that a repository's settings request.
     command = ("git", "-c", "core.fsmonitor=false", "-C", str(folder), *words)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:

@@ -31,9 +31,9 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     """Loads the module of a file, or of a folder with an `__init__.py`.
 
     A file of a package is imported as its submodule, `mygame/game.py` as `mygame.game`. It can
-    import modules of its package, of its own folder and of the current folder. A file that was
-    imported before keeps its module and its classes. If its name is taken by another module, it
-    gets another name, and its definitions are sent to other processes by value.
+    import modules of its package, of its own folder and of the current folder. A file imported
+    before keeps its module and classes. If its name is taken, it gets another name, and its
+    definitions are sent to other processes by value.
 
     Args:
         path: the file or folder.
@@ -94,9 +94,9 @@ def to_pickle(value: object) -> bytes:
     """Pickles an object with cloudpickle; `pickle.loads` restores it in another process.
 
     Objects defined in `__main__`, in a function or in a module that no process can import are sent
-    by value. Code keeps its file name, so tracebacks in other processes show source lines:
-    cloudpickle 3.1.3 writes `<dynamic-code>` instead. Functions and properties that cache their
-    results, which cloudpickle cannot send by value, arrive with an empty cache.
+    by value. Code keeps its file name, so tracebacks show source lines: cloudpickle 3.1.3 writes
+    `<dynamic-code>` instead. Functions and properties that cache their results, which cloudpickle
+    cannot send by value, arrive with an empty cache.
 
     Raises:
         pickle.PicklingError, TypeError, AttributeError, ValueError: the object cannot be pickled.
@@ -152,12 +152,12 @@ def _make_cached(function: Callable[..., Any], maxsize: int | None, typed: bool)
 def _reduce_property(
     cached: functools.cached_property[Any],
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-    """Omits the lock that it has before Python 3.12."""
+    """Omits its lock (before Python 3.12)."""
     return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
 
 
 def split_file_name(text: str) -> tuple[Path, str | None] | None:
-    """File and name of `FILE.py:NAME`; name None for `FILE.py`; None if it does not name a file."""
+    """File and name of `FILE.py:NAME`; name None for `FILE.py`; None if it is not a file."""
     file, has_name, name = text.rpartition(".py:")
     if has_name:
         return Path(f"{file}.py"), name
@@ -165,7 +165,7 @@ def split_file_name(text: str) -> tuple[Path, str | None] | None:
 
 
 def execute_file(name: str, file: Path) -> ModuleType:
-    """Executes a file as the module of this name, replacing a loaded module."""
+    """Executes a file as the module of this name, replacing any loaded one."""
     folders = [str(file.parent)] if file.name == _INIT else None
     loader = NamedFileLoader(name, str(file))
     spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
@@ -202,7 +202,7 @@ def file_below(name: str) -> Path | None:
 
 
 def where_tried(error: ImportError, path: Path) -> str:
-    """Where a failed import of a file searched, and how to fix it; begins with "; "."""
+    """Where a failed import of a file searched, and how to fix it, after "; "."""
     file = _file_of(path)
     name, root = _place_of(file)
     if "no known parent package" in str(error):
@@ -230,7 +230,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _file_of(path: Path) -> Path:
-    """Absolute path of a file, or of the `__init__.py` of a folder."""
     if path.is_dir():
         if (path / _INIT).is_file():
             return path.resolve() / _INIT
@@ -247,7 +246,7 @@ def _file_of(path: Path) -> Path:
 
 
 def _place_of(file: Path) -> tuple[str, Path]:
-    """Dotted name of a file's module, and the folder from which it is imported."""
+    """Dotted name of a file's module, and its import folder."""
     parts = [] if file.name == _INIT else [file.stem.replace(".", "_")]
     folder = file.parent
     while (folder / _INIT).is_file() and folder.name.isidentifier():
@@ -259,7 +258,6 @@ def _place_of(file: Path) -> tuple[str, Path]:
 
 
 def _search(folder: Path, *, first: bool = False) -> None:
-    """Adds a folder to the import path."""
     if first and str(folder) in sys.path:
         sys.path.remove(str(folder))
     if str(folder) not in sys.path:

@@ -40,10 +40,10 @@ class Thoughts:
     """Outputs of a network for one observation, apart from the chosen action.
 
     Args:
-        probabilities: per requested action with labels or actees `(num_actors, num_choices)
-            float32`; rows sum to 1, choices that are not allowed have 0.
-        value: predicted discounted return from this observation, in units of the score; None if
-            the network has no value head.
+        probabilities: per requested action with labels or actees
+            `(num_actors, num_choices) float32`; rows sum to 1, choices that are not allowed have 0.
+        value: predicted discounted return from this observation, in units of the score; None if the
+            network has no value head.
         attention: `(layers, heads, entities, entities) float32`: attention of each entity to each
             entity, in the order of the game's observation space, then the global features if the
             network reads them as an entity. Rows sum to 1; row and column of an entity hidden from
@@ -68,7 +68,7 @@ class Turn:
         episode: set only for the final observation.
         thoughts: outputs of the agent's network, if computed.
         number: index of the episode in its run.
-        is_async: requested by `act_async`, so other agents may decide at the same time.
+        is_async: requested by `act_async`, so other agents may decide simultaneously.
     """
 
     agent_id: int
@@ -83,7 +83,7 @@ class Turn:
 
 
 Watch: TypeAlias = Callable[[Turn], None]
-"""Called with every turn. A watcher whose attribute `takes_plain` is True also gets turns with a
+"""Called with every turn. If its attribute `takes_plain` is True, it may get turns with a
 `PlainObservation`."""
 
 
@@ -92,7 +92,7 @@ class AgentRun:
 
     Without a schema, outside `Game.run`, any entity and action is allowed. After the given number
     of episodes (None = no limit), `act` returns None. The timeout of the game's steps is paused
-    during calls of the agent and the watcher.
+    while the agent and the watcher run.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ class AgentRun:
         self.is_over = False
         """Its episode has ended, but other agents of the match still play."""
         self.match: Sequence[AgentRun] = ()
-        """Runs of all agents, if an agent waits for all episodes to end before the next one."""
+        """Runs of all agents, if the next episode waits for all to end."""
         self.episodes: list[Episode] = []
         self.number = 0
-        """Index of the current or next episode; an agent may have skipped earlier ones."""
+        """Index of the current or next episode; earlier ones may have been skipped."""
         self.num_steps = 0
         """Actions taken in this episode."""
         self.schema = schema
@@ -137,7 +137,7 @@ class AgentRun:
 
     @property
     def seed(self) -> int:
-        """Seed of the current episode; after `game_over`, of the next one."""
+        """As `Agent.seed`."""
         return self._seeds[self.number]
 
     @property
@@ -146,7 +146,7 @@ class AgentRun:
         return self._first_score is not None
 
     def stop(self) -> None:
-        """Makes `act` return None from now on; GameExit if the game ignores that many times."""
+        """Makes `act` return None from now on; GameExit if the game keeps ignoring that."""
         self._require_not_over("asked")
         self._resume_game()
         self.is_stopped = self.has_refused = True
@@ -189,7 +189,7 @@ class AgentRun:
     ) -> Observation:
         """The observation, with the reward since the last one.
 
-        It is a `PlainObservation` if both the agent and the watcher take a `plain` one.
+        A `PlainObservation` if both the agent and the watcher take one.
         """
         _require_sound(obs)
         if self._first_score is None:
@@ -215,10 +215,10 @@ class AgentRun:
         self._resume_game()
 
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
-        """Ends the episode, calls the watcher, and stops after the last episode."""
+        """Ends the episode; after the last one, stops."""
         self._require_not_over("given game_over")
         if self.is_stopped and not self.is_playing:
-            # A loop over episodes without any request would never end.
+            # A loop over episodes without requests would never end.
             self.is_left = self._num_ignored >= _MAX_IGNORED
             self._ignore()
             return
@@ -290,7 +290,7 @@ class Player(Protocol):
 
 
 def end_episode(agent: Player, match: Sequence[Player]) -> None:
-    """Sets `is_over` of an agent until the other agents of the match have ended their episodes."""
+    """Sets `is_over` of an agent if other agents of the match still play."""
     agent.is_over = any(other.is_playing for other in match)
     if not agent.is_over:
         for other in match:
@@ -298,7 +298,7 @@ def end_episode(agent: Player, match: Sequence[Player]) -> None:
 
 
 def still_played(call: str) -> str:
-    """Error for calling an agent after its episode, before the match is over."""
+    """Error for calling an agent between its own end and the end of the match."""
     return (
         f"{call} after its game_over, while other agents still play: its next episode begins "
         "when those of all agents have ended, or at once in a Game(respawns=True)"
@@ -306,7 +306,7 @@ def still_played(call: str) -> str:
 
 
 def _require_sound(obs: Obs) -> None:
-    """Raises SchemaError if it is not an `Obs`, or the score or a metric is not a number."""
+    """Raises SchemaError for anything but a valid `Obs`."""
     if problem := obs_problem(obs):
         raise SchemaError(problem)
     for name, value in (obs.metrics or {}).items():

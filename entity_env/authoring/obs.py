@@ -58,8 +58,8 @@ Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows"
 class Obs:
     """An observation for one agent: entities, actors, masks, and the score so far.
 
-    Every method returns the same object, so calls can be chained. Sequences are kept, not copied,
-    and read during `act`.
+    Methods return this object, so calls can be chained. Sequences are kept, not copied, and read
+    during `act`.
 
     Args:
         score: running score of this agent; its reward is the change since its last observation.
@@ -104,9 +104,8 @@ class Obs:
         """Adds acting entities of one class.
 
         Args:
-            actors: as `entities`.
+            actors, of: as in `entities`.
             actions: the requested actions that they perform; default: all.
-            of: as in `entities`.
         """
         if self.actor_groups is None:
             self.actor_groups = []
@@ -115,7 +114,7 @@ class Obs:
         return self.entities(actors, of)
 
     def globals(self, features: object) -> Obs:
-        """Sets the global features: an instance of the declared dataclass."""
+        """Sets the instance of the declared dataclass."""
         self.global_features = features
         return self
 
@@ -138,7 +137,7 @@ class Obs:
 
         Args:
             cls: class of the entities.
-            visible: one bool for every entity of that class in this observation; False = hidden.
+            visible: one bool per entity of that class in this observation; False = hidden.
         """
         if self.hidden is None:
             self.hidden = []
@@ -161,7 +160,7 @@ class Obs:
 
     @property
     def is_blank(self) -> bool:
-        """True if it has only a score, as in `game_over(Obs(score))`."""
+        """Whether it has only a score, as in `game_over(Obs(score))`."""
         return not self.groups and self.global_features is None
 
     def of_class(self, cls: type) -> list[Any]:
@@ -228,10 +227,7 @@ class Obs:
 
 
 def obs_problem(obs: object) -> str:
-    """Why an object is not a valid observation: not an `Obs`, or the score is not a number.
-
-    Empty if it is valid.
-    """
+    """Why an object is not a valid `Obs`, such as a score that is not a number; else empty."""
     if not isinstance(obs, Obs):
         example = f"Obs({obs!r})" if is_number(obs) else "Obs(score).entities([...])"
         kind = type(obs).__name__
@@ -262,16 +258,13 @@ def actions_at_truncation(
 
 
 def num_actors(kind: ActionType[Any], obs: Obs) -> int:
-    """Number of entities that perform an action."""
+    """Number of actors of an action."""
     groups = obs.actor_groups or ()
     return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
 
 
 def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaError:
-    """The error of an action's mask.
-
-    If the actors do not fit the mask, it lists the actors of the observation.
-    """
+    """The error of an action's mask; lists the actors if they do not fit the mask."""
     mask = (obs.masks or {}).get(kind)
     if mask is None or not isinstance(kind, SelectEntity | Categorical):
         return error
@@ -291,7 +284,7 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
 
 
 def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
-    """Shape of a mask; None if its rows differ in length."""
+    """Shape of a mask; None if ragged."""
     if hasattr(mask, "shape"):
         return tuple(mask.shape)
     if not isinstance(mask, list | tuple):
@@ -302,7 +295,7 @@ def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a
 
 
 def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
-    """Which entities perform an action, and how to change that; "" if all are of one class."""
+    """Which entities perform an action, and how to change that, unless all are of one class."""
     call = f"SelectEntity({kind.actee.__name__})" if isinstance(kind, SelectEntity) else repr(kind)
     acting = [(obs.groups[i], performs) for i, performs in obs.actor_groups or ()]
     mine = [group for group, performs in acting if group and (not performs or kind in performs)]
@@ -340,7 +333,7 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     mask = None if obs.masks is None else obs.masks.get(kind)
     if mask is None:
         return kind.decode(list(islice(values, count)), actees)
-    # As in `of_selectors`, which checked the mask when the observation was read.
+    # As in `of_selectors`, which has checked the mask.
     if isinstance(mask, list | tuple):
         has_target = list(map(any, rows_of_mask(mask)))
     else:
@@ -352,19 +345,19 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
 
 
 def class_of(group: Group) -> type | None:
-    """The class of the entities in a group, None if it is empty."""
-    if type(group) is Rows:  # isinstance asks the abstract base class and takes ten times as long
+    """The class of a group's entities, None if empty."""
+    if type(group) is Rows:  # isinstance takes ten times as long (abstract class)
         return group.cls
     return group[0].__class__ if group else None
 
 
 def num_of_class(cls: type, obs: Obs) -> int:
-    """Number of entities of one class in an observation."""
+    """Number of entities of one class."""
     return sum(len(group) for group in obs.groups if class_of(group) is cls)
 
 
 def class_of_globals(features: object) -> type | None:
-    """The class of an observation's global features, None if there are none."""
+    """The class of an observation's global features, or None."""
     if features is None:
         return None
     return features.cls if type(features) is Rows else type(features)

@@ -112,18 +112,14 @@ class Schema:
         )
 
     def no_actors(self, kind: ActionType[Any]) -> SchemaError:
-        """Error for an observation that requests an action per actor but has no actors."""
+        """Error for a request per actor without actors."""
         return SchemaError(
             f"{self.game}: {kind!r} asks every actor, but the observation marks none: "
             "show them with obs.actors(...) instead of obs.entities(...)"
         )
 
     def require_declared(self, kinds: Iterable[ActionType[Any]]) -> None:
-        """Checks that masks and actors belong to declared actions.
-
-        Raises:
-            SchemaError: an action was not declared, so it would have no effect.
-        """
+        """Raises SchemaError if a mask or actors belong to an undeclared action: no effect."""
         for kind in kinds:
             if kind not in self._kinds:
                 raise SchemaError(
@@ -132,11 +128,7 @@ class Schema:
                 )
 
     def require_globals(self, cls: type | None) -> None:
-        """Checks the class of an observation's global features; None if it has none.
-
-        Raises:
-            SchemaError: not the declared class.
-        """
+        """Raises SchemaError unless global features have the declared class; None if absent."""
         if cls is (self.globals and self.globals.cls):
             return
         if self.globals is None:

@@ -20,10 +20,10 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def parse_setting(text: str, annotation: object, where: str) -> object:
-    """Parses `text` as a value of an annotation.
+    """Parses a value of an annotation.
 
-    Supports int, float, bool, str, Enums (by member name), `Literal`, unions of these with None,
-    and `Annotated` of any of these.
+    Supports int, float, bool, str, Enums (by member name), `Literal`, their unions with None, and
+    `Annotated` of any of these.
     """
     for kind in _kinds(annotation):
         try:
@@ -54,7 +54,7 @@ def check_setting(value: object, annotation: object, where: str) -> object:
 
 
 def is_plain_setting(value: object, annotation: object) -> bool:
-    """Whether a value is a number, flag, None or listed choice, not other text or an object."""
+    """Whether a value is a number, flag, None or listed choice."""
     if isinstance(value, str):
         try:
             value = parse_setting(value, annotation, "")
@@ -98,7 +98,7 @@ def _parse(text: str, kind: object) -> object:
 
 
 def _show(annotation: object) -> str:
-    """The allowed values in words: `an integer or none`, `one of slow, fast`."""
+    """The allowed values, such as `an integer or none`, `one of slow, fast`."""
     kinds = [kind for kind in _kinds(annotation) if kind is not types.NoneType]
     shown = " or ".join(map(_show_kind, kinds))
     return shown if len(kinds) == len(_kinds(annotation)) else f"{shown} or none"

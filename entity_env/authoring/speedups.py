@@ -1,7 +1,7 @@
 """Loops over the observations of a step: in C if that module was built, else in Python.
 
 Installing the package compiles `_speedups.c` if there is a C compiler. Without it, generated Python
-reads the games, with the same results but more slowly (`benchmarks/vec.py`).
+gives equal results more slowly (`benchmarks/vec.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ else:
     IS_COMPILED = True
 
 gather: Final = _speedups.gather if IS_COMPILED else None
-"""Gathers observations of one form, and reads entities with slots; see `ObsBatcher`. None if the C
-module was not built."""
+"""Gathers observations of one form, and reads entities with slots; see `ObsBatcher`. None if not
+built."""
 
 
 NO_NUMBER, FINITE, NOT_FINITE = range(3)
@@ -55,7 +55,7 @@ def pack_floats(numbers: list[Any], out: NDArray[np.float32] | array[float], sta
 
 
 def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
-    """Writes integers until the array is full."""
+    """Writes integers to the whole array."""
     if not (IS_COMPILED and _speedups.pack_ints(numbers, out)):
         out[:] = numbers
 
@@ -67,7 +67,7 @@ def reader_of(
 
     Args:
         cls: the class; instances of subclasses are not read.
-        slots: name of each slot to read, or name and object: whether the slot holds that object.
+        slots: name of each slot to read; with an object, whether the slot holds that object.
     """
     if not IS_COMPILED:
         return None
@@ -78,6 +78,6 @@ def reader_of(
 
 
 def set_obs_class(cls: type) -> None:
-    """Sets the class, with the slots of `Obs`, whose instances `gather` gathers."""
+    """Sets the class whose instances `gather` gathers; it has the slots of `Obs`."""
     if IS_COMPILED:
         _speedups.set_obs_class(cls)

@@ -56,7 +56,7 @@ def to_observation(
 ) -> Observation:
     """Converts an `Obs` to an `Observation` that owns its memory; ids are positions in the `Obs`.
 
-    If `plain`, the result is a `PlainObservation`, made without numpy.
+    If `plain`, makes a `PlainObservation`, without numpy.
     """
     schema.require_declared(obs.actions_named)
     if not math.isfinite(reward):
@@ -105,7 +105,7 @@ def _finite_numbers(name: EntityName, cls: type, group: Group) -> list[list[floa
     if type(group) is Rows:
         return list(_finite(name, cls, group).tolist())
     rows = entity_type(cls).numbers(group)
-    if not all(math.isfinite(sum(row)) for row in rows):  # sums of finite float32s stay finite
+    if not all(math.isfinite(sum(row)) for row in rows):  # finite float32s cannot overflow it
         raise _not_finite(name, cls, rows)
     return rows
 
@@ -174,7 +174,7 @@ def _mask_for(
         if mask is not None and plain:
             mask = mask_rows(mask, (len(actors), len(kind.choices)), kind.name)
         elif mask is not None and _num_rows(mask) != len(actors):
-            # The values are checked later, when the actors' classes are no longer known.
+            # Checked later, when the actors' classes are no longer known.
             as_mask(mask, (len(actors), len(kind.choices)), kind.name)
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     if mask is not None:
@@ -185,7 +185,7 @@ def _mask_for(
 def _plain_selectors(
     mask: BoolMask | None, num_actors: int, num_actees: int, action: ActionName
 ) -> tuple[list[bool] | None, list[list[bool]] | None]:
-    """Masks as in `of_selectors`, as lists."""
+    """`of_selectors` as lists."""
     if mask is None:
         return (None if num_actees else [False] * num_actors), None
     rows = mask_rows(mask, (num_actors, num_actees), action, may_block=True)

@@ -1,4 +1,4 @@
-"""`ActionBuffer`: actors and masks of one action, over all observations of a batch."""
+"""`ActionBuffer`: actors and masks of one action in a batch."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class EntityOffsets:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """`(num_types, num_rows)` index of a type's first entity in the observation."""
+        """`(num_types, num_rows)` index in the observation."""
         return np.asarray(np.cumsum(self.lengths, axis=0) - self.lengths)
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """`(num_types, num_rows)` index of that entity in the rows of its type."""
+        """`(num_types, num_rows)` index in the rows of its type."""
         return np.asarray(np.cumsum(self.lengths, axis=1) - self.lengths)
 
 
@@ -64,12 +64,11 @@ class ActionBuffer:
         self._whole.clear()
 
     def add_group(self, row: int, type_index: int, first: int, count: int) -> None:
-        """Adds entities of one type as actors of an observation."""
         self._groups.extend((row, type_index, first, count))
         self.num_actors += count
 
     def add_groups(self, groups: Sequence[int]) -> None:
-        """Adds several groups from a flat sequence of four numbers each."""
+        """Adds several groups, flattened."""
         self._groups += groups
         self.num_actors += sum(groups[3::4])
 
@@ -87,7 +86,6 @@ class ActionBuffer:
     def write(
         self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
     ) -> None:
-        """Writes lengths, actors and masks of all observations into a frame."""
         self.write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
 
     def write_actors(
@@ -98,7 +96,7 @@ class ActionBuffer:
         frame: Frame,
         memory: FrameMemory,
     ) -> None:
-        """Writes the actors: numbers per observation into `lengths`, indices into the slot."""
+        """Writes numbers per observation into `lengths`, and indices into the slot."""
         lengths[:] = 0
         if not self.num_actors:
             return
@@ -196,12 +194,10 @@ class GlobalCategoricalBuffer(_MaskedBuffer):
         self._rows.clear()
 
     def add(self, row: int) -> None:
-        """Adds the global actor of an observation."""
         self._rows.append(row)
         self.num_actors += 1
 
     def add_all(self, rows: Sequence[int]) -> None:
-        """Adds the global actors of several observations."""
         self._rows += rows
         self.num_actors += len(rows)
 
@@ -240,15 +236,14 @@ class SelectEntityBuffer(ActionBuffer):
         self._masks.clear()
 
     def add_actees(self, row: int, type_index: int, first: int, count: int) -> None:
-        """Adds selectable entities of one type to an observation."""
         self._actees.add_group(row, type_index, first, count)
 
     def add_actee_types(self, rows: range, type_indices: Sequence[int], num_actees: int) -> None:
-        """Adds all entities of some types as actees, as `add_types` does for actors."""
+        """Adds all entities of some types as actees; see `add_types`."""
         self._actees.add_types(rows, type_indices, num_actees)
 
     def add_mask(self, row: int, mask: object, num_actors: int, num_actees: int) -> None:
-        """Sets the mask of an observation, `(num_actors, num_actees)`; None allows everything."""
+        """Sets an observation's mask, `(num_actors, num_actees)`; None allows everything."""
         if num_actors and not num_actees and not self._may_block:
             raise SchemaError(
                 f"action {self.name!r}: {num_actors} actors have no legal choice, since no entity "
@@ -259,7 +254,7 @@ class SelectEntityBuffer(ActionBuffer):
             self.add_allowed(row, as_mask(mask, shape, self.name, may_block=self._may_block))
 
     def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
-        """Sets a mask that has already been checked."""
+        """Sets a checked mask."""
         self._masks.append((row, allowed.reshape(-1)))
 
     def write(
@@ -279,7 +274,7 @@ class SelectEntityBuffer(ActionBuffer):
 
 
 def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = False) -> ActionBuffer:
-    """The buffer for an action of this space.
+    """Makes the buffer for an action.
 
     Args:
         name: name of the action.

@@ -25,7 +25,7 @@ from entity_env.errors import SchemaError
 
 
 class EntityBuffer:
-    """Features of one entity type for all observations of a batch; its memory is reused.
+    """Features of one entity type in a batch; its memory is reused.
 
     A type without features gets one filler column. `where` names an observation, for errors.
     """
@@ -39,7 +39,7 @@ class EntityBuffer:
         self.width = len(features)
         self.stride = max(self.width, 1)
         self.pending: list[float] = []
-        """Numbers added since the last array, not yet packed."""
+        """Numbers added since the last array."""
         self.ends: list[int] = []
         """For each observation, the length of `pending` after it."""
         self._packed: list[tuple[int, int]] = []
@@ -47,7 +47,7 @@ class EntityBuffer:
         self._used = 0
 
     def clear(self) -> None:
-        """Removes all rows; arrays returned earlier are overwritten from now on."""
+        """Removes all rows; arrays returned earlier are overwritten."""
         self.pending.clear()
         self.ends.clear()
         self._packed.clear()
@@ -63,7 +63,7 @@ class EntityBuffer:
         return self._used // self.stride
 
     def append(self, rows: NDArray[np.float32]) -> None:
-        """Adds entities as an array `(num_entities, width)`, with one copy."""
+        """Adds an array `(num_entities, width)`, with one copy."""
         self.pack()
         start, self._used = self._used, self._used + len(rows) * self.stride
         self._reserve()
@@ -79,7 +79,7 @@ class EntityBuffer:
             ends += np.cumsum(shift[:-1])
 
     def write_values(self, memory: FrameMemory, slot: Slot) -> NDArray[np.float32] | None:
-        """Writes the rows of all observations into a slot; None without features."""
+        """Writes all rows into a slot; None without features."""
         if not self.width:
             return None
         count = len(self.pending)
@@ -178,7 +178,7 @@ class Batcher:
         self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
 
     def clear(self) -> None:
-        """Removes all rows; arrays of the last batch are overwritten from now on."""
+        """Removes all rows; arrays of the last batch are overwritten."""
         self.num_rows = 0
         self._metrics.clear()
         self._hidden.clear()
@@ -188,7 +188,7 @@ class Batcher:
             action.clear()
 
     def end_row(self) -> None:
-        """Completes the current row; called alone, it adds a row without entities and actors."""
+        """Completes the current row; alone, it adds an empty row."""
         for append, pending in self._row_ends:
             append(len(pending))
         self.num_rows += 1
@@ -217,7 +217,7 @@ class Batcher:
         final: VecObs | None = None,
         episodes: Sequence[Episode] = (),
     ) -> VecObs:
-        """`VecObs` of all rows since `clear`; its arrays are valid until the next batch."""
+        """All rows since `clear`; arrays are valid until the next batch."""
         frame = self.write(self._memory)
         return VecObs(
             features=dict(frame.features),
@@ -234,7 +234,7 @@ class Batcher:
         )
 
     def write(self, memory: FrameMemory) -> Frame:
-        """`Frame` of all rows since `clear`, in the given memory; raises as `finish`."""
+        """All rows since `clear`, in the given memory; raises as `finish`."""
         layout = self.layout
         lengths = memory.lengths(layout, self.num_rows)
         frame = Frame(layout, lengths, [None] * len(layout.slots))
@@ -268,7 +268,7 @@ class Batcher:
             shown[first : first + len(flags)] = flags
 
     def metrics(self) -> dict[str, Metric]:
-        """Metrics of all rows since `clear`, by name."""
+        """Metrics of all rows since `clear`."""
         merged: dict[str, Metric] = {}
         try:
             for _, metrics in self._metrics:

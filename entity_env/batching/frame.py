@@ -66,12 +66,12 @@ class ActionSlots(NamedTuple):
     mask: Slot
     """Absent if everything is allowed."""
     actee_row: int
-    """For a select action, the row of actees in the matrix of lengths."""
+    """Row of actees in the matrix of lengths (select actions)."""
     actees: Slot
 
 
 class FrameLayout:
-    """Order of the arrays of a batch with these spaces."""
+    """Order of the arrays of a batch."""
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
         self.slots: list[Slot] = []
@@ -119,16 +119,16 @@ class FrameMemory(Protocol):
         """`(num_rows * slot.width,)` of the slot's dtype, uninitialized."""
 
     def written(self, frame: Frame) -> Frame:
-        """The frame written to this memory, or an identical earlier frame."""
+        """The frame written here, or an identical earlier frame."""
 
 
 class LocalMemory:
-    """Memory of this process; each batch overwrites the arrays of the last one."""
+    """Memory of this process; each batch overwrites the last one."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
         self._parts: dict[int, NDArray[Any]] = {}
-        """The part of each array that was handed out last."""
+        """The part of each array handed out last."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         self._last: tuple[Frame, bytes] | None = None
         self._join = _Join([], [], [], False)
@@ -149,7 +149,7 @@ class LocalMemory:
         return part
 
     def written(self, frame: Frame) -> Frame:
-        # With equal lengths in the same arrays all views are equal: reuse those of the last frame.
+        # With equal lengths in the same arrays all views are equal: reuse them.
         lengths = frame.lengths.tobytes()
         if self._last is not None:
             last, last_lengths = self._last
@@ -159,7 +159,7 @@ class LocalMemory:
         return frame
 
     def join(self, layout: FrameLayout, sources: Sequence[Slots]) -> _Join:
-        """Copies the slots of several frames to this memory, one frame after another."""
+        """Copies the slots of several frames here, one frame after another."""
         join = self._join
         if len(sources) != len(join.sources) or not all(map(is_, sources, join.sources)):
             copies: list[tuple[list[NDArray[Any]], NDArray[Any]]] = []
@@ -177,7 +177,7 @@ class LocalMemory:
 
 
 class _Join(NamedTuple):
-    """The last join: if the sources are the same, its copies are simply repeated."""
+    """The last join: if the sources are unchanged, its copies are repeated."""
 
     sources: Sequence[Slots]
     copies: list[tuple[list[NDArray[Any]], NDArray[Any]]]
@@ -202,7 +202,6 @@ class Frame:
 
     @cached_property
     def features(self) -> dict[EntityName, RaggedArray[np.float32]]:
-        """Features of all entities, as views."""
         return {
             name: RaggedArray.unchecked(self._features(where), self.lengths[where.row])
             for name, where in self.layout.entities.items()
@@ -210,7 +209,7 @@ class Frame:
 
     @cached_property
     def visible(self) -> dict[EntityName, RaggedArray[np.bool_]]:
-        """Visibility flags, for the types with hidden entities."""
+        """Visibility flags of types with hidden entities."""
         return {
             name: RaggedArray.unchecked(flags, self.lengths[where.row])
             for name, where in self.layout.entities.items()
@@ -219,7 +218,6 @@ class Frame:
 
     @cached_property
     def action_masks(self) -> dict[ActionName, VecActionMask]:
-        """Actors and masks of every action."""
         return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
 
     @cached_property
@@ -249,7 +247,7 @@ class Frame:
         return VecSelectEntityActionMask(actors, actees, pairs)
 
     def _global_actors(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The actor of a global action is the index after the last entity."""
+        """Index after the last entity."""
         totals: NDArray[np.int64] = np.add.reduce(self.lengths[: self.layout.num_local_types])
         return totals[lengths > 0]
 
@@ -271,7 +269,7 @@ def concat_frames(
 ) -> Frame:
     """Joins one or more frames, with at most one copy of every array.
 
-    The copies are in `memory`, or in new memory; the lengths need not be.
+    Copies are in `memory`, or in new memory; the lengths need not be.
     """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
@@ -280,7 +278,7 @@ def concat_frames(
     if not join.is_partial:
         return memory.written(Frame(layout, lengths, join.slots))
     gathered = Frame(layout, lengths, join.slots.copy())
-    # Absent arrays of actors need no filling: such frames have no actors.
+    # Absent actors need no filling: such frames have none.
     for where in layout.entities.values():
         _fill_partial(gathered, frames, where.visible, where.row)
     for action in layout.actions.values():

@@ -1,4 +1,4 @@
-"""`ObsBatcher`: reads `Obs` objects of many games straight from their entities into arrays."""
+"""`ObsBatcher`: reads `Obs` objects of many games straight into arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ set_obs_class(Obs)
 
 _NOBODY: Final = -1
 _MAX_SINGLE: Final = 64
-"""Maximum number of observations added one by one before the bulk path is tried again."""
+"""Most observations added one by one before the bulk path is tried again."""
 
 _Actors: TypeAlias = tuple[tuple[ActionType[Any], ...], int, int, int]
 """Entities that act: their actions (empty = all), index of their type, first entity, count."""
@@ -34,25 +34,22 @@ _NO_ROLES: Final[Mapping[int, tuple[ActionType[Any], ...]]] = {}
 
 
 class _Column:
-    """One entity type: its buffer, its feature writer, and entities not yet read."""
-
     def __init__(self, kind: EntityType | None, buffer: EntityBuffer, index: int) -> None:
         self.kind = kind
         self.buffer = buffer
         self.index = index
         self.entities: list[object] = []
-        """Entities of several observations that have not been read yet."""
+        """Entities that have not been read yet."""
         self.ends: list[int] = []
         """For each observation, the length of `entities` after it."""
         self.reader = None if kind is None or gather is None else kind.reader
-        # The actor of a global action has no features, only one filler number.
+        # A global action's actor has no features, only a filler number.
         self.write: Writer = self._fill if kind is None else kind.writer(buffer.pending)
 
     def compiled(self) -> tuple[type | None, object, list[Any], list[int], int, int]:
         """The column as passed to `_speedups.gather`.
 
-        A tuple of class, reader, output list, output ends, number of earlier entities, and numbers
-        per entity.
+        Class, reader, output list, output ends, number of earlier entities, and numbers per entity.
         """
         buffer, cls = self.buffer, None if self.kind is None else self.kind.cls
         if self.reader is None:
@@ -60,7 +57,7 @@ class _Column:
         return cls, self.reader, buffer.pending, buffer.ends, buffer.num_packed, buffer.stride
 
     def read(self) -> None:
-        """Reads the features of `entities` into the buffer; SchemaError if one is unreadable."""
+        """Reads `entities` into the buffer; SchemaError if one is unreadable."""
         buffer = self.buffer
         first, stride = len(buffer.pending), buffer.stride
         self.write(self.entities)
@@ -74,7 +71,7 @@ class _Column:
 
 
 class ObsBatcher(Batcher):
-    """Collects `Obs` objects of games with one schema; entities are read when they are added."""
+    """Collects `Obs` objects of games with one schema, and reads them at once."""
 
     def __init__(
         self,
@@ -110,16 +107,16 @@ class ObsBatcher(Batcher):
         self._gathered: list[list[Any]] = [self._named, self._acting, self._asking]
         self._gathered += [each for c in columns for each in (c.entities, c.ends)]
         self._form: tuple[tuple[ActionType[Any], ...], _Buffers | None, bool] = (), [], False
-        """The actions requested last, and the result of `_form_of` for them."""
+        """The last requested actions, and `_form_of` for them."""
         self._empty = [(0, 0)] * len(columns), tuple(column.compiled() for column in columns)
-        """Lengths of the buffers, and columns, for a batch without rows."""
+        """Lengths of the buffers, and columns, for an empty batch."""
         self._is_clean = True
         """False while the bulk path runs: an interrupt may leave gathered data behind."""
 
     def add_all(
         self, shown: Sequence[Obs | None], asked: Sequence[tuple[ActionType[Any], ...]]
     ) -> None:
-        """Adds several observations; same as repeated `add`, but faster if C gathers them."""
+        """Adds several observations, as repeated `add`, but faster if C gathers them."""
         done, num_single = 0, 0
         while done < len(shown):
             count = self._add_alike(shown, asked, done)
@@ -135,7 +132,7 @@ class ObsBatcher(Batcher):
             done = min(done + num_single, len(shown))
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        """Adds an observation that requests these actions, or offers them if it is final."""
+        """Adds an observation that requests these actions, or offers them if final."""
         if not actions and obs.is_blank:
             if obs.metrics is not None:
                 self.add_metrics(obs.metrics)
@@ -194,7 +191,7 @@ class ObsBatcher(Batcher):
         self.num_rows += 1
 
     def _globals_writer(self) -> Callable[[object], None] | None:
-        """A function that adds an observation's global features, or their filler number."""
+        """Function that adds global features, or their filler number."""
         if self._globals is None:
             return None
         write, pending = self._globals.write, self._globals.buffer.pending
@@ -244,7 +241,7 @@ class ObsBatcher(Batcher):
         actors: Sequence[_Actors],
         num_actees: int,
     ) -> None:
-        """Adds the actors of a select action that have a target."""
+        """Adds the actors that have a target."""
         mine = [
             (index, first + i)
             for performs, index, first, count in actors
@@ -267,7 +264,7 @@ class ObsBatcher(Batcher):
         asked: Sequence[tuple[ActionType[Any], ...]],
         first: int,
     ) -> int:
-        """Adds observations of the same form, starting at `shown[first]`; returns their number."""
+        """Adds observations of equal form from `shown[first]` on; returns their number."""
         if not self._is_clean:
             self._drop_gathered()
         kinds = next((asked[i] for i in range(first, len(shown)) if shown[i] is not None), ())
@@ -309,9 +306,9 @@ class ObsBatcher(Batcher):
         return count
 
     def _form_of(self, kinds: tuple[ActionType[Any], ...]) -> tuple[_Buffers | None, bool]:
-        """The buffers of observations that request these actions, and whether actors are involved.
+        """The buffers of observations with these actions, and whether actors are involved.
 
-        The buffers are None if these observations must be added one by one.
+        The buffers are None if the observations must be added one by one.
         """
         buffers = [self.actions[kind.name] for kind in kinds]
         found = [b for b in buffers if isinstance(b, GlobalCategoricalBuffer | CategoricalBuffer)]
@@ -319,10 +316,7 @@ class ObsBatcher(Batcher):
         return (found if len(found) == len(kinds) <= (1 if acts else len(kinds)) else None), acts
 
     def _read(self, before: Sequence[tuple[int, int]]) -> bool:
-        """Reads everything that was gathered.
-
-        On failure, truncates the buffers to the given lengths and returns False.
-        """
+        """Reads all gathered data; on failure, truncates buffers to `before`, returns False."""
         columns = self._all_columns
         try:
             for column in columns:

@@ -37,10 +37,10 @@ from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, Entit
 from entity_env.errors import SchemaError
 
 _SMALL = 64
-"""Arrays with fewer numbers are cheaper to pass as a list than to copy as a slice."""
+"""Smaller arrays are cheaper to pass as a list than to copy as a slice."""
 
 _AddGroup: TypeAlias = Callable[[int, int, int, int], None]
-"""Adds entities of one type as actors or actees, like `ActionBuffer.add_group`."""
+"""Adds entities as actors or actees, like `ActionBuffer.add_group`."""
 
 
 _FEATURES: Final = attrgetter("features")
@@ -67,9 +67,9 @@ class _Column:
     kind: int
     """Index of the type."""
     counts: list[int]
-    """Number of entities in each observation."""
+    """Entities per observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
-    """Ids per observation, None if it has none; None = no observation has ids."""
+    """Ids per observation, or None; None = no observation has ids."""
     values: list[float]
     """Features, one row after another."""
 
@@ -91,7 +91,7 @@ _GLOBAL: Final = _Group((), 0, repeat(GLOBAL_ACTORS))
 
 
 class ObservationBatcher(Batcher):
-    """Collects `Observation`s; a SchemaError names anything that does not match the spaces.
+    """Collects `Observation`s; a SchemaError names whatever does not match the spaces.
 
     The adapter describes the observations passed to `collate`.
     """
@@ -108,20 +108,20 @@ class ObservationBatcher(Batcher):
         super().__init__(obs_space, action_space, where, is_final=is_final)
         self._adapter = adapter
         self.asked: dict[ActionName, list[Asked]] = {name: [] for name in action_space}
-        """Per action, its actors and actees in each observation; `clear` makes a new dict."""
+        """Per action, actors and actees of each observation; `clear` makes a new dict."""
         self._types = {name: self.buffers[name] for name in obs_space.entities}
         self._kinds = {name: self.layout.entities[name].row for name in obs_space.entities}
         self._nameless: dict[EntityName, list[EntityID]] = {name: [] for name in self._types}
-        """Default ids, for entities without ids."""
+        """Default ids."""
         self._index_of: dict[EntityID, int] | None = None
-        """Index by id for the current observation, if an action names actors by id."""
+        """Index by id in the current observation, if an action names ids."""
 
     def clear(self) -> None:
         super().clear()
         self.asked = {name: [] for name in self.asked}
 
     def add(self, observation: Observation, *, ask: bool = True) -> None:
-        """Adds one observation; `ask=False` omits its actors (a final observation)."""
+        """Adds one observation; `ask=False` (a final observation) omits actors."""
         if not ask and observation.is_blank:
             self.add_metrics(observation.metrics)
             self.end_row()
@@ -243,7 +243,7 @@ class ObservationBatcher(Batcher):
         add: _AddGroup,
         role: str = "actor",
     ) -> list[EntityID]:
-        """Adds the entities with these ids or types as actors or actees; returns their ids."""
+        """Adds entities by ids or types as actors or actees; returns their ids."""
         if ids is not None:
             return self._add_by_id(action, ids, observation, add, role)
         found: list[EntityID] = []
@@ -369,7 +369,7 @@ class ObservationBatcher(Batcher):
         return asked
 
     def _unasked(self, observations: Sequence[Any]) -> dict[ActionName, tuple[_Group, _Group]]:
-        """No action is requested; the types of masks are still checked."""
+        """No action is requested; mask types are still checked."""
         if self._adapter is not OURS:
             masks = chain.from_iterable(each.values() for each in map(_ACTIONS, observations))
             _require(set(map(type, masks)) <= self._adapter.masks.keys())
@@ -382,7 +382,7 @@ class ObservationBatcher(Batcher):
         ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
         columns: dict[EntityName, _Column],
     ) -> _Group:
-        """Entities of the types named in the masks, which must be equal in all observations."""
+        """Entities of the types named in the masks, equal in all observations."""
         named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
         _require(types.count(wanted) == len(types))
@@ -441,7 +441,7 @@ def _length_of(row: object) -> int | None:
 
 
 def _runs(indices: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Groups entity indices into runs of adjacent entities of one type: type, first, count."""
+    """Groups indices into runs of adjacent entities of one type: type, first, count."""
     runs: list[tuple[int, int, int]] = []
     stop = end = -1
     for index in indices:
@@ -469,7 +469,7 @@ def _fit(named: Sequence[Sequence[EntityID] | None], counts: Sequence[int]) -> b
 
 
 def _numbers(rows: Sequence[Any], buffer: EntityBuffer) -> list[float]:
-    """All features of one type, flattened; a filler for each entity without features."""
+    """Features of one type, flattened; a filler for each entity without features."""
     kinds = set(map(type, rows))
     if np.ndarray in kinds:
         arrays = [each for each in rows if len(each)]
@@ -485,7 +485,7 @@ def _numbers(rows: Sequence[Any], buffer: EntityBuffer) -> list[float]:
 
 
 def _extend(buffer: EntityBuffer, values: list[float], counts: Sequence[int]) -> None:
-    """Adds the entities of several observations; `counts` has their number in each."""
+    """Adds entities of several observations, with their number in each."""
     end, stride = len(buffer.pending), buffer.stride
     ends = accumulate(counts) if stride == 1 else accumulate([n * stride for n in counts])
     buffer.pending += values
