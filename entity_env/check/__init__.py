@@ -3,7 +3,7 @@
     def test_contract() -> None:
         check_game(snake)
 
-Every check plays with random legal actions and raises one `ContractError` with all violations.
+Each check plays with random legal actions and raises one `ContractError` with all violations.
 """
 
 from entity_env.check.batch_env import check_batch_env as check_batch_env

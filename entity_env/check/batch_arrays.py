@@ -1,4 +1,4 @@
-"""Arrays of a `BatchEnv`, described in sentences: violations, and differences between states."""
+"""Arrays of a `BatchEnv`: violations, and differences between states, as sentences."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FLAGS: Final = ("terminals", "truncations")
 
 
 class Difference(NamedTuple):
-    """First difference between the recording and a replay."""
+    """First difference between a recording and a replay."""
 
     text: str
     is_rounding: bool
 
 
 def misshapen(env: BatchEnv, result: StepResult, space: BatchActionSpace) -> Iterator[str]:
-    """Violations: arrays with the wrong shape or dtype."""
+    """Violations: wrong shapes or dtypes."""
     num = env.num_envs
     wanted = {
         "observations": ((num, env.obs_size), np.float32),
@@ -49,7 +49,7 @@ def misshapen(env: BatchEnv, result: StepResult, space: BatchActionSpace) -> Ite
 
 
 def arrays_of(env: BatchEnv, result: StepResult, columns: Sequence[str]) -> Snapshot:
-    """Copies of all arrays, of `num_envs` rows each; `columns` names the observation columns."""
+    """Copies of all arrays, of `num_envs` rows each; `columns` names observation columns."""
     shown: dict[str, tuple[NDArray[Any], Sequence[str]]] = {
         OBSERVATION: (result.observations.copy(), columns)
     }
@@ -60,7 +60,7 @@ def arrays_of(env: BatchEnv, result: StepResult, columns: Sequence[str]) -> Snap
 
 
 def flags_of(shown: Snapshot) -> NDArray[np.bool_]:
-    """`(num_envs,)`: the episode has ended."""
+    """`(num_envs,)`: whether the episode has ended."""
     ended: NDArray[np.bool_] = np.any([shown[name][0] != 0 for name in FLAGS], axis=0)
     return ended
 
@@ -90,7 +90,7 @@ def wrong_values(shown: Snapshot) -> Iterator[str]:
 def first_difference(
     one: Snapshot, two: Snapshot, rows: Sequence[int] | NDArray[np.int64], names: Sequence[int] = ()
 ) -> Difference | None:
-    """Difference in the first of `rows` where two snapshots differ; `names` renumbers the rows."""
+    """Difference in the first of `rows` where snapshots differ; `names` renumbers the rows."""
     if difference(_rows(one, rows), _rows(two, rows)) is None:
         return None
     for row in rows:

@@ -45,9 +45,9 @@ from entity_env.vec.batch_env.batch_env import (
 from entity_env.vec.batch_env.batch_spaces import require_batch_env
 
 _SHORT: Final = 50
-"""Steps of a replay that finds its violation early or not at all."""
+"""Steps of a replay that finds its violation early or never."""
 _NUM_STARTS: Final = 3
-"""Number of resets without a seed that must not all start the same episodes."""
+"""Resets without a seed that must not all start the same episodes."""
 _MIN_REWARDS: Final = 5
 """Steps an episode needs to show that rewards only grow."""
 
@@ -85,14 +85,14 @@ def check_batch_env(
     Args:
         source: a class or function that makes a batch of a given number of environments; or one
             batch environment, which is closed at the end and not compared with a batch of one.
-        num_envs: size of the batch; ignored if `source` is a batch environment.
+        num_envs: ignored if `source` is a batch environment.
         episodes: episodes to end in each environment, if `max_steps` allows.
         max_steps: maximum number of steps; an environment that ends no episode within them counts
             as endless.
         seed: seed of episodes and actions.
 
     Raises:
-        ContractError: with all violations, one sentence each, in `problems`.
+        ContractError: all violations, one sentence each, in `problems`.
         SchemaError: a `Game` or an `Environment`, which have their own checks.
     """
     for kind, command in ((Game, "check_game"), (Environment, "check_env")):
@@ -104,16 +104,15 @@ def check_batch_env(
 
 
 class _Step(NamedTuple):
-    """A recorded step, and the resets that followed it."""
+    """A recorded step, and the resets after it."""
 
     place: str
     actions: BatchActions
     after: Snapshot
     ended: NDArray[np.bool_]
     resets: NDArray[np.bool_]
-    """`(num_envs,)`: environments that had ended, and occasionally one that had not."""
+    """`(num_envs,)`: environments that had ended, and occasionally another."""
     begun: Snapshot
-    """Snapshot after the resets."""
 
 
 class _BatchCheck(SourceCheck[BatchEnv]):
@@ -132,10 +131,9 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._first: Snapshot = {}
         self._steps: list[_Step] = []
         self._num_passed = 0
-        """Number of violations after which the check continues."""
+        """Violations after which the check continues."""
 
     def play(self, episodes: int) -> None:
-        """Records episodes and replays them in several ways."""
         env = self._make(self._num_envs)
         self._read_spaces(env)
         is_fresh = env is not self._source
@@ -250,7 +248,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._stop_if_broken()
 
     def _reset_some(self, env: BatchEnv, resets: NDArray[np.bool_], before: Snapshot) -> Snapshot:
-        """Resets environments; requires that the others and all rewards are unchanged."""
+        """Resets environments; the others and all rewards must not change."""
         self.call = "reset_envs"
         env.reset_envs(ResetMask.from_bool(resets))
         begun = self._snapshot(env, env.view())
@@ -306,7 +304,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             self._must_go_on(env, "reset_envs", lambda: env.reset_envs(everyone_mask))
 
     def _must_go_on(self, env: BatchEnv, name: str, again: Callable[[], None]) -> None:
-        """Requires that resets without a seed do not repeat one episode."""
+        """Resets without a seed must not repeat one episode."""
         env.reset(self._seed)
         self.call = name
         for _ in range(_NUM_STARTS):
@@ -319,7 +317,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         )
 
     def _refuse(self, env: BatchEnv) -> None:
-        """Requires that invalid actions are refused and change nothing."""
+        """Invalid actions must be refused and change nothing."""
         wrong = dict(self._wrong_actions(env))
         for what, actions in wrong.items():
             env.reset(self._seed)
@@ -340,7 +338,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._require_same("a step that refuses its actions changes episodes", found)
 
     def _vary(self, env: BatchEnv) -> None:
-        """Replays with `step`, with actions of another dtype, and with writes to all arrays."""
+        """Replays with `step`, with another dtype, and with writes to all arrays."""
         found = self._replay(env, self._seed, by_step=True)
         self._require_same("step differs from step_no_reset and reset_envs", found)
         is_continuous = isinstance(self._space, ContinuousActionSpace)
@@ -368,7 +366,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         )
 
     def _alone(self, env: BatchEnv) -> None:
-        """Replays the episodes of each environment in a batch of one."""
         for env_id, seed in enumerate(env.env_seeds(self._seed).tolist()):
             what = f"alone, in a batch of one with its seed of env_seeds, environment {env_id}"
             one = self._make(1)
@@ -419,7 +416,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             rows: rows of the recording; None = all.
             by_step: use `step`, which resets ended episodes.
             change: see `_Change`.
-            num_steps: number of steps; None = all.
+            num_steps: None = all.
         """
         rows = range(self._num_envs) if rows is None else rows
         self._violations.place, self.call = "", "reset"
@@ -455,7 +452,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
     # ------------------------------------------------------------------ arrays
 
     def _begun(self, env: BatchEnv) -> Snapshot:
-        """Snapshot of all environments right after `reset`."""
+        """Snapshot right after `reset`."""
         shown = self._snapshot(env, env.view())
         if flags_of(shown).any():
             self._violations.add(
@@ -491,7 +488,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         return np.array([self._rng.choice(np.flatnonzero(mask)) for mask in masks], np.int64)
 
     def _wrong_actions(self, env: BatchEnv) -> Iterator[tuple[str, BatchActions]]:
-        """Arrays of actions in which the last one, or all, are invalid."""
+        """Actions of which the last, or all, are invalid."""
         good: NDArray[Any] = self._steps[0].actions
 
         def last(value: float) -> BatchActions:

@@ -1,4 +1,4 @@
-"""`DirectPlay`: plays a game with random legal actions by direct calls, and checks its output."""
+"""`DirectPlay`: plays a game by direct calls with random legal actions, and checks its output."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
 
 _MAX_IGNORED: Final = 20
-"""Calls of `act` per agent allowed after None: nested loops need several calls to return."""
+"""Calls of `act` per agent allowed after None: nested loops need several to return."""
 _MAX_IDLE: Final = 100
 """Consecutive calls of `play` that may return without calling `act`."""
 _MAX_SITES: Final = 16
-"""Maximum number of call sites at which `act` returns None."""
+"""Call sites at which `act` returns None, at most."""
 _SITE_DEPTH: Final = 4
 """Stack frames that identify a call site."""
 _BLANK_CUT: Final = (
@@ -57,7 +57,7 @@ _BLANK_CUT: Final = (
     "unknown: give game_over the whole observation, as for act"
 )
 _MIN_ANSWERS: Final = 2
-"""Minimum number of answers before the time limit applies: fewer show nothing."""
+"""Answers before the time limit applies: fewer show nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class CheckPlan:
         timeout: timeout of the game's steps; already open.
         step_timeout_s: its seconds, for stages that open another timeout.
         on_step: called with the name of the stage at every step.
-        num_answers: maximum number of calls of `act` that are answered, for a game too slow to play
-            all episodes; None = no limit.
+        num_answers: maximum answered calls of `act`, for a game too slow to play all episodes; None
+            = no limit.
     """
 
     game: Game
@@ -86,7 +86,7 @@ class CheckPlan:
     num_answers: int | None = None
 
     def rngs(self) -> list[np.random.Generator]:
-        """One generator per agent: its answers do not depend on the order of agents."""
+        """One generator per agent, so answers do not depend on the order of agents."""
         return [np.random.default_rng([self.seed, i]) for i in range(self.game.num_agents)]
 
 
@@ -116,9 +116,9 @@ class DirectPlay:
         """Whether `stop_s` stopped it."""
         self.num_answered = 0
         self.went_on_at = ""
-        """The line that first started an episode after `game_over`, without `agent.seed`."""
+        """The first line to start an episode after `game_over` without `agent.seed`."""
         self.step_times_s: list[float] = []
-        """Seconds the game took between consecutive calls."""
+        """Seconds of the game between consecutive calls."""
         self._plan = plan
         self._game = plan.game
         self._violations = plan.violations
@@ -131,12 +131,12 @@ class DirectPlay:
         self._is_closed = False
         self._num_ignored = 0
         self._is_seed_read = False
-        """Whether the game has read `agent.seed` since the last `game_over`."""
+        """Whether the game has read `agent.seed` since `game_over`."""
         self._last_answer: object = None
         self._left_at = ""
         """The line where `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
-        """Per call site: number of calls answered before its first and second call."""
+        """Per call site: calls answered before its first and second call."""
         self._play_frame: FrameType | None = None
         self._returned_at = ""
         """The line where the last call of `play` ended."""
@@ -145,7 +145,7 @@ class DirectPlay:
 
     @property
     def repeatable(self) -> CheckPlan:
-        """The plan; limited to the part that was played if time ran out."""
+        """The plan, limited to the part played if time ran out."""
         return replace(self._plan, num_answers=self.num_answered) if self.is_cut else self._plan
 
     @property
@@ -154,16 +154,15 @@ class DirectPlay:
 
     @property
     def scores(self) -> list[list[Score]]:
-        """All observed scores per episode, of all agents, in order."""
+        """All scores per episode, of all agents."""
         return [episode for agent in self._agents for episode in agent.scores if episode]
 
     @property
     def num_whole_episodes(self) -> int:
-        """Number of episodes ended by all agents."""
         return min(agent.num_episodes for agent in self._agents)
 
     def known_cause(self) -> str:
-        """Why episodes with one seed may differ, as in `OuterState.known_cause`."""
+        """Why episodes with one seed may differ; see `OuterState.known_cause`."""
         if self.went_on_at:
             return (
                 f"; act after game_over began another episode at {self.went_on_at}, without "
@@ -175,12 +174,12 @@ class DirectPlay:
     def closings(self) -> list[int]:
         """Numbers of answers after which `act` can return None, to cover every call site once.
 
-        In mid-episode if a call site allows it.
+        In mid-episode where possible.
         """
         return sorted({counts[-1] for counts in self._sites.values()})
 
     def play(self, num_answers: int | None = None) -> None:
-        """Plays all episodes, or at most `num_answers` calls of `act`; then `act` returns None."""
+        """Plays all episodes, or at most `num_answers` calls of `act`."""
         if num_answers is not None:
             self._num_answers = num_answers
         num_idle = 0
@@ -202,13 +201,13 @@ class DirectPlay:
         return self._seeds[agent.num_episodes]
 
     def read_seed(self, agent: _CheckAgent) -> int:
-        """Same as `seed_of`, but records that the game read it."""
+        """`seed_of`, recorded as read by the game."""
         self._is_seed_read = True
         return self.seed_of(agent)
 
     @contextmanager
     def asked(self, frame: FrameType) -> Iterator[None]:
-        """Stops the timeout during a call from the game, made in this frame."""
+        """Stops the timeout during a call from this frame of the game."""
         self.step_times_s.append(perf_counter() - self._resumed_s)
         self._plan.timeout.stop()
         self._violations.line = line_of_frame(frame)
@@ -229,7 +228,7 @@ class DirectPlay:
     def answer(
         self, agent: _CheckAgent, obs: Obs, actions: tuple[ActionKey, ...], frame: FrameType
     ) -> object:
-        """Result of `act`, called in this frame; None once the agents are closed."""
+        """Result of `act`, called in this frame; None once closed."""
         if self._is_closed:
             self._ignored()
             return None
@@ -272,7 +271,7 @@ class DirectPlay:
         return self._last_answer
 
     def game_over(self, agent: _CheckAgent, obs: Obs | None, truncated: bool) -> None:
-        """Ends an agent's episode; closes the agents after the last episode of all."""
+        """Ends an agent's episode; after the last of all, closes the agents."""
         if self._is_closed:
             agent.is_playing = False
             self._ignored()
@@ -353,7 +352,7 @@ class DirectPlay:
         )
 
     def _add_unfinished(self, agent: _CheckAgent) -> None:
-        """Adds a violation for a `play` that returned in the middle of an agent's episode."""
+        """Adds a violation if `play` returned in mid-episode."""
         self._at(agent)
         self._violations.line = self._returned_at
         which = f" for agent {agent.agent_id}" if len(self._agents) > 1 else ""
@@ -369,7 +368,7 @@ class DirectPlay:
         self._violations.line = ""
 
     def _may_ask(self, agent: _CheckAgent, call: str) -> bool:
-        """Whether a call is allowed: adds a violation after the episode, or from another thread."""
+        """Whether a call is allowed; a violation after the episode, or from another thread."""
         thread = threading.current_thread()
         if thread is not self._thread:
             self._violations.add(
@@ -389,7 +388,7 @@ class DirectPlay:
         *,
         truncated: bool = False,
     ) -> Observation | None:
-        """Checks an `Obs` and converts it to an `Observation`; None if it has no valid answer."""
+        """Checks and converts an `Obs`; None if it has no valid answer."""
         if problem := obs_problem(obs):
             self._violations.add(problem)
             return None
@@ -429,7 +428,7 @@ class DirectPlay:
         return observation
 
     def _kinds(self, actions: tuple[ActionKey, ...]) -> list[ActionType[Any]]:
-        """The requested actions; empty if they are invalid."""
+        """The requested actions; empty if invalid."""
         if not actions:
             self._violations.add("act needs at least one action to ask for: agent.act(obs, Move)")
         try:
@@ -439,7 +438,7 @@ class DirectPlay:
             return []
 
     def _note_site(self, frame: FrameType) -> None:
-        """Records the call site in the game at which `act` is answered."""
+        """Records the game's call site at which `act` is answered."""
         stack = islice(traceback.walk_stack(frame), 1, 1 + _SITE_DEPTH)  # without `act`
         site = tuple((each.f_code, line) for each, line in stack)
         counts = self._sites.get(site)
@@ -449,12 +448,11 @@ class DirectPlay:
             counts.append(self.num_answered)
 
     def _close(self) -> None:
-        """Makes `act` return None from now on."""
         self._is_closed = True
         self._left_at = self._left_at or self._violations.line
 
     def _ignored(self) -> None:
-        """Counts calls after `act` returned None; raises GameExit if there are too many."""
+        """Counts calls after `act` returned None; GameExit if too many."""
         self._left_at = self._left_at or self._violations.line
         self._num_ignored += 1
         allowed = _MAX_IGNORED * len(self._agents)
@@ -481,7 +479,7 @@ class DirectPlay:
 
 
 class _CheckAgent:
-    """The methods of `Agent` that games use; answers are random legal actions."""
+    """The methods of `Agent` that games use, with random legal answers."""
 
     def __init__(self, check: DirectPlay, agent_id: int, rng: np.random.Generator) -> None:
         self.agent_id = agent_id
@@ -496,7 +494,7 @@ class _CheckAgent:
         self.is_over = False
         """See `end_episode`."""
         self.is_awaited = False
-        """Whether `get` of its last `act_async` has not been called yet."""
+        """Whether its last `act_async` still waits for `get`."""
         self.has_ended = False
         """Whether it has ended an episode since the last call of `play`."""
         self.first_line = ""
@@ -528,7 +526,7 @@ class _CheckAgent:
         pass
 
     def reward_of(self, obs: Obs) -> float:
-        """Change of the score since the last observation; accepts scores of any type."""
+        """Change of the score since the last observation; for scores of any type."""
         score = obs.score if is_finite(obs.score) else self.last_score
         reward = score - self.last_score if self.is_playing else 0.0
         self.is_playing = True
@@ -563,7 +561,7 @@ def random_answer(
 
 
 def _frame_of_play(game: Game, frame: FrameType) -> FrameType:
-    """The frame of `play`, without decorators, on the stack of a call made by it."""
+    """The frame of `play`, without decorators, below a call made by it."""
     play = game.play.func if isinstance(game.play, partial) else game.play
     code = getattr(unwrap(play), "__code__", None)
     for outer, _ in traceback.walk_stack(frame):

@@ -40,17 +40,18 @@ def check_env(
     ids, actors that are not observed, masks of the wrong shape or without a legal choice),
     non-finite rewards, spaces that change, episodes that differ for one seed or never end, a
     `reset` that continues the current episode, an `act` that continues an ended episode, a `close`
-    that fails, and threads and processes left running. If `reset` has no seed, episodes may differ.
+    that fails, and threads and processes left running. Without a seed in `reset`, episodes may
+    differ.
 
     Args:
         source: a class or function that makes environments, to compare two copies; or one
             environment, which is closed at the end.
         episodes: number of episodes, each played twice.
-        max_steps: maximum length of an episode; a longer one counts as endless.
+        max_steps: longer episodes count as endless.
         seed: seed of episodes and actions.
 
     Raises:
-        ContractError: with all violations, one sentence each, in `problems`.
+        ContractError: all violations, one sentence each, in `problems`.
     """
     if isinstance(source, Game):
         raise SchemaError(f"{source!r} is a game that owns its loop: use check_game")
@@ -70,7 +71,6 @@ class _EnvCheck(SourceCheck[Environment]):
         self._last_actions: dict[ActionName, Action] = {}
 
     def play(self, episodes: int) -> None:
-        """Plays each episode twice, then makes calls out of order."""
         env = self._make()
         self._read_spaces(env)
         first = self._episodes(env, episodes)
@@ -134,7 +134,7 @@ class _EnvCheck(SourceCheck[Environment]):
         rng: np.random.Generator,
         trace: list[tuple[str, Snapshot]],
     ) -> None:
-        """Plays one episode until it ends or an observation has no legal action."""
+        """Plays one episode until it ends or no action is legal."""
         observation = self._reset(env, number)
         for step in range(1, self._max_steps + 1):
             if not len(self._violations):
@@ -154,7 +154,7 @@ class _EnvCheck(SourceCheck[Environment]):
             )
 
     def _play_out_of_order(self, env: Environment, first: Snapshot) -> None:
-        """Resets in the middle of an episode, and acts after one has ended."""
+        """Resets in mid-episode, and acts after an end."""
         rng = np.random.default_rng(self._seed)
         observation = self._reset(env, 0)
         if not observation.done:

@@ -28,7 +28,7 @@ from entity_env.check.violations import (
 )
 
 _SHARE: Final = 1 / 8
-"""Fraction of the time for the first stage; others take up to as long, two copies twice that."""
+"""Fraction of the time for the first stage; others may take as long, two copies twice that."""
 _MORE_EPISODES: Final = 100
 _MORE_S: Final = 1.0
 """Seconds and episodes allowed for random moves to earn a reward."""
@@ -68,7 +68,7 @@ def check_game(
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
-        new_process: also play in another process, which takes half a second plus the game's import.
+        new_process: also play in another process: half a second plus the game's import.
         max_time_s: approximate seconds after which no more steps are played; None = no limit.
         on_step: called with the name of the stage at every step.
 
@@ -76,7 +76,7 @@ def check_game(
         The number of whole episodes; less than `episodes` if time ran out.
 
     Raises:
-        ContractError: with all violations, one sentence each, in `problems`.
+        ContractError: all violations, one sentence each, in `problems`.
         UsageError: a setting without a default has no value.
     """
     game.require_settings()
@@ -97,7 +97,7 @@ def check_game(
 
 
 def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:
-    """Runs all stages except playing alone and in another process; returns the first stage."""
+    """Runs all stages in this process except playing alone; returns the first stage."""
     share_s = float("inf") if max_time_s is None else max_time_s * _SHARE
     first = DirectPlay(plan, "playing", outer, perf_counter() + share_s)
     first.play()
@@ -109,7 +109,7 @@ def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> 
 
 
 def _compare(first: DirectPlay, outer: OuterState) -> None:
-    """Plays suspended; if that differs, checks whether playing directly also differs."""
+    """Plays suspended; after a difference, checks whether direct play also differs."""
     suspended = suspended_violations(first, outer)
     if not len(suspended):
         return
@@ -126,7 +126,7 @@ def _compare(first: DirectPlay, outer: OuterState) -> None:
 
 
 def _close_everywhere(first: DirectPlay, share_s: float) -> None:
-    """Plays again, with `act` returning None once at each call site."""
+    """Plays again, with `act` returning None once per call site."""
     plan = first.repeatable
     stop_s = perf_counter() + share_s
     num_before = len(plan.violations)
@@ -139,7 +139,7 @@ def _close_everywhere(first: DirectPlay, share_s: float) -> None:
 def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay:
     """Plays more episodes for a moment if the score has not changed.
 
-    Violations in these extra episodes are not reported: the caller did not request them.
+    Violations in them are not reported: the caller did not request these episodes.
     """
     if first.is_cut or any(len({each.value for each in scores}) > 1 for scores in first.scores):
         return first
@@ -152,7 +152,6 @@ def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay
 
 
 def _warn(violations: Violations, first: DirectPlay, most: DirectPlay, outer: OuterState) -> None:
-    """Logs likely mistakes."""
     schema = first.repeatable.game.schema
     slow = slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut)
     found = [

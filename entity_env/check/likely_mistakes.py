@@ -21,13 +21,13 @@ from entity_env.authoring.schema import Schema
 from entity_env.check.violations import LikelyMistake
 
 _MIN_RETURNS: Final = 6
-"""Returns to one score that count as a pattern: in 1 of 64 games, a sum of random steps of size 1
-starts with this many returns and nothing else."""
+"""Returns to one score that form a pattern: 1 of 64 sums of random steps of size 1 starts with so
+many returns and nothing else."""
 _MAX_AWAY: Final = 2.0
-"""Maximum mean number of observations between the returns in that pattern."""
+"""Most observations between those returns, on average."""
 _MIN_EPISODES: Final = 2
 _MIN_SCORES: Final = 10
-"""Observations an episode needs to show that the score stays constant."""
+"""Observations that show a constant score."""
 _LARGE_REWARD: Final = 1e6
 _SLOW_S: Final = 0.01
 """Seconds per step: a million steps take three hours."""
@@ -65,7 +65,7 @@ def missing_choices(schema: Schema) -> Iterator[str]:
 
 
 def _enums_of(choice: object) -> list[type[Enum]]:
-    """The Enum of a choice, or the Enums of a product's fields."""
+    """The Enum of a choice, or of each field of a product."""
     if isinstance(choice, Enum):
         return [type(choice)]
     if not (dataclasses.is_dataclass(choice) and not isinstance(choice, type)):
@@ -96,7 +96,7 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
 
 
 def aliased_members(schema: Schema) -> Iterator[str]:
-    """Enum members of entity fields that are aliases of another member."""
+    """Enum members of entity fields that are aliases."""
     declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
     for cls in (kind.cls for kind in declared):
         for field, enum in _enums_in_fields(cls):
@@ -111,7 +111,7 @@ def aliased_members(schema: Schema) -> Iterator[str]:
 
 
 def _enums_in_fields(cls: type) -> Iterator[tuple[str, type[Enum]]]:
-    """The Enums of a dataclass and its nested dataclasses, once per field, with the field name."""
+    """Field names and Enums of a dataclass and its nested dataclasses, once per field."""
     for field, kind in declared_fields(cls).items():
         for part in dict.fromkeys(_parts_of(kind)):
             if issubclass(part, Enum) and not issubclass(part, Flag):
@@ -121,7 +121,7 @@ def _enums_in_fields(cls: type) -> Iterator[tuple[str, type[Enum]]]:
 
 
 def _parts_of(kind: object) -> Iterator[type]:
-    """The classes in an annotation: of an optional value, a tuple, or `Annotated`."""
+    """The classes in an annotation: optional, a tuple, or `Annotated`."""
     if isinstance(kind, type) and not typing.get_args(kind):
         yield kind
     elif features_of_class(kind) is None:  # `Features` reads an object of any class
@@ -171,7 +171,7 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
 
 
 def _changes_at_first_alone(episodes: Sequence[Sequence[Score]]) -> bool:
-    """True if all episodes are long and have the same single reward, at their first step."""
+    """Whether all episodes are long, with the same single reward at their first step."""
     if len(episodes) < _MIN_EPISODES or any(len(each) <= _MIN_SCORES for each in episodes):
         return False
     values = [[score.value for score in episode] for episode in episodes]
@@ -205,7 +205,7 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
 
 
 def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyMistake]:
-    """Masks of unrequested actions, if a requested action with the same choices has none."""
+    """Masks of unrequested actions whose choices a requested action has, unmasked."""
     masked = [] if obs.masks is None else [*obs.masks]
     for kind in (each for each in kinds if each not in masked):
         for other in (each for each in masked if each not in kinds):
@@ -217,14 +217,13 @@ def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyM
 
 
 def _subject(kind: ActionType[Any]) -> object:
-    """The class or entities to choose from."""
     return getattr(kind, "choices", None) or getattr(kind, "actee", None)
 
 
 def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
-    """A sentence about a slow game; empty if it is fast."""
+    """A sentence about a slow game, else empty."""
     typical_s = median(step_times_s) if step_times_s else 0.0
-    # Excludes one pause, such as those caused by compilers and other programs.
+    # Excludes one pause, such as compilation.
     longest_s, others = max(step_times_s, default=0.0), max(len(step_times_s) - 1, 1)
     average_s = max((sum(step_times_s) - longest_s) / others, typical_s)
     is_slow = average_s >= _SLOW_S
@@ -242,7 +241,6 @@ def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool
 
 
 def _place_of(cls: type) -> str:
-    """File and line of a class, if available."""
     try:
         return f" ({inspect.getfile(cls)}:{inspect.getsourcelines(cls)[1]})"
     except (OSError, TypeError):

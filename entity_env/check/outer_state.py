@@ -1,4 +1,4 @@
-"""`OuterState`: state that outlives an episode, to explain why episodes of one seed differ."""
+"""`OuterState`: state that outlives an episode, which explains differences for one seed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from entity_env.authoring.game import Game
 
 _LEFT_OVER: Final = "left over from the last episode"
 _MAX_BYTES: Final = 2**24
-"""Maximum size of a pickled variable; larger ones are not compared."""
+"""Larger pickled variables are not compared."""
 
 
 class OuterState:
     """Global random generators and the variables of a game's modules.
 
-    Compared with their state when this object was made. If an object cannot be pickled, its
+    Compared with their state when this object was made. For an object that cannot be pickled, its
     picklable attributes are compared.
     """
 
@@ -35,10 +35,10 @@ class OuterState:
         self._before = _digests(game)
         self._generators = _generators()
         self.draw = ""
-        """The first use of a global generator, as a sentence; "" if there is none."""
+        """The first use of a global generator, as a sentence, or ""."""
 
     def look(self, line: str) -> None:
-        """Compares the global generators, during a call from this line of the game."""
+        """Compares the global generators during a call from this line of the game."""
         if self.draw:
             return
         for name, (state, instead) in _generators().items():
@@ -50,7 +50,7 @@ class OuterState:
                 )
 
     def cause(self, how: str = _LEFT_OVER) -> str:
-        """Why episodes of one seed differ, to append to a sentence that says so.
+        """Why episodes of one seed differ, to append to a sentence.
 
         Args:
             how: description of a variable that causes it.
@@ -61,7 +61,7 @@ class OuterState:
         )
 
     def known_cause(self, how: str = _LEFT_OVER) -> str:
-        """Like `cause`, but empty if there are only guesses."""
+        """`cause` without guesses; may be empty."""
         if self.draw:
             return f"; {self.draw}"
         now = _digests(self._game)
@@ -72,7 +72,7 @@ class OuterState:
 
 
 def _generators() -> Mapping[str, tuple[object, str]]:
-    """State of the global generators, and the generator to use instead."""
+    """State of the global generators, and what to use instead."""
     state = np.random.get_state(legacy=False)["state"]
     return {
         "random": (random.getstate(), "random.Random(seed)"),
@@ -81,7 +81,7 @@ def _generators() -> Mapping[str, tuple[object, str]]:
 
 
 def _digests(game: Game) -> dict[str, bytes]:
-    """A hash of every variable that outlives an episode, by a readable name."""
+    """A hash of every variable that outlives an episode, by readable name."""
     digests: dict[str, bytes] = {}
     for name, value in _variables(game):
         if digest := _digest(value):
@@ -90,14 +90,14 @@ def _digests(game: Game) -> dict[str, bytes]:
         attributes: dict[str, object] = {}
         with suppress(Exception):  # raised by a class of the game
             attributes = dict(vars(value))
-        for attribute, part in attributes.items():  # for example, if the object holds a lock
+        for attribute, part in attributes.items():  # for example, of an object with a lock
             if digest := _digest(part):
                 digests[f"{attribute!r} of {name}"] = digest
     return digests
 
 
 def _digest(value: object) -> bytes:
-    """A hash of a variable's content; empty if it is large or cannot be pickled."""
+    """A hash of a variable; empty if it is large or cannot be pickled."""
     sink = _HashingFile()
     try:
         with warnings.catch_warnings():
@@ -147,7 +147,7 @@ def _variables(game: Game) -> Iterator[tuple[str, object]]:
 def _of_module(
     names: Mapping[str, object], folder: Path | None, seen: set[int]
 ) -> Iterator[tuple[str, object]]:
-    """Variables of a module, its classes and functions, and of modules in the game's folder."""
+    """Variables of a module, its classes and functions, and modules in the game's folder."""
     if id(names) in seen:
         return
     seen.add(id(names))

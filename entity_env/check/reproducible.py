@@ -24,7 +24,7 @@ from entity_env.replay import Replay, ReplayWriter, verify_in_new_process
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
 _START_S: Final = 60.0
-"""Time for a process to start and import a game."""
+"""Seconds for a process to start and import a game."""
 _SLOWER: Final = 10
 """Allowed factor between playing in another process and in this one."""
 
@@ -58,7 +58,7 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
     # If agents start their next episodes at different times, only the first can be played alone.
     replays = writer.replays[:1] if writer.overlaps else writer.replays
     start = time.monotonic()
-    # Skips the first, and so shifts each episode: this reveals state that counts episodes.
+    # Skipping the first shifts each episode, which reveals state that counts episodes.
     for number, replay in enumerate(replays[1:], 1):
         plan.on_step("playing each episode alone")
         found = replay.verify(game, step_timeout_s=step_timeout_s)
@@ -95,7 +95,7 @@ def _place(number: int, replay: Replay) -> str:
 
 
 class _Leaving(PolicyAgent):
-    """Plays at random; leaves an episode that takes too long, and after its last answer."""
+    """Plays at random; leaves after its last answer, or if an episode takes too long."""
 
     def __init__(self, plan: CheckPlan, agent_id: int, answers_left: Iterator[int]) -> None:
         super().__init__()
@@ -117,12 +117,12 @@ class _Writer(ReplayWriter):
     def __init__(self) -> None:
         super().__init__()
         self.overlaps = False
-        """Whether an agent started an episode before the others had ended theirs."""
+        """Whether an agent started an episode before others had ended theirs."""
 
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
     ) -> None:
-        # Not every setting can be stored in a file; the game that replays has the settings.
+        # Files cannot store every setting; the game that replays has the settings.
         bare = object.__new__(type(game))
         bare.__dict__.update(game.__dict__, settings={})
         super().begin_run(bare, agents, seeds, episodes)

@@ -62,7 +62,7 @@ class SourceCheck(ABC, Generic[T]):
                 self._violations.raised(call, error)
 
     def _keep(self, env: T) -> T:
-        """Returns the environment, registered to be closed at the end."""
+        """Registers an environment to be closed, and returns it."""
         if env not in self._made:
             self._made.append(env)
         return env

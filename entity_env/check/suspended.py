@@ -20,7 +20,7 @@ from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 
 _APART: Final = 2
-"""Number of steps by which one copy lags the other."""
+"""Steps by which one copy lags the other."""
 _SHARED: Final = "shared by the copies"
 _LEAVE: Final = (
     "; act raises GameExit in a suspended game that is closed: let it pass, and let finally blocks "
@@ -33,7 +33,7 @@ def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
     """Differences from `direct` when two suspended copies play the same episodes in turn.
 
     Returns:
-        At most one difference or error, plus what happens when the copies are closed where they
+        At most one difference or error, and what happens when the copies are closed where they
         wait; the list of `direct` is unchanged.
     """
     plan = replace(direct.repeatable, violations=Violations(direct.repeatable.game.name))
@@ -50,7 +50,7 @@ def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
 
 
 class _Copy:
-    """One of the copies; each observation is compared with that of the direct run."""
+    """One of the copies; each observation is compared with the direct run's."""
 
     def __init__(self, plan: CheckPlan, direct: DirectPlay, outer: OuterState) -> None:
         self._plan = plan
@@ -63,12 +63,12 @@ class _Copy:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has shown all observations of the direct run."""
+        """Whether it has shown all observations."""
         seen = zip(self._num_seen, self._traces, strict=True)
         return all(number >= len(trace) for number, trace in seen)
 
     def advance(self) -> None:
-        """Answers the waiting agents, and runs the copy until agents wait again."""
+        """Answers the waiting agents, and runs until agents wait again."""
         self._plan.on_step(_STAGE)
         with self._playing("play", self._hint):
             if not self._has_begun:
@@ -91,7 +91,7 @@ class _Copy:
 
     @contextmanager
     def _playing(self, call: str, hint: Callable[[BaseException], str]) -> Iterator[None]:
-        """Times the game, and adds a violation for what it raises."""
+        """Times the game; adds a violation for what it raises."""
         self._plan.timeout.start()
         self._plan.violations.place = f"two copies in turn, as in training: {self._place}"
         try:
@@ -108,7 +108,7 @@ class _Copy:
 
     @property
     def _place(self) -> str:
-        """Place of the last observation, as recorded in the direct run."""
+        """Place of the last observation in the direct run."""
         seen = zip(self._num_seen, self._traces, strict=True)
         places = [trace[number - 1][0] for number, trace in seen if 0 < number <= len(trace)]
         return places[0] if places else "at the start"
@@ -124,7 +124,6 @@ class _Copy:
         return random_answer(observation, agent.kinds, obs, self._plan.game.schema, rng)
 
     def _ended(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
-        """See `OnEnd`."""
         self._compared(agent, obs, (), episode)
 
     def _compared(
@@ -134,7 +133,7 @@ class _Copy:
         kinds: Sequence[ActionType[Any]],
         episode: Episode | None = None,
     ) -> Observation:
-        """The observation; adds a violation if it differs from the direct run's."""
+        """The observation, compared with the direct run's."""
         game = self._plan.game
         observation = to_observation(
             obs,

@@ -1,4 +1,4 @@
-"""`Violations` of the contract as sentences: in an observation, between two, and left running."""
+"""`Violations` of the contract as sentences: in an observation, between two, or left running."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _GRACE_S: Final = 2.0  # time for a thread or process to finish ending
 _NUMBER: Final = re.compile(r"\d+")
 
 Snapshot: TypeAlias = Mapping[str, tuple[NDArray[np.generic], Sequence[str]]]
-"""Copies of the parts of an observation, with the column names of features. Ids are excluded: they
-may be any object."""
+"""Copies of the parts of an observation, with feature names. Ids are excluded: they may be any
+object."""
 Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
@@ -63,32 +63,32 @@ class CannotContinueError(Exception):
 
 
 class LikelyMistake(str):
-    """A sentence about something valid that few authors can intend."""
+    """A sentence about something valid but hardly intended."""
 
     __slots__ = ()
 
 
 def is_of(source: object, kind: type) -> bool:
-    """Whether a source is an instance of a class, or a subclass of it."""
+    """Whether a source is an instance or a subclass of a class."""
     return isinstance(source, kind) or (isinstance(source, type) and issubclass(source, kind))
 
 
 class Violations:
     """List of violations: each kind once, with the place of the first and their number.
 
-    `LikelyMistake`s are kept separately: they are logged at the end, and are not violations.
+    `LikelyMistake`s are kept separately and logged at the end.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.place = ""
-        """Current place: "episode 0 (seed 7), step 3"."""
+        """For example "episode 0 (seed 7), step 3"."""
         self.cause: BaseException | None = None
         """First unexpected exception, for its traceback."""
         self.line = ""
-        """Current line of the game: "game.py:12 in play"."""
+        """Line of the game: "game.py:12 in play"."""
         self.hangs = False
-        """Whether the game was stopped by its timeout."""
+        """Whether the timeout stopped the game."""
         self._found: dict[str, tuple[str, int]] = {}
         self._likely: dict[str, tuple[str, int]] = {}
 
@@ -96,7 +96,7 @@ class Violations:
         return len(self._found)
 
     def add(self, violation: str) -> None:
-        """Adds a violation; texts that differ only in their numbers are one kind."""
+        """Adds a violation; texts that differ only in numbers are one kind."""
         text = f"{self.place}: {violation}" if self.place else violation
         if self.line:
             text = f"{text} ({self.line})"
@@ -106,14 +106,13 @@ class Violations:
         found[kind] = first, count + 1
 
     def extend(self, violations: Iterable[str]) -> int:
-        """Adds several; returns how many are not just likely mistakes."""
+        """Adds several; returns how many are violations."""
         found = list(violations)
         for violation in found:
             self.add(violation)
         return sum(not isinstance(violation, LikelyMistake) for violation in found)
 
     def include(self, others: Violations) -> None:
-        """Adds all violations of another list."""
         self._found.update(others._found)
         self.cause = self.cause or others.cause
         self.hangs = self.hangs or others.hangs
@@ -128,7 +127,7 @@ class Violations:
     def of_game(
         self, call: str, hint: Callable[[BaseException], str] = lambda _: ""
     ) -> Iterator[None]:
-        """Adds what the game raises in the block, or where it hangs; the hint follows the line."""
+        """Adds what the game raises in the block, or where it hangs."""
         try:
             yield
         except SchemaError as error:  # the text names the mistake, so no traceback is needed
@@ -145,20 +144,20 @@ class Violations:
             self.raised(call, error, reason_of(error))
 
     def raise_if_any(self) -> None:
-        """Raises ContractError with all violations, if there are any."""
+        """Raises ContractError with all violations."""
         if self._found:
             problems = [text + _repeats(count) for text, count in self._found.values()]
             raise ContractError(self.name, problems) from self.cause
 
     def log_likely_mistakes(self) -> None:
-        """Logs likely mistakes as warnings of `entity_env.check`, one line each."""
+        """Logs warnings of `entity_env.check`, one line each."""
         for text, count in self._likely.values():
             _LOGGER.warning("%s: %s%s", self.name, text, _repeats(count))
 
 
 @contextmanager
 def nothing_left_behind(violations: Violations) -> Iterator[None]:
-    """Adds a violation for each thread and child process started in the block and still alive."""
+    """Adds a violation for each thread and child process that outlives the block."""
     import multiprocessing  # 15 ms, not needed for importing the package
 
     threads = set(threading.enumerate())
@@ -184,7 +183,7 @@ def is_finite(value: object, largest: float = sys.float_info.max) -> bool:
 
 
 def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
-    """Copies of the parts of a valid observation, for comparison."""
+    """Copies of the parts of a valid observation."""
     parts: dict[str, NDArray[np.generic]] = {
         "the reward": np.array(observation.reward),
         "terminated": np.array(observation.terminated),
@@ -207,7 +206,7 @@ def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
 
 
 def difference(first: Snapshot, second: Snapshot) -> str | None:
-    """Sentence about the first part in which two observations differ; None if they are equal."""
+    """Sentence about the first part that differs between observations, or None."""
     for part in dict.fromkeys([*first, *second]):
         one, two = first.get(part), second.get(part)
         if one is None or two is None:
@@ -261,7 +260,7 @@ ActionSpaces = Mapping[ActionName, ActionSpace]
 def observation_violations(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces, *, is_first: bool
 ) -> list[str]:
-    """Violations in one observation, whatever it contains; empty if it is valid."""
+    """Violations in an observation, whatever it contains."""
     try:
         found = list(_violations(observation, obs_space, action_space))
         if is_first and observation.done:
@@ -396,7 +395,7 @@ def _in_actions(
 def _refusals(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces
 ) -> Iterator[str]:
-    """Errors of `ObservationBatcher` for an observation without other violations."""
+    """Errors of `ObservationBatcher`, for an observation without other violations."""
     writer = ObservationBatcher(obs_space, action_space, where="this observation".format)
     flag = np.zeros(1, dtype=np.bool_)
     index = np.zeros(1, dtype=np.int64)
@@ -408,14 +407,14 @@ def _refusals(
 
 
 _MAX_EXACT: Final = 2**24
-"""Largest integer up to which float32 represents every integer."""
+"""float32 represents every integer up to this."""
 _MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
 # Reading the annotations of a class takes 20 µs, more than checking its values.
 _fields_of = cache(declared_fields)
 
 
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:
-    """Values of entities and global features that do not have their declared type."""
+    """Values that do not have their field's declared type."""
     shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
     if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)

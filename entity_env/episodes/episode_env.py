@@ -1,4 +1,4 @@
-"""`EpisodeEnv`: one or many environments that never reset automatically; `Step`, a transition."""
+"""`EpisodeEnv`: one or many environments without automatic resets; `Step`, a transition."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ FlagT = TypeVar("FlagT", bool, NDArray[np.bool_])
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[ObsT, ActT, RewardT, FlagT]):
-    """One transition.
-
-    Arrays belong to the step.
+    """One transition; it owns its arrays.
 
     Args:
         act: the action.
@@ -70,7 +68,7 @@ class Step(Generic[ObsT, ActT, RewardT, FlagT]):
 
     @property
     def next_obs(self) -> ObsT:
-        """Observation for the next action: `init_obs`, or `obs` if nothing was reset."""
+        """Observation to act on: `init_obs`, or `obs` if nothing was reset."""
         return self.obs if self.init_obs is None else self.init_obs
 
 
@@ -92,7 +90,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Makes an environment; on `EpisodeEnv` itself, same as `of(config, seed=seed)`.
 
         Args:
-            config: of a type defined by each class.
+            config: its type depends on the class.
             seed: seed of the starts, 0 or more.
 
         Raises:
@@ -104,15 +102,11 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         return cast(Self, built)
 
     def obs_space(self) -> ObsSpace:
-        """Observation space; identical on every call.
-
-        Raises:
-            NotImplementedError: the class does not declare one.
-        """
+        """Observation space, identical on every call; NotImplementedError if not declared."""
         raise NotImplementedError(f"{type(self).__name__} has no obs_space()")
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Action space by name; identical on every call. Raises as `obs_space`."""
+        """Action space by name; otherwise as `obs_space`."""
         raise NotImplementedError(f"{type(self).__name__} has no action_space()")
 
     @abstractmethod
@@ -121,7 +115,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
 
         Args:
             is_done: environments to reset; the others continue and repeat their last observation.
-                None = all, even in the middle of an episode.
+                None = all, even in mid-episode.
 
         Raises:
             ClosedError: after `close`.
@@ -165,11 +159,9 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT, RewardT, FlagT], Record]:
         """`step`, then `reset` of the environments whose episode has ended.
 
-        After an episode ends, `obs` is the final observation and `init_obs` the first of the next
-        episode; with many environments, `init_obs` covers all of them. Act on `step.next_obs`.
-
-        Raises:
-            ClosedError, ProtocolError, SchemaError: as `step`.
+        After an end, `obs` is the final observation and `init_obs` the first of the next episode;
+        with many environments, `init_obs` covers all of them. Act on `step.next_obs`. Raises as
+        `step`.
         """
         step, record = self.step(act)
         is_done = step.is_done()
@@ -182,7 +174,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Closes the environment; may be called twice."""
 
     def _kept(self, obs: ObsT) -> ObsT:
-        """An observation that a reset does not overwrite: a copy, or itself if it is not a view."""
+        """A copy of an observation that a reset would overwrite."""
         return obs
 
     def __enter__(self) -> Self:
@@ -222,8 +214,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         Args:
             source: a single-agent game, an `Environment` or a function that returns one; or a
                 `VecEnvironment` with autoreset "disabled". The result owns and closes it.
-            num_envs: number of copies to step at once; None = one environment, with scalar rewards
-                and flags.
+            num_envs: number of copies; None = one environment, with scalar rewards and flags.
             num_workers: number of worker processes; 0 = in this process.
             seed: seed of the starts. Start `ix` of one game or environment has the seed
                 `EpisodeSeeds(seed)[ix]`, like episode `ix` of `Game.run(seed=seed)`; of many it is
@@ -269,8 +260,8 @@ def _is_vec(source: object) -> bool:
 class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
     """`EpisodeEnv` of one `Environment`; the seed of episode `n` is `EpisodeSeeds(seed)[n]`.
 
-    Observations are the environment's own, not copies. If an episode ends before its first action,
-    `reset` returns an observation that is `done`: reset again.
+    Observations are not copied. If an episode ends before its first action, `reset` returns an
+    observation that is `done`: reset again.
     """
 
     def __init__(self, env: Environment, seed: int = 0) -> None:
@@ -278,16 +269,16 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._env = env
         self._takes_seed = "seed" in inspect.signature(env.reset).parameters
         self._number = -1
-        """Index of the current episode's start."""
+        """Index of the current start."""
         self._reward = 0.0
         self._length = 0
         self._shown: Observation | None = None
-        """Last observation; None before the first reset and after an error."""
+        """Last observation; None before a reset and after an error."""
         self._is_closed = False
 
     @classmethod
     def build(cls, config: Callable[[], Environment], seed: int) -> Self:
-        """`EpisodeEnv.build`; `config` is a function that returns an `Environment`."""
+        """`config` is a function that returns an `Environment`."""
         checked_seed(seed)  # before creating anything
         env: object = config()
         if not isinstance(env, Environment):
@@ -347,7 +338,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._env.close()
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
-        """Resets the environment; `has_jumped` if the episode does not follow the last one."""
+        """Resets the environment; `has_jumped` unless the episode follows the last one."""
         return self._env.reset(seed=self._seeds[number]) if self._takes_seed else self._env.reset()
 
     def _start(self, number: int, *, has_jumped: bool) -> Observation:
@@ -390,7 +381,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
 def _summary(
     metrics: Mapping[str, float], episodes: Sequence[Episode]
 ) -> tuple[dict[str, object], Record]:
-    """`Step.info` and record of a step with these metrics and finished episodes."""
+    """`Step.info` and record of a step."""
     record = Record({f"metrics/{name}": value for name, value in metrics.items()})
     if not episodes:
         return {}, record
@@ -402,10 +393,10 @@ def _summary(
 
 
 class EpisodeOfGame(EpisodeOfEnvironment):
-    """`EpisodeEnv` of a single-agent game; episode `n` has the seed of episode `n` of `Game.run`.
+    """`EpisodeEnv` of a single-agent game; seeds are those of `Game.run`.
 
-    A `play` that loops over episodes is not restarted between them, except after a reset in the
-    middle of an episode and after `reset_with_index`.
+    A `play` that loops over episodes is not restarted between them, except after a reset in
+    mid-episode and after `reset_with_index`.
     """
 
     def __init__(self, game: Game, seed: int = 0, *, transport: Transport | None = None) -> None:
@@ -420,7 +411,6 @@ class EpisodeOfGame(EpisodeOfEnvironment):
 
     @classmethod
     def build(cls, config: Game, seed: int) -> Self:  # type: ignore[override]  # see EpisodeEnv
-        """`EpisodeEnv.build`; `config` is the game."""
         return cls(config, seed)
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
@@ -433,7 +423,7 @@ class _GameEnv(TrainAgentEnv):
     """A `TrainAgentEnv` that can start a run at any episode."""
 
     def begin(self, seed: int, number: int) -> Observation:
-        """Starts episode `number` of the run with this seed; unwinds a game in mid-episode."""
+        """Starts episode `number` of the run; unwinds a game in mid-episode."""
         self._seeds = None
         self._ends.ended.clear()
         self._observations = []
@@ -462,7 +452,7 @@ class ResettableVec(Vec, Protocol):
 
 @dataclass(frozen=True)
 class Copies:
-    """Configuration of an `EpisodeVec`; arguments as for `VecEnv`."""
+    """Configuration of an `EpisodeVec`; see `VecEnv`."""
 
     source: Source
     num_envs: int
@@ -497,7 +487,7 @@ class EpisodeVec(EpisodeEnv[VecObs, VecActions, NDArray[np.float32], NDArray[np.
 
     @classmethod
     def build(cls, config: Copies, seed: int) -> Self:
-        """`EpisodeEnv.build`; raises as `VecEnv`, and UsageError for a multi-agent game."""
+        """Raises as `VecEnv`, and UsageError for a multi-agent game."""
         from entity_env.vec.vec_env import VecEnv  # here: a single environment does not need `vec`
 
         vec = VecEnv(

@@ -40,15 +40,11 @@ class Record:
         self._values[_checked_name(name)] = _checked(name, value)
 
     def get(self, name: str) -> RecordValue | None:
-        """The value of a name, of any type; None if missing."""
+        """The value of a name; None if missing."""
         return self._values.get(name)
 
     def get_scalar(self, name: str) -> float:
-        """The number with this name.
-
-        Raises:
-            UsageError: it is missing or not a number.
-        """
+        """The number with this name; UsageError if it is missing or not a number."""
         value = self[name]
         return value if isinstance(value, float) else self._refuse(name, "a number")
 
@@ -83,7 +79,7 @@ class Record:
         return merged
 
     def prefixed(self, prefix: str) -> Record:
-        """A new record with a prefix added to every name: `record.prefixed("train/")`."""
+        """A new record with a prefix on every name: `record.prefixed("train/")`."""
         renamed = Record()
         renamed._values = {f"{prefix}{name}": value for name, value in self._values.items()}
         return renamed
@@ -103,7 +99,7 @@ class Record:
         return len(self._values)
 
     def __eq__(self, other: object) -> bool:
-        """Whether names and values are equal, in any order; NaN equals NaN."""
+        """In any order; NaN equals NaN."""
         if not isinstance(other, Record):
             return NotImplemented
         return self._values.keys() == other._values.keys() and all(

@@ -1,4 +1,4 @@
-"""`ActionLog`: actions of the episodes running in a `VecEnv`, from which replays are made."""
+"""`ActionLog`: actions of the running episodes of a `VecEnv`, from which replays are made."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _logger = logging.getLogger(__name__)
 
 EpisodeWatch: TypeAlias = Callable[[Sequence[Episode], Callable[[], Replay]], None]
 """Called when the episodes of all agents of a game have ended, with the episodes and a function
-that makes their replay (actions only). The function is valid until this call returns."""
+that makes their replay (actions only), valid until this call returns."""
 
 _MAX_BYTES: Final = 1 << 28
-"""Maximum memory for actions; beyond it, the longest episodes are dropped."""
+"""Maximum bytes of actions; beyond, the longest episodes are dropped."""
 _ENTRY_BYTES: Final = 500
-"""Approximate size of the objects around the arrays of a step."""
+"""Approximate size of the objects around a step's arrays."""
 _RAISED: Final = "the game raised "
 _OF_WORKER: Final = "worker "
 """Prefixes of error reasons."""
@@ -51,14 +51,14 @@ _Column: TypeAlias = NDArray[Any] | RaggedArray[Any]
 
 
 class _Sent(NamedTuple):
-    """Actions that were sent together, for all rows of some environments."""
+    """Actions sent together, for all rows of some environments."""
 
     envs: Sequence[range]
     columns: Sequence[_Column]
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory use, including the cached `offsets` of ragged arrays."""
+        """Approximate memory, including cached `offsets` of ragged arrays."""
         sizes = (
             each.nbytes
             if isinstance(each, np.ndarray)
@@ -69,7 +69,7 @@ class _Sent(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Range of `_Sent` indices with the decisions of one agent's episode; `last` is exclusive."""
+    """Range of `_Sent` indices of one agent's episode; `last` is exclusive."""
 
     first: int
     last: int
@@ -103,19 +103,18 @@ class ActionLog:
         self._spaces = game.action_space()
         self._sent: deque[_Sent] = deque()
         self._num_removed = 0
-        """Entries removed from the left of `_sent`; indices of the others continue from there."""
+        """Entries removed from the left of `_sent`; indices count them."""
         self._num_bytes = 0
         self._begin: NDArray[np.int64] = np.zeros((num_envs, game.num_agents), np.int64)
-        """Per environment and agent, index of the first `_sent` of the running episode."""
+        """By environment and agent, first `_sent` index of the running episode."""
         self._over: dict[int, dict[int, dict[int, _Span]]] = {}
-        """By environment and number: episodes of agents that ended before those of others."""
+        """By environment and number: agents' episodes that ended before others'."""
         self._given_up: set[int] = set()
-        """Environments whose running episodes lack some of their actions."""
+        """Environments whose running episodes lack actions."""
 
     # ------------------------------------------------------------------ what a VecEnv tells
 
     def begin(self, env_ids: Sequence[int]) -> None:
-        """Records that environments start new episodes."""
         self._begin[env_ids] = self._end
         for env_id in env_ids if self._over or self._given_up else ():
             self._over.pop(env_id, None)
@@ -123,7 +122,7 @@ class ActionLog:
         self._remove()
 
     def give_up_all(self) -> None:
-        """Makes no replays of the running episodes."""
+        """Drops the running episodes."""
         self._given_up.update(range(len(self._begin)))
 
     def add(
@@ -161,7 +160,7 @@ class ActionLog:
     def end(
         self, ended: Sequence[Episode], lost: Sequence[Episode], reasons: dict[int, str]
     ) -> None:
-        """Handles episodes that ended, or were lost for these reasons; clears `reasons`."""
+        """Handles episodes that ended or were lost for these reasons; clears `reasons`."""
         if reasons:
             self.has_crashed |= any(each.startswith(_OF_WORKER) for each in reasons.values())
         if ended or lost:
@@ -181,7 +180,7 @@ class ActionLog:
         if error.env_id is None or error.seed is None:
             return
         number_of = error.episode or 0
-        # With step 0 it failed at its start: the actions sent belong to the previous episode.
+        # With step 0 it failed at its start: the sent actions belong to the previous episode.
         spans = self._spans(error.env_id, number_of) if error.step else {}
         path, note = self._save_failure(error.env_id, number_of, error.seed, spans, error.reason)
         if path is not None:
@@ -197,7 +196,7 @@ class ActionLog:
         return self._num_removed + len(self._sent)
 
     def _end_episode(self, episode: Episode) -> None:
-        """Ends an agent's episode; calls the watchers if it was the last of its game."""
+        """Ends an agent's episode; after the last of its game, calls the watchers."""
         env_id = episode.env_id
         begin = self._begin[env_id]
         span = _Span(int(begin[episode.agent_id]), self._end, episode)
@@ -224,7 +223,7 @@ class ActionLog:
                 watch([one for one in of_agents if one is not None], make)
 
     def _lose(self, lost: Episode, reason: str | None) -> None:
-        """Handles lost episodes of an environment, given one of them; "" = another was at fault."""
+        """Handles an environment's lost episodes, given one of them; "" = another was at fault."""
         env_id, number_of = lost.env_id, lost.number
         spans = self._spans(env_id, number_of)
         if reason != "" and any(span.first < span.last for span in spans.values()):
@@ -237,7 +236,7 @@ class ActionLog:
         self.begin([env_id])
 
     def _spans(self, env_id: int, number_of: int) -> dict[int, _Span]:
-        """Spans of all agents for an episode, which some agents may have ended."""
+        """Spans of all agents for an episode that some may have ended."""
         begin = self._begin[env_id].tolist()
         running = {agent_id: _Span(first, self._end) for agent_id, first in enumerate(begin)}
         return running | self._over.get(env_id, {}).get(number_of, {})
@@ -245,7 +244,6 @@ class ActionLog:
     # ------------------------------------------------------------------ replays
 
     def _replay(self, env_id: int, number_of: int, seed: int, spans: Mapping[int, _Span]) -> Replay:
-        """A replay with actions only."""
         run = {"episode": number_of, "env": env_id}
         header = replace(self._header, episode_seed=seed, run=run)
         steps = {agent_id: count() for agent_id in spans}
@@ -263,7 +261,7 @@ class ActionLog:
     def _decisions(
         self, env_id: int, spans: Mapping[int, _Span]
     ) -> Iterator[tuple[int, dict[ActionName, Any]]]:
-        """Agents and their actions, in the order they were sent."""
+        """Agents and their actions, in sending order."""
         if not spans:
             return
         first = min(span.first for span in spans.values())
@@ -278,10 +276,7 @@ class ActionLog:
                         yield agent_id, actions
 
     def _actions_of(self, sent: _Sent, row: int) -> dict[ActionName, Any]:
-        """The actions of a row as JSON.
-
-        Omits actions without actors, which may not have been requested.
-        """
+        """The actions of a row as JSON; without actors, they may not have been requested."""
         actions: dict[ActionName, Any] = {}
         for (name, space), column in zip(self._spaces.items(), sent.columns, strict=True):
             mine = column[row : row + 1] if isinstance(column, np.ndarray) else column[row]
@@ -303,7 +298,7 @@ class ActionLog:
         spans: Mapping[int, _Span],
         reason: str | None,
     ) -> tuple[Path | None, str]:
-        """Writes the replay of a failure; returns its file and a note, if any."""
+        """Writes the replay of a failure; returns its file and any note."""
         if self._failures is None:
             return None, ""
         if env_id in self._given_up:
@@ -322,7 +317,7 @@ class ActionLog:
         return self._failures.save(make)
 
     def _fail_again(self, replay: Replay, *, is_known: bool) -> tuple[Replay, str]:
-        """The replay with observations, if it fails again; and a note if it does not."""
+        """The replay with observations if it fails again, else a note."""
         seen, found = played_again(replay, self._game, self._step_timeout_s)
         if not is_known and seen.failure and seen.num_decisions >= replay.num_decisions:
             return seen, ""
@@ -333,7 +328,7 @@ class ActionLog:
     # ------------------------------------------------------------------ memory
 
     def _remove(self) -> None:
-        """Frees what no episode needs anymore."""
+        """Frees what no episode needs."""
         first = int(self._begin.min())
         for by_number in self._over.values():
             first = min([first, *(s.first for spans in by_number.values() for s in spans.values())])
@@ -342,7 +337,7 @@ class ActionLog:
             self._num_removed += 1
 
     def _give_up(self) -> None:
-        """Drops the longest episodes, whose replays would fill the memory."""
+        """Drops the longest episodes, which would fill the memory."""
         while self._sent and self._num_bytes > _MAX_BYTES // 2:
             longest = int(self._begin.argmin()) // self._num_agents
             if not self._given_up:
@@ -354,7 +349,7 @@ class ActionLog:
 
 
 def _place_of(env_id: int, envs: Sequence[range]) -> int | None:
-    """Position of an environment among those of a batch; None if it is missing."""
+    """Position of an environment in a batch, or None."""
     before = 0
     for part in envs:
         if env_id in part:

@@ -21,11 +21,11 @@ from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_
 from entity_env.replay.replay import Replay
 
 _AT_ONCE: Final = 32
-"""Number of replays held in memory, and played again in one process."""
+"""Replays held in memory, and played again in one process."""
 
 
 def replay_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Replay files among these paths, and in these folders and their subfolders, sorted by name.
+    """Replay files among these paths, and in folders and subfolders, sorted by name.
 
     Raises:
         UsageError: a folder without replays, or a missing file.
@@ -60,16 +60,15 @@ def dataset_of(
 
     Args:
         replays: loaded replays, or paths of files and folders.
-        game: the game whose spaces all replays must have, used to play replays that hold only
-            actions; or a function that returns the game for such a replay. None = the game named in
-            the replay, if this package has it.
+        game: the game whose spaces all replays must have; it plays replays that hold only actions.
+            Or a function that returns the game for such a replay. None = the game named in the
+            replay, if this package has it.
         agents: only these agents, by index or by name in the replay; empty = all.
         winners, min_reward: as in `Dataset.filter`. An unfinished episode counts with its reward so
             far.
         on_replay: called after each replay.
-        limits: limits on what each replay shows, and on replays that must be played again, for up
-            to `_AT_ONCE` of them together in a new process; None = no limits, and they are played
-            in this process.
+        limits: limits on what each replay shows, and on playing again, for up to `_AT_ONCE` replays
+            together in a new process; None = no limits, in this process.
 
     Raises:
         UsageError: replays with other spaces, none of these agents, or no decisions.
@@ -97,7 +96,7 @@ def dataset_of(
 
 
 def _recording_of(replay: Replay) -> dict[str, object]:
-    """A replay's game and agents, as an entry of `Dataset.recordings`."""
+    """Game and agents of a replay, for `Dataset.recordings`."""
     header = replay.header
     identity = {"source": header.source, "version": header.game_version}
     return {
@@ -123,7 +122,7 @@ def _played(
     game: Game | Callable[[Replay], Game] | None,
     limits: PlayLimits | None,
 ) -> Iterator[tuple[Replay, Spaces, list[Turn]]]:
-    """Replays with their spaces and turns; replays of one game are played together."""
+    """Replays with spaces and turns; those of one game are played together."""
     while some := list(islice(replays, _AT_ONCE)):
         spaces = [_spaces_of(replay, game) for replay in some]
         played: dict[int, list[Turn]] = {}
@@ -146,10 +145,7 @@ def _played(
 
 
 def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Spaces:
-    """The spaces of a given game, else those of the replay.
-
-    Only a game's spaces know which entities occur exactly once.
-    """
+    """The spaces of a given game, which know single entities (`is_single`), or the replay's."""
     if not isinstance(game, Game):
         return replay.spaces
     spaces = game.obs_space(), game.action_space()
@@ -161,7 +157,7 @@ def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> 
 
 
 def _game_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Game | None:
-    """The game to play a replay again; None if that is not needed, or the replay names its game."""
+    """The game to play a replay again; None if not needed, or named in the replay."""
     if game is None or isinstance(game, Game):
         return game
     return None if replay.has_observations else game(replay)

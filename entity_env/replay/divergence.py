@@ -35,7 +35,7 @@ class Divergence:
             does.
         text: the difference in words, without the place.
         agent_id, step: the place; None if it is not inside the episode.
-        entity: type and position of the entity, such as "Food 0"; "" if no entity differs.
+        entity: type and position, such as "Food 0"; "" if no entity differs.
         feature: its name, or what else differs.
         was, now: recorded and current value; None if unknown.
     """
@@ -60,13 +60,13 @@ def at_line(line: Decision, kind: Kind, text: str, **more: Any) -> Divergence:  
 
 
 def schema_divergence(spaces: Spaces, game: Spaces) -> Divergence | None:
-    """Difference between the spaces of a replay and a game, one sentence each; None if equal."""
+    """Difference between the spaces of a replay and a game, in sentences, or None."""
     found = differences(spaces, game, expected_name="the replay", got_name="the game")
     return Divergence("schema", "; ".join(found)) if found else None
 
 
 def end_divergence(line: Decision, end: End, episode: Episode) -> Divergence | None:
-    """Difference in how an episode ended; None if equal."""
+    """Difference in how an episode ended, or None."""
     is_now = End.of(episode)
     for name in _ENDS:
         was, now = getattr(end, name), getattr(is_now, name)
@@ -112,7 +112,7 @@ def observation_divergence(
 def _entities(
     line: Decision, was: Observation, now: Observation, spaces: Spaces
 ) -> Divergence | None:
-    """The first feature, or the first type's number of entities, that differs."""
+    """The first different feature, or number of entities of a type."""
     obs_space = spaces[0]
     old, new = (np.atleast_2d(each.global_features) for each in (was, now))
     if found := _features(line, "", obs_space.global_features, old, new):
@@ -187,7 +187,7 @@ def _count(count: int, name: str) -> str:
 
 
 def _changed(was: object, now: object) -> str:
-    """ "was 2, is 7 now", with as many digits as the difference needs; "were" for mappings."""
+    """ "was 2, is 7 now", with enough digits to differ; "were" for mappings."""
     texts = [_shown(was), _shown(now)]
     if texts[0] == texts[1]:
         texts = [repr(was), repr(now)]
@@ -215,11 +215,7 @@ _REASONS: Final = tuple(
 
 
 def failure_of(error: BaseException) -> str:
-    """How an episode failed.
-
-    Examples: "ValueError: boom", "called sys.exit(1)", "hangs: no answer for 30 s",
-    "died (signal 9)".
-    """
+    """How an episode failed: "ValueError: boom", "called sys.exit(1)", "died (signal 9)"."""
     if not is_a(error, WorkerError):
         return summary_of(error)
     for pattern in _REASONS:

@@ -57,13 +57,13 @@ _EXACT: Final = 2**53
 
 
 def json_number(value: float) -> int | float:
-    """A number as JSON, in its shortest form without a change of value."""
+    """A number as JSON, shortest without a change of value."""
     value = float(value)
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
 def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
-    """Single-precision numbers as JSON, in the shortest form that reads back as equal values."""
+    """Single-precision numbers as JSON, shortest without a change of value."""
     if is_array(values):
         single = np.asarray(values, dtype=np.float32)
         numbers, shortest = single.tolist(), map(float, map(str, single))
@@ -76,8 +76,8 @@ def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
 
 
 def _shortest(value: float) -> float:
-    """The number with the fewest digits that rounds to `value` in single precision."""
-    # For a normal number six digits are never too many, and nine are always enough.
+    """The shortest number that rounds to `value` in single precision."""
+    # For a normal number six digits are never too many, and nine always enough.
     for digits in range(6 if abs(value) >= _NORMAL else 1, 9):
         # Above a power of two, the gap to the next number is twice the gap below it.
         for each in (value, value * (1 + 2**-25)) if abs(math.frexp(value)[0]) == 0.5 else (value,):
@@ -104,8 +104,8 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
     """CRC-32 of everything in an observation, in the order of the observation space.
 
     Covers the reward, the flags, the global features, and per type the number of entities, their
-    features and visibility. Except in an episode's last observation, it also covers per action the
-    name, actors, actees and mask. 0 and -0 are equal.
+    features and visibility. Except in an episode's last observation, it also covers name, actors,
+    actees and mask of each action. 0 and -0 are equal.
     """
     parts = [
         _DOUBLE.pack(observation.reward + 0.0),
@@ -146,7 +146,7 @@ def _index_bytes(indices: Sequence[int]) -> bytes:
 
 
 def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of bools
-    """Bools as bits, first bool in the highest bit, padded with zeros to whole bytes."""
+    """Bools as bits, highest bit first, padded with zeros to whole bytes."""
     if is_array(mask):
         return np.packbits(np.asarray(mask, dtype=np.bool_)).tobytes()
     bits = "".join(map(_digits, rows_of_mask(mask)))
@@ -168,7 +168,7 @@ def _hidden(seen: BoolMask) -> list[int]:
 def actions_to_json(
     actions: Mapping[str, Action], observation: Observation, obs_space: ObsSpace
 ) -> dict[str, Json]:
-    """Actions as label indices, entity indices in the order of the space, or numbers."""
+    """Actions as label indices, entity indices in space order, or numbers."""
     return {name: _to_json(action, observation, obs_space) for name, action in actions.items()}
 
 
@@ -193,7 +193,7 @@ def actions_from_json(
 ) -> dict[str, Action]:
     """Inverse of `actions_to_json`, for the same observation.
 
-    An action without actors may be omitted. `known` are the questions of the observation.
+    An action without actors may be omitted. `known` are the observation's questions.
 
     Raises:
         SchemaError: the observation requests other actions, or does not allow these.
@@ -225,7 +225,7 @@ def _positions(values: list[Any], ids: list[EntityID], actees: Sequence[EntityID
 
 
 def action_problem(value: Json, space: ActionSpace) -> str:
-    """The expected form of an invalid action in JSON; "" if the action is valid."""
+    """The expected form of an invalid action in JSON, else ""."""
     if isinstance(space, GlobalCategoricalActionSpace):
         return "" if _is_index(value, len(space)) else f"an index below {len(space)}"
     if not isinstance(value, list):
@@ -244,7 +244,7 @@ def _is_index(value: Json, count: int) -> bool:
 
 
 def is_row(value: Json, width: int) -> bool:
-    """Whether a JSON value is a list of `width` finite single-precision numbers."""
+    """Whether a value is a list of `width` finite single-precision numbers."""
     return (
         isinstance(value, list)
         and len(value) == width
@@ -309,7 +309,7 @@ def observation_from_json(
     truncated: bool = False,
     metrics: Mapping[str, float] | None = None,
 ) -> Observation:
-    """Inverse of `observation_to_json`; ids are indices in the order of the space.
+    """Inverse of `observation_to_json`; ids are indices in space order.
 
     Raises:
         SchemaError: the data does not match the spaces.
@@ -379,7 +379,7 @@ def _mask_from_json(data: Json, space: ActionSpace, count: int, name: str) -> Ac
 
 
 def _dict(data: Json, names: Mapping[str, Any] | Sequence[str], what: str) -> dict[str, Json]:
-    """The known names of a dict; others come from a later version and are dropped."""
+    """The known names of a dict; others come from a later version."""
     if not isinstance(data, dict):
         raise SchemaError(f"{what} must be an object, got {shown(data)}")
     return {name: value for name, value in data.items() if name in names}

@@ -15,14 +15,14 @@ from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
 
 _MAX_FAILURES: Final = 100
-"""Maximum number of replays in a folder: a game may fail repeatedly."""
+"""Maximum replays in a folder: a game may fail repeatedly."""
 
 
 class FailureFolder:
     """Writes replays of failures to a folder, `GAME-env12-episode3.replay`, 100 at most.
 
     Args:
-        path: path of the folder, created when needed.
+        path: created when needed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class FailureFolder:
         """Writes a replay to a new file. Raises nothing: the game's error has priority.
 
         Args:
-            make: returns the replay and a note, "" for none; called only if there is room.
+            make: returns the replay and a note, or ""; called only if there is room.
 
         Returns:
             The file, or None if it was not written; and the note, or why it was not written.
@@ -82,7 +82,7 @@ def _is_new(path: Path) -> bool:
 
 
 class FailureWriter(ReplayWriter):
-    """Watches `Game.run`, and writes a replay of a failing episode to a folder.
+    """Watches `Game.run`, and writes a replay of a failing episode.
 
     Args:
         folder: see `FailureFolder`.
@@ -94,12 +94,11 @@ class FailureWriter(ReplayWriter):
         self._folder = FailureFolder(folder)
 
     def __call__(self, turn: Turn) -> None:
-        """Adds a line; drops finished episodes."""
         super().__call__(turn)
         self.replays.clear()
 
     def end_run(self, error: BaseException | None) -> None:
-        """See `RunWatcher`; adds a note to the error with the file, or why there is none."""
+        """Adds a note to the error: the file, or why there is none."""
         super().end_run(error)
         for replay in self.replays:
             if error is not None and replay.failure:

@@ -25,12 +25,12 @@ VERSION: Final = 1
 _MAGIC: Final = b"\x1f\x8b"
 _MAX_FILE_BYTES: Final = 1 << 28
 _MAX_BYTES: Final = 1 << 30
-"""Maximum size of the lines, which gzip can shrink a thousandfold."""
+"""Maximum bytes of the lines, which gzip can shrink a thousandfold."""
 _MAX_LISTS: Final = 1 << 25
-"""Maximum number of lists in all lines; an empty list takes 20 times its text in memory."""
+"""Maximum lists in all lines; an empty list takes 20 times its text in memory."""
 _MAX_AGENTS: Final = 10**6
 _SAMPLE_BYTES: Final = 512
-"""Size of the start of a file in which a replay names its format."""
+"""Bytes at the start of a file in which a replay names its format."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ReplayHeader:
     Args:
         game: name of the game.
         source: where it is defined, `module:name` or `file.py:name`; "" if unknown.
-        settings: the game's settings that differ from the defaults.
+        settings: settings that differ from the defaults.
         episode_seed: seed of this episode, enough to play it again.
         num_agents: number of agents of the game.
         spaces: result of `spaces_to_json`, which makes the file readable without the game.
@@ -51,7 +51,7 @@ class ReplayHeader:
             of the SHA-256; empty if unknown.
         parent: for a branch: `sha` of the original replay, and `at`, the number of decisions taken
             from it.
-        game_version: version of the game, as given by its author; None if there is none.
+        game_version: version of the game, as given by its author, or None.
     """
 
     game: str
@@ -73,8 +73,7 @@ class End:
     """How an agent's episode ended.
 
     Args:
-        reward, length, terminated, truncated, metrics: as in `Episode`, but without non-finite
-            metrics.
+        reward, length, terminated, truncated, metrics: as in `Episode`, but only finite metrics.
     """
 
     reward: float
@@ -103,10 +102,10 @@ class Decision:
         agent_id: index of the agent.
         step: number of its previous decisions.
         actions: as from `actions_to_json`; empty at the end.
-        checksum: checksum of the observation; None if only the actions were stored.
+        checksum: of the observation; None if only the actions were stored.
         score: running score; None if observations were not stored.
         seen: `o`, `q`, `h` and `m`, as from `observation_to_json`; empty if not stored.
-        probabilities: probabilities of the choices, per action and actor.
+        probabilities: of the choices, per action and actor.
         value: value predicted by the agent.
         end: set only for the end of the episode.
     """
@@ -131,7 +130,7 @@ def schema_hash(spaces: Mapping[str, Json]) -> str:
 
 
 def header_line(header: ReplayHeader) -> str:
-    """The header as a line of JSON."""
+    """The header as JSON."""
     known = {each.name: getattr(header, each.name) for each in fields(header)}
     if header.game_version is None:
         del known["game_version"]
@@ -139,7 +138,7 @@ def header_line(header: ReplayHeader) -> str:
 
 
 def decision_line(decision: Decision) -> str:
-    """A decision as a line of JSON."""
+    """A decision as JSON."""
     line: dict[str, Json] = {"g": decision.agent_id, "t": decision.step}
     if decision.end is None:
         line["a"] = dict(decision.actions)
@@ -158,7 +157,7 @@ def decision_line(decision: Decision) -> str:
 
 
 def failure_line(failure: str) -> str:
-    """The line that describes how an episode failed."""
+    """The line for a failed episode."""
     return _dumps({"failure": failure})
 
 
@@ -168,11 +167,7 @@ def zipped(lines: Sequence[str]) -> bytes:
 
 
 def replay_path(path: str | Path) -> Path:
-    """Checks the path of a file to write.
-
-    Raises:
-        UsageError: the name is not `NAME.replay`.
-    """
+    """Checks the path of a file to write; UsageError unless it is `NAME.replay`."""
     path = Path(path)
     if path.suffix != SUFFIX:
         raise UsageError(f"a replay must be called NAME{SUFFIX}, got {path}")
@@ -180,11 +175,7 @@ def replay_path(path: str | Path) -> Path:
 
 
 def require_replaceable(path: Path) -> None:
-    """Checks that an existing file is a replay, before it is replaced.
-
-    Raises:
-        ReplayError: another kind of file has that name.
-    """
+    """Raises ReplayError if an existing file, which would be replaced, is not a replay."""
     try:
         with open(path, "rb") as file:
             begin = file.read(_SAMPLE_BYTES)
@@ -201,8 +192,7 @@ def write_replay(path: Path, content: bytes) -> None:
     """Writes a file atomically, and only if it can be read again.
 
     Raises:
-        ReplayError: it cannot be written or would be unreadable, or another kind of file has that
-            name.
+        ReplayError: it cannot be written, would be unreadable, or an existing file is not a replay.
     """
     require_replaceable(path)
     if len(content) > _MAX_FILE_BYTES:
@@ -228,11 +218,7 @@ def _dumps(data: Json) -> str:
 
 
 def read_lines(path: Path) -> tuple[list[str], bool]:
-    """The complete lines of a file, and whether it was cut off.
-
-    Raises:
-        ReplayError: it is unreadable.
-    """
+    """The complete lines of a file, and whether it was cut off; ReplayError if unreadable."""
     try:
         content = read_file(path, _MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
@@ -276,7 +262,7 @@ def _unzipped(content: bytes, name: str) -> tuple[bytes, bool]:
 
 
 def _up_to_error(content: bytes) -> bytes:
-    """The part of damaged content that can be decompressed."""
+    """The part of damaged content that can be unzipped."""
     reader = zlib.decompressobj(wbits=31)
     parts = []
     with suppress(zlib.error):
@@ -289,7 +275,7 @@ def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
     """Parses the first line of a file.
 
     Raises:
-        ReplayError: it is not a header of a supported version.
+        ReplayError: not a header of a supported version.
     """
     data = _object(line, f"{name} is not a replay: line 1")
     if data.get("format") != FORMAT:

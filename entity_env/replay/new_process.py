@@ -27,7 +27,7 @@ _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
     "from entity_env.replay.new_process import main; sys.path[:] = paths; main()"
 )
-"""Python's own modules come first until all are loaded: a game may be named `random.py`."""
+"""Python's own modules are loaded first: a game may be named `random.py`."""
 
 
 class PlayLimits(NamedTuple):
@@ -38,9 +38,8 @@ class PlayLimits(NamedTuple):
     Args:
         timeout_s: seconds for all replays of a call together; None = no limit.
         step_timeout_s: as for `Game.run`.
-        max_memory: bytes of private memory of the process, if the system supports such a limit
-            (Linux); None = no limit.
-        max_shown: limit for each replay, as for `Replay.turns`.
+        max_memory: bytes of private memory of the process, on Linux; None = no limit.
+        max_shown: limit per replay, as for `Replay.turns`.
     """
 
     timeout_s: float | None = 600.0
@@ -64,7 +63,7 @@ def verify_in_new_process(
     """`Replay.verify` of several replays of a game, in a new process with another hash seed.
 
     Args:
-        game: imported there by name, or pickled if it is defined in `__main__`, for example.
+        game: imported there by name, or pickled, for example if it is defined in `__main__`.
         replays: replays of that game.
         timeout_s, step_timeout_s, max_memory: as in `PlayLimits`.
 
@@ -82,7 +81,7 @@ def verify_in_new_process(
 def turns_in_new_process(
     replays: Sequence[Replay], game: Game, limits: PlayLimits = PLAY_LIMITS
 ) -> list[list[Turn]]:
-    """`Replay.turns` of several replays of a game, played in a new process with limits.
+    """`Replay.turns` of several replays of a game, in a new process with limits.
 
     Raises:
         ReplayError: as `Replay.turns` and `verify_in_new_process`.
@@ -99,12 +98,12 @@ def _in_new_process(
     limits: PlayLimits,
     options: Mapping[str, float | None],
 ) -> list[Any]:
-    """Results of a `Replay` method for each of several replays of a game, with these options."""
+    """Results of a `Replay` method for several replays of a game, with these options."""
     try:
-        # By name if it can be imported: classes made by `make_dataclass` cannot be pickled.
+        # By name if possible: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
         contents = [(replay.to_bytes(), replay.name) for replay in replays]
-        # Separate: the settings may have classes of the module, which must be loaded first.
+        # Separate: settings may have classes of the module, which must be loaded first.
         rest = to_pickle((None if place else game, game.settings, contents))
         job = pickle.dumps((place, rest, method.__name__, limits.max_memory, options))
     except Exception as error:
@@ -113,7 +112,7 @@ def _in_new_process(
         ) from error
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
-    # -P: do not import from the current folder either.
+    # -P: nor from the current folder.
     command = [sys.executable, "-P", "-c", _MAIN]
     given = pickle.dumps(sys.path) + job
     limit_s = limits.timeout_s
@@ -160,7 +159,7 @@ _MARK: Final = b"\0entity-env\0"
 
 
 def main() -> None:
-    """Main function of the new process: reads the job from standard input, writes the results."""
+    """Runs in the new process: reads the job from standard input, writes the results."""
     place, rest, method, max_memory, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     if max_memory is not None:
         _limit_memory(max_memory)

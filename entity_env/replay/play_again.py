@@ -47,16 +47,16 @@ class RecordedEpisode(Protocol):
 
     @property
     def num_decisions(self) -> int:
-        """Total number of decisions of all agents."""
+        """Decisions of all agents together."""
 
 
 _HANGS: Final = "hangs"
 _TIMEOUT: Final = re.compile(r"hangs: no answer for (\d{1,5}(?:\.\d{1,9})?) s")
-"""A failure that names its step timeout."""
+"""A failure with its step timeout."""
 
 
 class Script:
-    """The decisions of a replay, distributed to the agents that repeat them.
+    """The decisions of a replay, for the agents that repeat them.
 
     Args:
         replay: the replay with the decisions.
@@ -69,24 +69,23 @@ class Script:
     ) -> None:
         self.divergence: Divergence | None = None
         self.num_played = 0
-        """Number of repeated decisions."""
+        """Repeated decisions."""
         self.until = replay.num_decisions if until is None else until
         self._spaces = replay.spaces
         self._is_compared = is_compared
         self._lines = replay.lines
         self._has_checksums = any(line.checksum is not None for line in replay.lines)
         self._left: list[list[int]] = [[] for _ in range(replay.header.num_agents)]
-        """Per agent, the indices of its remaining lines, last line first."""
+        """Per agent, indices of its remaining lines, last first."""
         for i in reversed(range(len(self._lines))):
             self._left[self._lines[i].agent_id].append(i)
         self._order = [line.agent_id for line in self._lines if line.end is None]
         self._last_score: dict[int, float] = {}
         self.has_left = False
-        """Whether an agent was asked for more than the replay has, and left the game."""
+        """Whether an agent was asked for more than the replay has, and left."""
 
     @property
     def num_decisions(self) -> int:
-        """Number of decisions in the replay."""
         return len(self._order)
 
     @property
@@ -97,10 +96,7 @@ class Script:
     def decide(
         self, agent_id: int, observation: Observation, asked: Sequence[Question]
     ) -> Mapping[ActionName, Action] | None:
-        """The recorded actions for an observation with these questions.
-
-        None = the replay ends here, or diverges.
-        """
+        """The recorded actions for an observation; None = the replay ends here, or diverges."""
         line = self._next_line(agent_id)
         if self.divergence is None and self._is_left_out(line, observation):
             return actions_from_json({}, observation, self._spaces, asked)
@@ -122,7 +118,6 @@ class Script:
         return actions
 
     def end(self, turn: Turn, episode: Episode) -> None:
-        """Compares the end of an agent's episode."""
         line = self._next_line(turn.agent_id)
         if self.divergence is not None or not self._is_compared or line is None:
             return
@@ -137,7 +132,7 @@ class Script:
         )
 
     def returned(self) -> None:
-        """Compares the remaining lines after the game returned without an agent having left."""
+        """Compares the remaining lines when the game returns and no agent has left."""
         line = self._first_left()
         if self.divergence is not None or not self._is_compared or self.has_left or line is None:
             return
@@ -148,7 +143,7 @@ class Script:
         self.divergence = at_line(line, "end", text)
 
     def failed(self, error: BaseException, failure: str) -> None:
-        """Compares an exception of the game with the failure of the replay."""
+        """Compares the game's exception with the failure of the replay."""
         now = failure_of(error).partition("\n")[0]
         if failure and self.is_over:
             is_same = failure.partition("\n")[0] == now
@@ -163,7 +158,7 @@ class Script:
             self.divergence = at_line(line, "raises", text, now=now)
 
     def _is_left_out(self, line: Decision | None, observation: Observation) -> bool:
-        """Whether a decision has no actors and is therefore missing from a log of actions."""
+        """Whether a decision without actors is missing from a log of actions."""
         if self._has_checksums or observation.done or not observation.actions:
             return False
         if line is not None and line.end is None and all(v == [] for v in line.actions.values()):
@@ -190,7 +185,7 @@ class Script:
         return self._compare(line, observation)
 
     def _compare(self, line: Decision, observation: Observation) -> Divergence | None:
-        """The first difference in an observation; None if the replay holds only actions."""
+        """The first difference in an observation; None without checksums."""
         if line.checksum is None:
             return None
         last_score = self._last_score.get(line.agent_id)
@@ -214,8 +209,8 @@ class ReplayAgent(PolicyAgent):
     Args:
         script: shared by all agents of the game.
         agent_id: index of this agent.
-        then: decides after the last decision of the script; None = leave the game.
-        debug: stop in the game, in `pdb`, after the last decision of the script.
+        then: decides after the script; None = leave the game.
+        debug: stop in the game, in `pdb`, after the script.
     """
 
     def __init__(
@@ -246,7 +241,7 @@ class ReplayAgent(PolicyAgent):
                 frame = frame.f_back
             debugger = pdb.Pdb()
             debugger.set_trace(frame)
-            # Stop at the next line of the game, not in the functions that `act_async` calls first.
+            # Stop at the next line of the game, not in functions that `act_async` calls first.
             # With tracing on, it would stop inside `set_next`.
             sys.settrace(None)
             debugger.set_next(frame)
@@ -264,7 +259,7 @@ class _StopsHere(BaseException):
 
 
 class _Observer:
-    """Compares ends, and forwards all calls to another watcher."""
+    """Compares ends, and forwards calls to another watcher."""
 
     def __init__(
         self, script: Script, watch: Watch | None, *, is_taken_over: bool, stops: bool
@@ -315,12 +310,12 @@ def play_again(
         watch: as for `Game.run`.
         is_compared: stop at the first difference.
         step_timeout_s: as for `Game.run`; None = the timeout in the failure, if the replay hangs.
-        stops: end the game at the last of these decisions, before it receives them: a hang or crash
-            there does not occur.
+        stops: end the game at the last of these decisions, before it receives them, so a hang or
+            crash there does not occur.
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
-        The first difference, None if there is none; and the episodes that ended.
+        The first difference, or None; and the episodes that ended.
 
     Raises:
         ReplayError: the game has other settings, or another number of agents.
@@ -369,7 +364,7 @@ def same_random_states() -> Iterator[None]:
 
 
 def _timeout_of(replay: RecordedEpisode) -> float | None:
-    """The timeout named in the failure of a game that hung; None if there is none."""
+    """The timeout named in the failure of a game that hung."""
     hangs = _TIMEOUT.fullmatch(replay.failure)
     return float(hangs[1]) or None if hangs else None
 

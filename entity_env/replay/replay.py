@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from entity_env.views.look import Look
 
 _A_TURN: Final = 20
-"""Number of entities that cost as much as a turn without entities."""
+"""Entities that cost as much as a turn without entities."""
 _CELLS_OF_A_MASK: Final = 64
-"""Number of mask cells that cost as much as an entity."""
+"""Mask cells that cost as much as an entity."""
 _GAMES: Final = f"{__name__.partition('.')[0]}.games."
 
 
@@ -55,7 +55,7 @@ class Replay:
     Args:
         header: header of the file.
         lines: decisions in the order they were made, and the ends of the agents' episodes.
-        failure: how the episode failed; "" if it did not.
+        failure: how the episode failed, or "".
         name: name for messages.
         is_cut: whether the file was incomplete.
     """
@@ -77,7 +77,7 @@ class Replay:
 
     @classmethod
     def load(cls, path: str | Path) -> Replay:
-        """Reads a file; an incomplete file is read as far as possible.
+        """Reads a file, as far as possible if it is incomplete.
 
         Raises:
             ReplayError: it is unreadable or not a replay; names the line.
@@ -88,7 +88,7 @@ class Replay:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the replay") -> Replay:
-        """Reads the content of a file; see `load`."""
+        """Reads a file's content; see `load`."""
         return cls._parsed(*split_lines(content, name), name)
 
     @classmethod
@@ -106,7 +106,7 @@ class Replay:
         return cls(header, found, failure=failure, name=name, is_cut=is_cut)
 
     def save(self, path: str | Path) -> None:
-        """Writes a file `NAME.replay` atomically; replaces an existing replay.
+        """Writes `NAME.replay` atomically; replaces an existing replay.
 
         Raises:
             UsageError: another name.
@@ -128,7 +128,7 @@ class Replay:
 
     @property
     def num_decisions(self) -> int:
-        """Total number of decisions of all agents."""
+        """Decisions of all agents together."""
         return sum(line.end is None for line in self.lines)
 
     @property
@@ -138,7 +138,7 @@ class Replay:
 
     @property
     def rewards(self) -> list[float | None]:
-        """Each agent's episode reward; None if the episode has not ended."""
+        """Each agent's episode reward, or None if unfinished."""
         found = {line.agent_id: line.end.reward for line in self.lines if line.end is not None}
         return [found.get(agent_id) for agent_id in range(self.header.num_agents)]
 
@@ -180,7 +180,7 @@ class Replay:
     def verify(
         self, game: Game | None = None, *, step_timeout_s: float | None = None
     ) -> Divergence | None:
-        """Plays the episode again and returns the first difference, None if there is none.
+        """Plays the episode again and returns the first difference, or None.
 
         Runs in this process; `verify_in_new_process` also detects dependence on the order of sets.
 
@@ -194,11 +194,7 @@ class Replay:
         return play_again(self, game or self.find_game(), step_timeout_s=step_timeout_s)[0]
 
     def require_decision(self, at: int) -> None:
-        """Checks the number of a decision.
-
-        Raises:
-            UsageError: there is no such decision.
-        """
+        """Raises UsageError if there is no decision with this number."""
         if not 0 <= at <= self.num_decisions:
             raise UsageError(
                 f"{self.name} has {self.num_decisions} decisions: expected 0 to "
@@ -364,7 +360,7 @@ class Replay:
 
 
 class _Shown:
-    """Counts what a replay shows, roughly in proportion to the cost of drawing it."""
+    """Counts what a replay shows, roughly in proportion to its drawing cost."""
 
     def __init__(self, name: str, obs_space: ObsSpace, most: int | None) -> None:
         self._name = name
@@ -373,7 +369,7 @@ class _Shown:
         self._total = 0
 
     def count(self, observation: Observation) -> None:
-        """Adds an observation; raises `ReplayError` if the total is too large."""
+        """Adds an observation; ReplayError if the total is too large."""
         if self._most is None:
             return
         counts = {name: len(rows) for name, rows in observation.features.items()}

@@ -32,10 +32,10 @@ _logger = logging.getLogger(__name__)
 _SIGNS: Final = {"best": 1, "worst": -1}
 KINDS: Final = tuple(_SIGNS)
 _TIME_SHARE: Final = 0.01
-"""Maximum share of the run's time for playing again; the rest waits, at most until the end."""
+"""Share of the run's time for playing again; the rest waits, at most until the end."""
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
-"""Maximum length of an evaluation episode, truncated there: it may never end."""
+"""An evaluation episode is truncated there: it may never end."""
 
 
 class WatchedEnvs(Protocol):
@@ -60,11 +60,11 @@ class TrainingReplays(Callback):
 
     `step-000120000.replay` is an evaluation episode, played at `moments` steps from the first to
     the last, always from the same start, which does not occur in training. Actions are sampled as
-    in training, each time with the same seed. The episode is truncated after 10,000 decisions or
-    10 s.
+    in training, each time with the same seed. The episode is truncated after 10,000 decisions or 10
+    s.
 
-    If a worker of `vec` has died or hung, the game is no longer played in this process: only
-    actions are stored from then on.
+    Once a worker of `vec` has died or hung, the game is no longer played in this process, and only
+    actions are stored.
 
     The network and all random states of training are unaffected. A replay that cannot be made or
     written causes a warning and never ends the run. A resumed run continues with the files in the
@@ -106,9 +106,8 @@ class TrainingReplays(Callback):
         names = [name for name in KINDS if name in keep and vec is not None]
         self._extremes = [_Extreme(name, _SIGNS[name]) for name in names]
         self._step = 0
-        """Training step at the last update."""
         self._last_moment = -1
-        """Step of the schedules at the last evaluation episode."""
+        """Schedule step of the last evaluation episode."""
         self._began = 0.0
         self._spent_s = 0.0
         """Seconds spent playing again."""
@@ -134,7 +133,6 @@ class TrainingReplays(Callback):
 
     @property
     def _may_play(self) -> bool:
-        """Whether the game may run in this process."""
         return self._vec is None or not self._vec.has_crashed
 
     def on_end(self, state: TrainState) -> None:
@@ -187,7 +185,6 @@ class TrainingReplays(Callback):
     # ------------------------------------------------------------------ moments
 
     def _is_due(self, reached: int, total: int) -> bool:
-        """Whether an evaluation is due since the last evaluation episode."""
         gaps = max(self._num_moments - 1, 1)
         moments = [total * i // gaps for i in range(self._num_moments)]
         if self._num_moments == 1:
@@ -264,14 +261,14 @@ def _evaluation_writer(max_decisions: int | None = None) -> ReplayWriter:
 
 
 def _play(game: Game, agents: Sequence[Agent], seed: int, writer: ReplayWriter) -> None:
-    """Plays an episode until it ends or the writer leaves it."""
+    """Plays an episode until it ends or is left."""
     with suppress(_Enough):
         game.play_episode(*agents, seed=seed, watch=writer, step_timeout_s=STEP_TIMEOUT_S)
 
 
 @dataclass
 class _Extreme:
-    """The best or worst episode so far: the one with the highest reward times `sign`."""
+    """The best or worst episode so far: the highest reward times `sign`."""
 
     name: str
     sign: int
@@ -282,6 +279,6 @@ class _Extreme:
     step: int = 0
 
     def value_of(self, rewards: Sequence[float | None]) -> float:
-        """Rank of an episode with these rewards: the highest is kept."""
+        """Rank of an episode; the highest is kept."""
         known = [self.sign * reward for reward in rewards if reward is not None]
         return max(known, default=float("-inf"))
