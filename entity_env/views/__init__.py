@@ -1,7 +1,7 @@
 """Drawings of what an agent observed: shapes, looks, and their output as text, pages and pictures.
 
-Agents and replays, which know how an episode went, do not belong here; neither do helpers used only
-by terminal commands.
+Agents and replays, which know how an episode went, do not belong here, nor do helpers only for
+terminal commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from entity_env.views.scene import Scene as Scene, data_uri as data_uri
     from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
 
-# Imported on first use: games and agents that are shipped need only the text for entities.
+# Imported on first use: shipped games and agents need only the text for entities.
 _LATE = {
     "Animation": "animation",
     "describe_entity": "describe",

@@ -41,21 +41,21 @@ _FORMATS: Final = (".html", ".svg", ".png", ".gif", ".webp", ".mp4")
 _MAX_ACTORS: Final = 8
 _MAX_CHOICES: Final = 12
 _MAX_WORDS: Final = 160
-"""Maximum length of the text for an entity."""
+"""Maximum characters for an entity."""
 _MAX_FEATURES: Final = 40
 _MAX_PANEL_ACTORS: Final = 2
 _MAX_PANEL_BARS: Final = 5
 _PANEL_LINE: Final = 0.045
-"""Height of a line of a panel, in units of the longer side of a picture."""
+"""Height of a panel line, in units of a picture's longer side."""
 _PANEL_BAR: Final = 3.5
 _PANEL_CHAR: Final = 0.38
 """Length of a bar of probability 1 (`_PANEL_BAR`), and approximate width of a character, in units
 of a line."""
 _MAX_PANEL_CHARS: Final = 36
 _PANEL_WORDS: Final = 12
-"""Additional characters that a line without a bar may have."""
+"""Additional characters of a line without a bar."""
 _MAX_ENTITIES: Final = 200
-"""Maximum number of entities described in words."""
+"""Maximum entities described in words."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ActorBars:
     Args:
         title: the action, and the actor if there are several.
         bars: choices.
-        num_more: number of omitted choices, or of omitted actors that follow.
+        num_more: omitted choices, or omitted actors that follow.
     """
 
     title: str
@@ -100,7 +100,7 @@ class Still:
         actors: choices of each actor; the first 8.
         value: value predicted by a network.
         attention: `(num_entities,)` the actor's attention to each entity; empty = unknown.
-        end: how the episode ended; "" until it ends.
+        end: how the episode ended, or "".
     """
 
     agent_id: int
@@ -158,9 +158,7 @@ class Animation:
                 picture.
             obs_space, action_space: spaces of the game.
             look: how they are drawn; None = the default.
-            num_agents: number of agents of the game.
-            title: name of the game.
-            facts: lines shown below it.
+            num_agents, title, facts: as for `Animation`.
 
         Raises:
             SchemaError: the look does not match the space, or draws invalid shapes.
@@ -199,27 +197,27 @@ class Animation:
 
     @property
     def fps(self) -> float:
-        """Pictures per second suited to an episode of this length: 2 to 30."""
+        """Pictures per second, 2 to 30, suited to the episode's length."""
         return min(max(math.sqrt(len(self.film) / 3), 2.0), 30.0)
 
     @property
     def viewer(self) -> int | None:
         """Id of the agent whose observations a film shows: the first with the most observations.
 
-        None = it shows all: there is one agent, or observations are open to all agents.
+        None = all are shown: there is one agent, or observations are open to all.
         """
         ids = [still.agent_id for still in self.stills]
         return None if self.is_open or len({*ids}) < 2 else max(sorted({*ids}), key=ids.count)
 
     @property
     def film(self) -> list[int]:
-        """Indices of the pictures of a film, which never switches between sides."""
+        """Indices of a film's pictures, which never switch between sides."""
         viewer = self.viewer
         return [i for i, s in enumerate(self.stills) if viewer is None or s.agent_id == viewer]
 
     @property
     def end_s(self) -> float:
-        """Additional seconds for which the last picture is shown."""
+        """Additional seconds for the last picture."""
         return 1.5
 
     def shapes_of(self, index: int) -> list[Shape]:
@@ -236,7 +234,7 @@ class Animation:
         """The pictures with a panel of the agents' thoughts, and rings for their attention.
 
         The panel has the value, and bars for the most probable choices of the first actor of each
-        action. A page shows all of this next to the picture and needs no panel.
+        action. A page shows all of this without a panel.
         """
         panels = [list(_panel_lines(still)) for still in self.stills]
         if not any(bar.share is not None for lines in panels for bar in lines):
@@ -383,13 +381,13 @@ def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
 
 
 def _panel_lines(still: Still) -> Iterator[Bar]:
-    """The lines of a panel; plain text is a bar without a share."""
+    """Panel lines; plain text is a bar without a share."""
     actors = [each for each in still.actors if any(bar.share is not None for bar in each.bars)]
     if still.value is not None:
         yield Bar(f"value {describe_number(round(still.value, 2))}", None, is_chosen=False)
     for actor in _first_of_each_action(actors, _MAX_PANEL_ACTORS):
         yield Bar(actor.title, None, is_chosen=False)
-        # The chosen and the most probable ones, in the order of the space.
+        # The chosen and the most probable, in space order.
         ranked = sorted(actor.bars, key=lambda bar: (not bar.is_chosen, -(bar.share or 0.0)))
         yield from (bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS])
     if (left := len(actors) - _MAX_PANEL_ACTORS) > 0:
@@ -397,7 +395,7 @@ def _panel_lines(still: Still) -> Iterator[Bar]:
 
 
 def _first_of_each_action(actors: Sequence[ActorBars], most: int) -> list[ActorBars]:
-    """At most `most` actors in the given order, preferring the first actor of each action."""
+    """At most `most` actors in order, preferring the first of each action."""
     names = [actor.title.partition(":")[0] for actor in actors]
     ranked = sorted(range(len(actors)), key=lambda i: names[:i].count(names[i]))
     return [actors[i] for i in sorted(ranked[:most])]
@@ -425,7 +423,7 @@ def _draw_panel(
 
 
 def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[float]) -> None:
-    """Draws a ring around each entity, stronger with more attention."""
+    """Draws rings around entities, stronger with more attention."""
     most = max(attention, default=0.0)
     if most <= 0:
         return
@@ -525,7 +523,7 @@ def _choice_bars(
     row: int,
     probs: NDArray[np.float32] | None,
 ) -> tuple[list[Bar], int]:
-    """Bars of the most probable choices, and the number of other choices."""
+    """Bars of the most probable choices, and the number of others."""
     label_of: Callable[[int], str]
     if isinstance(action, SelectEntityAction):
         actees = seen.observation.actee_indices(name, seen.obs_space).tolist()

@@ -24,7 +24,7 @@ _MARGINS: Final = (56.0, 16.0, 34.0, 44.0)
 _ROW: Final = 18
 _MAX_POINTS: Final = 400
 _DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Bits of the dots of a braille character, by column and row."""
+"""Dots of a braille character, by column and row."""
 _BLANK: Final = 0x2800
 
 
@@ -65,7 +65,7 @@ class Axis:
         return cls(low, high, [each for each in ticks if low <= each[0] <= high])
 
     def share(self, value: float) -> float:
-        """Position of a value: 0 at the low end, 1 at the high end."""
+        """Position of a value: 0 at the low end, 1 at the high."""
         return (value - self.low) / (self.high - self.low)
 
 
@@ -92,7 +92,7 @@ class Series:
         x, y: `(num_points,)` finite, `x` increasing.
         low, high: `(num_points,)` bounds of the band around it; None = no band.
         marks: points on it.
-        is_dashed: draw it dashed, such as a reference for other lines.
+        is_dashed: for example for a reference.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Series:
         self.marks = tuple(marks)
 
     def thinned(self, num_points: int = _MAX_POINTS) -> Series:
-        """The line with at most `num_points` points, each the mean of a stretch, and the marks."""
+        """The line with at most `num_points` points, means of stretches, and the marks."""
         if len(self.x) <= num_points:
             return self
         starts = np.linspace(0, len(self.x), num_points, endpoint=False).astype(np.int64)
@@ -132,12 +132,7 @@ class Series:
 
 
 class Plot:
-    """A box in an SVG, between two axes.
-
-    Args:
-        x, y: the axes.
-        left, top, right, bottom: edges of the box.
-    """
+    """A box in an SVG, between two axes, with the edges `left`, `top`, `right` and `bottom`."""
 
     def __init__(
         self, x: Axis, y: Axis, left: float, top: float, right: float, bottom: float
@@ -153,12 +148,12 @@ class Plot:
         )
 
     def path(self, x: Iterable[float], y: Iterable[float]) -> str:
-        """Points in the format of a polyline."""
+        """Points for a polyline."""
         points = (self.at(*each) for each in zip(x, y, strict=True))
         return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
 
     def frame(self) -> list[str]:
-        """The axes with ticks and labels, and a horizontal line for each tick of `y`."""
+        """The axes with ticks and labels, and a horizontal line per tick of `y`."""
         left, bottom, right = f"{self.left:g}", self.bottom, f"{self.right:g}"
         line = 'stroke="currentColor" stroke-opacity'
         parts = [f'<path d="M{left} {self.top:g}V{bottom:g}H{right}" fill="none" {line}="0.5"/>']
@@ -200,8 +195,7 @@ def svg_chart(
 ) -> str:
     """A chart of lines and their bands, as SVG.
 
-    The legend is below the chart and not included in the height. Lines cycle through `COLOURS`,
-    then repeat them dashed.
+    The height excludes the legend below. Lines cycle through `COLOURS`, then repeat them dashed.
     """
     shown = {i: each.thinned() for i, each in enumerate(lines) if len(each.x)}
     legend = list(enumerate(lines)) if has_legend else []
@@ -284,8 +278,8 @@ def text_chart(
     Args:
         line: without marks or band.
         x_label: text after the last number of the x axis.
-        width: length of the rows in characters, 40 or more.
-        height: number of rows of the curve, odd, 3 or more.
+        width: characters per row, 40 or more.
+        height: rows of the curve, odd, 3 or more.
         is_ascii: use only ASCII characters.
     """
     if not len(line.x):
@@ -343,7 +337,7 @@ def _cells(
 
 
 def _round_step(span: float) -> float:
-    """The smallest of 1, 2 or 5 times a power of ten that is at least `span`."""
+    """The smallest of 1, 2 or 5 times a power of ten, at least `span`."""
     power = 10.0 ** math.floor(math.log10(span))
     return next((k * power for k in (1, 2, 5) if k * power >= span), 10 * power)
 

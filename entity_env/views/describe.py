@@ -1,4 +1,4 @@
-"""Text descriptions of features, entities, observations and actions."""
+"""Features, entities, observations and actions as text."""
 
 from __future__ import annotations
 
@@ -35,17 +35,14 @@ def describe_number(value: float) -> str:
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[Any]) -> str:
-    """Features as `x=3 stance=Calm`.
-
-    A one-hot group becomes the member that is set; absent fields are omitted.
-    """
+    """Features as `x=3 stance=Calm`: the set member of a one-hot group, no absent fields."""
     return " ".join(f"{name}={text}" for name, text in _feature_texts(names, values))
 
 
 def _feature_texts(
     names: Sequence[str], values: Sequence[float] | NDArray[Any]
 ) -> Iterator[tuple[str, str]]:
-    """Name and value of each field that is present; for a Flag one pair per set bit."""
+    """Name and value of each present field; for a Flag one pair per set bit."""
     names = tuple(names)
     presence = presence_of(names)
     if is_array(values):
@@ -68,7 +65,7 @@ def _feature_texts(
 
 @lru_cache(maxsize=256)
 def _fields_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """`member_of` for each feature, each text on one line."""
+    """`member_of` for each feature, as single lines."""
     return [(one_line(field), one_line(member)) for field, member in map(member_of, names)]
 
 
@@ -88,7 +85,7 @@ class EntityRow:
 
 
 def entity_tables(entities: Iterable[SeenEntity]) -> dict[EntityName, list[EntityRow]]:
-    """The rows of each type, in the order of the entities; equal entities share a row."""
+    """The rows of each type, in entity order; equal entities share a row."""
     tables: dict[EntityName, dict[tuple[tuple[tuple[str, str], ...], bool], list[SeenEntity]]] = {}
     for entity in entities:
         cells: dict[str, str] = {}
@@ -103,7 +100,7 @@ def entity_tables(entities: Iterable[SeenEntity]) -> dict[EntityName, list[Entit
 
 
 def table_columns(rows: Iterable[EntityRow]) -> dict[str, int]:
-    """The fields of rows, with the length of their longest text, including the name."""
+    """The fields of rows, with the length of their longest text or name."""
     widths: dict[str, int] = {}
     for row in rows:
         for name, text in row.cells.items():
@@ -138,10 +135,10 @@ def describe_actions(
     obs_space: ObsSpace,
     describe: Callable[[SeenEntity], str] | None = None,
 ) -> str:
-    """Actions as `UP`, or `UP, LEFT` for several actors; "" if there are no actions or actors.
+    """Actions as `UP`, or `UP, LEFT` for several actors; "" without actions or actors.
 
-    `UP 93%` includes the probability, if a global action has probabilities. `describe` gives the
-    text of selected entities; None = `describe_entity`.
+    `UP 93%` includes the probability of a global action, if known. `describe` gives the text of
+    selected entities; None = `describe_entity`.
     """
     describe = describe or (lambda entity: describe_entity(entity, obs_space))
     words = {

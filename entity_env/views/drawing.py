@@ -31,31 +31,31 @@ from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, membe
 
 _SHAPES: Final[tuple[StyleShape, ...]] = ("circle", "square", "diamond", "triangle")
 _HIDDEN: Final = 0.35
-"""Opacity of entities hidden from the policy."""
+"""Opacity of hidden entities."""
 _PAPER, _CELL, _INK, _DIM = "#f8f9fa", "#e9ecef", "#212529", "#868e96"
 _MAX_CELLS: Final = 64
 _SCALED_CELLS: Final = 16
 _MAX_CHECKED: Final = 1000
-"""Maximum number of cells that are drawn individually."""
+"""Maximum number of cells drawn individually."""
 _MAX_GROUPS: Final = 8
 
 _GAP: Final = 0.3
 _LINE: Final = 0.45
 _TEXT: Final = 0.32
 _CHAR: Final = 0.56 * _TEXT
-"""Approximate width of a lowercase letter or digit."""
+"""Approximate width of lowercase letters and digits."""
 _CAPITAL: Final = 1.35
 """Width of a capital letter, in characters."""
 _MAX_CHARS: Final = 24
-"""Maximum length of a table cell, and of a table title."""
+"""Maximum characters of a table cell or title."""
 _TABLE_WIDTH: Final = 17.0
-"""Minimum width available for tables below a board, side by side."""
+"""Minimum width for tables below a board, side by side."""
 _BLOCK_ROWS: Final = 12
 _MAX_ROWS: Final = 60
-"""Maximum rows of a table; entities that act or can be selected are listed first."""
+"""Maximum rows of a table, first the entities that act or can be selected."""
 _RING: Final = "#000000"
 _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_places_of_tables")
-"""Cached properties of a `Drawing` that are recomputed when it grows."""
+"""Cached properties that are recomputed when it grows."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ class _Table:
         self.num_chars = max(self.num_chars, *ends, 0)
 
     def parts(self, most: float) -> list[list[str]]:
-        """The columns of each block of one row, no wider than `most` if possible."""
+        """The columns of each part of a block, no wider than `most` if possible."""
         parts: list[list[str]] = [[]]
         start = wide = self.width(())
         for name, chars in self.columns.items():
@@ -112,13 +112,11 @@ class _Table:
         return parts
 
     def width(self, columns: Sequence[str]) -> float:
-        """Width of one block."""
         chars = sum(self.columns[name] for name in columns) + self.num_chars
         gaps = (len(columns) + bool(self.num_chars)) * _GAP
         return max(chars * _CHAR + gaps, (len(self.title) + 4) * _CHAR) + _GAP
 
     def blocks(self, most: float) -> int:
-        """Number of blocks side by side."""
         width = max(map(self.width, self.parts(most)))
         wanted = math.ceil(self.num_rows / _BLOCK_ROWS)
         return max(1, min(int((most + _GAP) / (width + _GAP)), wanted))
@@ -132,7 +130,7 @@ class _Table:
 
 @dataclass
 class Drawing:
-    """Scenes of one size for all observations that were included.
+    """Scenes of one size for all included observations.
 
     Args:
         look: how they are drawn.
@@ -203,7 +201,6 @@ class Drawing:
 
     @cached_property
     def size(self) -> Point:
-        """Width and height of the scenes."""
         if self._size is not None:
             return self._size
         width, height = self._boards
@@ -216,7 +213,6 @@ class Drawing:
         return max(width, right + _GAP), below
 
     def scene(self) -> Scene:
-        """An empty scene."""
         return Scene(*self.size, look=self.look.name)
 
     def ground(self) -> Scene:
@@ -250,7 +246,7 @@ class Drawing:
         return scene
 
     def leaves_globals_out(self, seen: SeenObservation) -> bool:
-        """Whether there are global features but no table for them in the pictures."""
+        """Whether the pictures omit global features."""
         has_table = self.look.draw is None and self._place(seen.globals) is None
         return len(seen.globals.features) > 0 and not has_table
 
@@ -260,7 +256,7 @@ class Drawing:
         return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
-        """The rows of the tables, global features first."""
+        """Table rows, global features first."""
         drawn = [e for e in self._drawn(seen) if len(e.features) and self._place(e) is None]
         asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
         drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))
@@ -289,7 +285,7 @@ class Drawing:
 
     @cached_property
     def _scale(self) -> float:
-        """Cells per unit of the coordinates."""
+        """Cells per unit of coordinates."""
         widest = max(extent.span for extent in self._extents)
         is_board = self.look.board is not None or all(e.is_whole for e in self._extents)
         if widest + 1 <= _MAX_CELLS and (is_board or widest == 0):
@@ -305,7 +301,6 @@ class Drawing:
 
     @cached_property
     def _boards(self) -> Point:
-        """Size of all boards, side by side."""
         columns, rows = self._cells
         number = len(self._groups) or 1
         return number * (columns + 1) - 1, rows + (1 if self._groups else 0)
@@ -353,12 +348,12 @@ class Drawing:
 
     @cached_property
     def _most(self) -> float:
-        """Width available for tables, unless a single column is wider."""
+        """Width for tables, unless a single column is wider."""
         return max(self._boards[0], _TABLE_WIDTH) - 2 * _GAP
 
     @cached_property
     def _places_of_tables(self) -> dict[EntityName, Point]:
-        """Upper left corner of each table: left to right, wrapped into lines."""
+        """Upper left corner of each table, wrapped into lines."""
         x, y, below = _GAP, self._boards[1] + _GAP, 0.0
         places = {}
         for name in sorted(
@@ -424,13 +419,12 @@ def _num_chars(text: str) -> float:
 
 
 def _end_of(row: EntityRow) -> str:
-    """Text after the cells of a row."""
     words = ["" if row.count == 1 else f"x{row.count}", "" if row.entity.is_visible else "hidden"]
     return " ".join(filter(None, words))
 
 
 def _asked_in(seen: SeenObservation) -> set[int]:
-    """Indices of the entities that act or can be selected; empty after an episode has ended."""
+    """Indices of entities that act or can be selected; empty after an end."""
     observation = seen.observation
     found: set[int] = set()
     for name, mask in () if observation.done else observation.actions.items():
@@ -443,7 +437,7 @@ def _asked_in(seen: SeenObservation) -> set[int]:
 def draw_styled(
     scene: Scene, entity: SeenEntity, style: Style, place: Point, scale: float, color: str
 ) -> None:
-    """Adds the shape of one entity at a place of the scene."""
+    """Adds the shape of one entity."""
     opacity = 1.0 if entity.is_visible else _HIDDEN
     color = faded(color, opacity) if opacity < 1 else color
     stroke = faded("#000000", 0.3 * opacity)
@@ -475,7 +469,7 @@ def draw_styled(
 
 
 def clipped(text: str, most: int = _MAX_CHARS) -> str:
-    """A text with at most `most` characters."""
+    """A text shortened to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -504,7 +498,7 @@ def _number(entity: SeenEntity, name: str) -> float:
 
 
 def _heading(entity: SeenEntity, name: str) -> float:
-    """Degrees clockwise from up, from a feature in radians counterclockwise from x."""
+    """Degrees clockwise from up, from radians counterclockwise from x."""
     radians = _number(entity, name)
     return 90 - math.degrees(radians) if math.isfinite(radians) else 0.0
 

@@ -1,4 +1,4 @@
-"""`find_look`: the look of a game, imported when it is drawn."""
+"""`find_look`: the look of a game, imported only to draw it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def find_look(game: Game, name: str | None = None) -> Look:
 
 
 def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:
-    """Names of a dataclass's features that are bools."""
+    """Names of a dataclass's bool features."""
     for name, kind in declared_fields(cls).items():
         if kind in (bool, np.bool_):
             yield f"{prefix}{name}"
@@ -86,7 +86,7 @@ def named_look(name: str) -> Look:
 
 
 def board_of(settings: Mapping[str, object]) -> Board | None:
-    """The board given by `width` and `height`, or by `board_size`; None if there is neither."""
+    """The board given by `width` and `height`, or by `board_size`, or None."""
     columns, rows = (
         next(
             (size for key in keys if isinstance(size := settings.get(key), int) and size > 0), None

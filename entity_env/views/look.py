@@ -19,13 +19,13 @@ StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "grou
 PALETTE: Final = (
     *("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#f0e442", "#555555"),
 )
-"""Colors that colorblind people can distinguish (Okabe and Ito 2008), with gray for black."""
+"""Distinguishable for colorblind people (Okabe and Ito 2008), with gray for black."""
 
 COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
 """Names of the colors of `PALETTE`."""
 
 GROUND: Final = ("empty", "floor", "free", "ground")
-"""Entity types with these names are drawn as ground cells."""
+"""Entity types drawn as ground cells."""
 
 _SAME_COLOR: Final = {
     **{"pink": "magenta", "purple": "magenta", "violet": "magenta", "gold": "yellow"},
@@ -59,8 +59,8 @@ class Style:
         color: a color as in `Scene`, or the name of a feature whose member, or rounded value,
             chooses a color from `PALETTE`; "" = by type.
         size: width in cells, or the name of a feature, in units of the coordinates.
-        rotate: degrees clockwise; or the name of a feature, in radians, counterclockwise from the
-            direction of x: the direction that the upper end of the shape points to.
+        rotate: degrees clockwise; or the name of a feature, in radians counterclockwise from the
+            direction of x: where the upper end of the shape points.
         label: name of a feature whose value is written on the shape.
         image: drawn instead of the shape, as returned by `data_uri`.
         glyph: character in the terminal.
@@ -105,10 +105,10 @@ class Style:
 class Look:
     """How the observations of a game are drawn; not its state, so files can be drawn too.
 
-    All arguments are optional. By default, entities with coordinates are on a board, with a shape
-    and color per type, fainter if hidden; other entities and the global features are rows of
-    tables. Without a style, the first Enum field of a type chooses the color. `styles` replaces the
-    shapes; `draw` replaces everything.
+    By default, entities with coordinates are on a board, with a shape and color per type, fainter
+    if hidden; other entities and the global features are rows of tables. Without a style, the first
+    Enum field of a type chooses the color. `styles` replaces the shapes; `draw` replaces
+    everything.
 
     Args:
         board: board for entities with coordinates.
@@ -168,7 +168,7 @@ class Look:
             self.checked_size(self.size)
 
     def require_fits(self, obs_space: ObsSpace) -> None:
-        """Raises SchemaError if the look names types or features that the space does not have."""
+        """Raises SchemaError if the look names types or features that the space lacks."""
         features = {name: entity.features for name, entity in obs_space.entities.items()}
         features[GLOBAL_ENTITY] = obs_space.global_features
         known = {
@@ -195,7 +195,7 @@ class Look:
             raise SchemaError(f"{self.name}: no entity has the feature {self.at[0]!r} of at")
 
     def coordinates(self, features: Sequence[str]) -> tuple[int, int] | None:
-        """Columns of the coordinates among features, or of the first nested pair (`pos.x`)."""
+        """Columns of the coordinates, or of the first nested pair (`pos.x`)."""
         names = list(features)
         for i, name in enumerate(names):
             prefix, dot, last = name.rpartition(".")
@@ -207,11 +207,7 @@ class Look:
         )
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
-        """Calls one of its functions.
-
-        Raises:
-            UsageError: the function raised; names the line of its file.
-        """
+        """Calls one of its functions; UsageError with the line of its file if it raises."""
         try:
             return getattr(self, name)(*args)
         except Exception as error:
@@ -256,7 +252,7 @@ class Look:
 
 
 def _is_tinted_by_enum(features: Sequence[str]) -> bool:
-    """Whether the first Enum field of a type without a style chooses its color."""
+    """Whether a first Enum field chooses the color of a type without a style."""
     enum, _ = first_enum(features)
     return enum == "color" or (
         bool(enum) and "color" not in {member_of(each)[0] for each in features}
@@ -296,7 +292,7 @@ def member_colors(
 
 
 def line_of(error: BaseException, file: str) -> str:
-    """`, line 3`: the line of a file that raised an error; "" if it did not."""
+    """`, line 3`: the line of a file that raised an error, or ""."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:

@@ -19,7 +19,7 @@ _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text"
 
 
 def page(title: str, picture: str, data: object) -> str:
-    """The page of an animation; texts from games are data in it, never markup.
+    """The page of an animation; texts from games are data, never markup.
 
     Args:
         title: title of the page.
@@ -42,7 +42,7 @@ def template(path: Path = _PLAYER) -> str:
 
 
 def as_iframe(html: str, height: int = 620) -> str:
-    """A page in a sandboxed frame inside another page, such as a notebook."""
+    """A page in a sandboxed frame, for example in a notebook."""
     style = f"width:100%;height:{height}px;border:0"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(html)}"></iframe>'
 
@@ -74,7 +74,7 @@ def shape_fields(shape: Shape) -> list[Any]:
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The value with at most four decimals, and None for numbers that JSON lacks."""
+    """At most four decimals, and None for numbers that JSON lacks."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, float):

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from PIL import Image, ImageDraw
 
 _PIXELS: Final = 480
-"""Default maximum size of the longer side."""
+"""Default length of the longer side, at most."""
 _CELL_PIXELS: Final = 28
-"""Maximum size of a unit of the game."""
+"""Maximum size of a game's unit."""
 _SMOOTHING: Final = 4
 _MAX_CACHED: Final = 4096
 _GIF_COLORS: Final = 128
 _SAMPLES: Final = 8
-"""Number of pictures from which the colors of a GIF are chosen."""
+"""Pictures from which the colors of a GIF are chosen."""
 
 Box = tuple[int, int, int, int]
 
@@ -77,7 +77,6 @@ class Painter:
         self._paint(self._ground, ground)
 
     def image(self, shapes: Sequence[Shape]) -> Image.Image:
-        """A new RGB image of the ground and shapes."""
         image = self._ground.copy()
         self._paint(image, shapes)
         return image
@@ -98,7 +97,7 @@ class Painter:
                     image.paste(layer, at, layer)
 
     def _layers_of(self, shape: Shape) -> Iterator[tuple[Image.Image, Point, str]]:
-        """Masks with position and color, or an image with its position."""
+        """Masks or an image, with position and color."""
         if shape.kind == "image":
             yield from self._pasted(shape)
             return
@@ -133,7 +132,7 @@ class Painter:
         return mask.reduce(samples) if samples > 1 else mask
 
     def _box(self, shape: Shape) -> Box | None:
-        """The pixels that a shape may cover; None if it is outside."""
+        """The pixels that a shape may cover; None if outside."""
         xs, ys = zip(*corners_of(shape), strict=True)
         margin = shape.width / 2 * self.scale + 1
         left, right = (self._left + x * self.scale for x in (min(xs), max(xs)))
@@ -181,7 +180,6 @@ class Painter:
         yield image, self._corner(shape, image), ""
 
     def _corner(self, shape: Shape, image: Image.Image) -> Point:
-        """Upper left corner of an image centered on the shape."""
         x, y = shape.center
         return (
             round(self._left + x * self.scale - image.width / 2),
@@ -220,12 +218,12 @@ def write_film(
     frame_s: float,
     end_s: float,
 ) -> None:
-    """Writes a `.gif`, `.webp` or `.mp4`; each picture is drawn when it is written.
+    """Writes a `.gif`, `.webp` or `.mp4`; draws each picture when it is written.
 
     Args:
-        file: path of the file; replaced if it exists.
+        file: replaced if it exists.
         painter: draws the pictures.
-        shapes_of: the shapes of a picture, given its index.
+        shapes_of: the shapes of a picture, by index.
         num_pictures: 1 or more.
         frame_s: seconds per picture.
         end_s: additional seconds for the last picture.
@@ -253,7 +251,7 @@ def write_film(
 
 
 def _film(image_of: Callable[[int], Image.Image], num_pictures: int) -> Image.Image:
-    """An image with several frames, each created when it is reached."""
+    """An image with several frames, each drawn when reached."""
     from PIL import Image
 
     class Film(Image.Image):
@@ -278,7 +276,7 @@ def _film(image_of: Callable[[int], Image.Image], num_pictures: int) -> Image.Im
 def _with_palette(
     image_of: Callable[[int], Image.Image], num_pictures: int
 ) -> Callable[[int], Image.Image]:
-    """The same images with few colors, chosen from a sample of them."""
+    """The same images with few colors, chosen from a sample."""
     from PIL import Image
 
     step = max(num_pictures // _SAMPLES, 1)
@@ -318,7 +316,7 @@ def _write_mp4(
 def corners_of(shape: Shape) -> list[Point]:
     """The outline as points, in units of the game.
 
-    For a circle or an upright rectangle, the upper left and lower right corner of its bounding box.
+    For a circle or an upright rectangle, the corners (upper left, lower right) of its bounding box.
     """
     (x, y), size = shape.center, shape.size
     if shape.kind == "circle":

@@ -27,16 +27,15 @@ class SeenEntity:
     `ship.x` is a number; `ship.kind` is the set member of an Enum's one-hot features, as text (None
     if none is set, `A|B` if several bits of a Flag are); `ship.position` is a list of the numbers
     `position.x`, `position.y` and so on. `ship["x"]` is equivalent, and also works for features
-    with the name of a field below.
+    named like a field below.
 
     Args:
         id: as in `Observation.entity_ids`.
         type: name of its type.
         features: `(num_features,)` float64; a list in a `PlainObservation`.
-        is_visible: False if it is hidden from the policy.
+        is_visible: False if hidden from the policy.
         names: feature names.
-        index: position among all entities of the observation, in the order of the space; -1 for
-            the global features.
+        index: position among all entities, in the order of the space; -1 for the global features.
     """
 
     id: EntityID
@@ -102,7 +101,7 @@ class SeenObservation:
             for entity in seen_entities(observation, obs_space)
             if hidden or entity.is_visible
         ]
-        """In the order of the observation space."""
+        """In space order."""
         values = _numbers(observation, observation.global_features)
         names = obs_space.global_features if len(values) else ()
         self.globals = SeenEntity(None, GLOBAL_ENTITY, values, True, names)
@@ -117,7 +116,7 @@ class SeenObservation:
 
 
 def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[SeenEntity]:
-    """Yields the entities of an observation in the order of `Observation.entity_ids`."""
+    """Yields the entities in the order of `Observation.entity_ids`."""
     ids = enumerate(observation.entity_ids(obs_space))
     for name, space in obs_space.entities.items():
         if name not in observation.features:
@@ -138,7 +137,7 @@ def _numbers(observation: Observation, values: Any) -> Any:  # noqa: ANN401 - an
 
 @lru_cache(maxsize=256)
 def presence_of(names: tuple[str, ...]) -> Mapping[str, str]:
-    """The features that tell whether a field is present, mapped to the field.
+    """The features that tell whether a field is present, with their field.
 
     For example `ship.has_target` to `ship.target`.
     """
@@ -163,7 +162,7 @@ def is_part(feature: str, field: str) -> bool:
 
 
 def first_enum(features: Sequence[str]) -> tuple[str, dict[int, str]]:
-    """The first field with one-hot features, and its members by column; "" if there is none."""
+    """The first field with one-hot features, or "", and its members by column."""
     found = [(i, *member_of(name)) for i, name in enumerate(features)]
     first = next((field for _, field, member in found if member), "")
     return first, {i: member for i, field, member in found if member and field == first}

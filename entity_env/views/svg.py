@@ -34,7 +34,7 @@ def animated_svg(
         shapes: each shape once.
         stills: the pictures, as indices of `shapes`.
         fps: pictures per second.
-        end_s: additional seconds for which the last picture is shown.
+        end_s: additional seconds for the last picture.
     """
     num, frame_s = len(stills), 1 / fps
     total_s = num * frame_s + end_s

@@ -38,7 +38,7 @@ MAX_COLUMNS: Final = 40
 MAX_ROWS: Final = 24
 _ACTS: Final = "<"
 _BLOCK_ROWS: Final = 8
-"""Maximum rows of a table before it is split into blocks."""
+"""Rows of a table before it is split into blocks."""
 _TABLE_GAP: Final = 2
 _BLOCK_GAP: Final = "   "
 _MAX_ACTORS: Final = 2
@@ -75,7 +75,6 @@ class Grid:
     def cover(
         self, entities: Iterable[SeenEntity], styles: Mapping[EntityName, EntityStyle]
     ) -> None:
-        """Extends the board to cover the places of these entities."""
         for entity in entities:
             place = styles[entity.type].place(entity)
             if not all(map(math.isfinite, place)):
@@ -88,7 +87,7 @@ class Grid:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows of the whole board; the maximum drawn if places are fractional."""
+        """Columns and rows of the whole board; the maximum drawn for fractional places."""
         if any(low > high for low, high in zip(self._low, self._high, strict=True)):
             return 0, 0
         spans = [int(high - low) + 1 for low, high in zip(self._low, self._high, strict=True)]
@@ -100,7 +99,7 @@ class Grid:
 
     @property
     def _has_cells(self) -> tuple[bool, bool]:
-        """Whether a unit of each axis is a cell; otherwise the axis is scaled."""
+        """Whether a unit of each axis is a cell; else the axis is scaled."""
         return self._is_whole or self.columns is not None, self._is_whole or self.rows is not None
 
     def draw(
@@ -124,7 +123,7 @@ class Grid:
                 or, without focus, to the acting entities; without any, the board is scaled down.
             acting: the entities that act.
             keys: keys of entities that a person can select, by index; None = no person is asked.
-            focus: index of the entity that Enter selects; None = none.
+            focus: index of the entity that Enter selects.
 
         Returns:
             One line per row; for a larger board, a last line with the visible part or the size.
@@ -163,7 +162,7 @@ class Grid:
     def _first_cell(
         self, places: Sequence[tuple[float, float]], shown: tuple[int, int]
     ) -> list[int]:
-        """First column and row of the part of the board that is centered on the places."""
+        """First column and row of the part centered on the places."""
         middle = np.nan_to_num(np.array(places).mean(axis=0) - self._low)
         return [
             int(min(max(middle[axis] - shown[axis] // 2, 0), self.size[axis] - shown[axis]))
@@ -171,7 +170,7 @@ class Grid:
         ]
 
     def _joined(self, symbols: Mapping[tuple[int, ...], Text], shown: Sequence[int]) -> Text:
-        """Joins the cells; once the last column has had a mark, it keeps space for it."""
+        """Joins the cells; keeps space for a mark once the last column has had one."""
         empty = Text.assemble((self.empty, "dim"), " ")
         rows = [
             Text.assemble(*(symbols.get((column, row), empty) for column in range(shown[0])))
@@ -184,7 +183,7 @@ class Grid:
         return Text("\n").join(rows)
 
     def _rounded(self, value: float, axis: int) -> float:
-        """Cell number of a place on an axis of known size; otherwise the place."""
+        """Cell number of a place on an axis of known size, else the place."""
         size = (self.columns, self.rows)[axis]
         if size is None:
             return value
@@ -212,7 +211,7 @@ _ASCII: Final = str.maketrans("─│▟█▙▄▀●■◉⚑…", "-|[#]##oO
 
 
 def in_ascii(text: Text) -> Text:
-    """A picture with similar ASCII characters in place of others."""
+    """A picture with similar ASCII characters."""
     plain = text.plain.translate(_ASCII).encode("ascii", "replace").decode()
     return Text(plain, no_wrap=True, spans=text.spans)
 
@@ -226,7 +225,7 @@ def legend(
     *,
     ascii_only: bool = False,
 ) -> Iterator[Text]:
-    """One line per type with coordinates: its symbols, name and count."""
+    """One line per type with coordinates: symbols, name and count."""
     times = "x" if ascii_only else "×"
     counts = Counter(entity.type for entity in entities)
     for key, style in styles.items():
@@ -244,8 +243,8 @@ def listed(
     """The entities without coordinates, and the global features.
 
     One table per type, with a title and a row for each entity. Equal entities share a row; tables
-    are side by side if the width allows. A single entity, and the entities of a table that is too
-    wide, get one line each.
+    are side by side if the width allows. A single entity, and the entities of too wide a table, get
+    one line each.
     """
     shelf: list[list[Text]] = []
     for table in _tables(entities, styles, width, ascii_only=ascii_only):
@@ -275,7 +274,7 @@ def _tables(
     *,
     ascii_only: bool,
 ) -> Iterator[list[Text]]:
-    """The lines of each table, and of each entity listed on its own line."""
+    """The lines of each table, and of each entity on its own line."""
     times = "x" if ascii_only else "×"
     tables = entity_tables(
         entity
@@ -290,7 +289,7 @@ def _tables(
             for end, row in zip(ends, rows, strict=True)
         ]
         label = one_line(styles[key].label)
-        # Names may come from an untrusted file.
+        # Names may be untrusted.
         cells = [{one_line(k): one_line(v) for k, v in row.cells.items()} for row in rows]
         rows = [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)]
         columns = table_columns(rows)
@@ -312,7 +311,7 @@ def _cells(cells: Mapping[str, str], columns: Mapping[str, int]) -> str:
 
 
 def _in_blocks(title: str, lines: Sequence[str], width: int) -> Iterator[Text]:
-    """Rows below their title, top to bottom in as many blocks as fit."""
+    """Rows below their title, in as many blocks as fit."""
     size = max(map(len, (title, *lines)))
     most = max(1, (width + len(_BLOCK_GAP)) // (size + len(_BLOCK_GAP)))
     num_blocks = min(most, math.ceil(len(lines) / _BLOCK_ROWS))
@@ -339,7 +338,7 @@ def thoughts_of(
     Args:
         turn: a decision; without `thoughts` nothing is yielded.
         obs_space, action_space: spaces of the game.
-        look: look of the game, for the text of selected entities.
+        look: for the text of selected entities.
         ascii_only: use only ASCII characters.
     """
     if turn.thoughts is None:
@@ -349,7 +348,7 @@ def thoughts_of(
     try:
         asked = questions(turn.observation, obs_space, action_space)
     except SchemaError:
-        return  # some agents' final observation requests nothing
+        return  # a final observation may request nothing
     full = "#" if ascii_only else "█"
     for question in asked:
         given = turn.thoughts.probabilities.get(question.name)
@@ -380,7 +379,7 @@ def _choices(
 
 
 def entity_words(obs_space: ObsSpace, look: Look | None) -> Callable[[SeenEntity], str]:
-    """Text for an entity selected by an action: from the look, else its features."""
+    """Text for a selected entity: from the look, else its features."""
     if look is not None and look.describe is not None:
         return lambda entity: str(look.call("describe", entity))
     return lambda entity: describe_entity(entity, obs_space)

@@ -27,7 +27,7 @@ _COLORS: Final = (
     "bright_cyan",
 )
 _HOLLOW: Final = ("hole", "gap", "slot", "spot", "plot")
-"""Entity types with these names are drawn hollow."""
+"""Entity types drawn hollow."""
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SPARE: Final = "0123456789&%$+=~^!?"
 """Signs for Enum members when all letters are taken."""
@@ -36,7 +36,7 @@ FLAGGED: Final = "*"
 
 @dataclass(frozen=True)
 class EntityStyle:
-    """Style of one entity type; `x`, `y`, `digit` and `tints` are feature columns."""
+    """Style of one entity type; fields named `x`, `y`, `digit` and `tints` are feature columns."""
 
     label: str
     glyph: str
@@ -44,13 +44,13 @@ class EntityStyle:
     x: int | None
     y: int | None
     tints: Sequence[int] = ()
-    """Columns of the feature that chooses a color: a number, or the members of a one-hot group."""
+    """Columns of a number, or of a one-hot group's members, that choose a color."""
     members: Mapping[int, str] = field(default_factory=dict)
-    """Column and letter of each member of a one-hot feature; replaces the glyph."""
+    """Letter of each one-hot member by column; replaces the glyph."""
     digit: int | None = None
-    """Column of a number that replaces the glyph, if it has one digit."""
+    """Column of a number that replaces the glyph if it has one digit."""
     colors: Sequence[str] = _COLORS
-    """Colors from which `tints` choose."""
+    """Choices of `tints`."""
     flags: Sequence[int] = ()
     """Columns of features that mark an entity if not 0."""
     names: Sequence[str] = ()
@@ -63,7 +63,7 @@ class EntityStyle:
         return float(entity.features[self.x or 0]), float(entity.features[self.y or 0])
 
     def symbol(self, entity: SeenEntity) -> Text:
-        """One character in the color of the entity, dim if it is hidden from the policy."""
+        """One character in the entity's color, dim if hidden."""
         features = entity.features
         letters = [letter for i, letter in self.members.items() if features[i]]
         if self.digit is not None and features[self.digit] in range(10):
@@ -81,7 +81,7 @@ class EntityStyle:
         return any(entity.features[column] for column in self.flags)
 
     def legend(self, count: str) -> Text:
-        """Glyph, name and count; then the letters of the members and the names of the flags."""
+        """Glyph, name and count, then letters of members and names of flags."""
         line = Text.assemble(self.label, (f" {count}", "dim"))
         if not self.members:
             line = Text.assemble((self.glyph, f"bold {self.color}"), " ", line)
@@ -104,7 +104,7 @@ def entity_styles(
 
     Args:
         obs_space: observation space of the game.
-        look: look of the game; None = no look.
+        look: look of the game, or None.
         ascii_only: use only ASCII characters.
     """
     look = look or Look()
@@ -153,7 +153,7 @@ def _is_ground(key: EntityName, look: Look) -> bool:
 def _default_colors(
     placed: Mapping[EntityName, Sequence[str]], look: Look
 ) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
-    """The color of each type, and the colors of its first Enum field's members, if they choose."""
+    """The color of each type, and of its first Enum field's members, if they choose."""
     tinted = look.tinted(placed)
     own: dict[EntityName, int] = {}
     num_colored = 0
@@ -173,19 +173,14 @@ def _default_colors(
 
 
 def _columns(features: Sequence[str], name: str) -> list[int]:
-    """The column of a feature, or the columns of a one-hot feature's members."""
+    """The column of a feature, or of its one-hot members."""
     if name in features:
         return [features.index(name)]
     return [i for i, each in enumerate(features) if name and member_of(each)[0] == name]
 
 
 class _Glyphs:
-    """Assigns each glyph only once.
-
-    Args:
-        taken: glyphs of the look.
-        ascii_only: use only ASCII characters.
-    """
+    """Assigns each glyph only once; `taken` has the glyphs of the look."""
 
     def __init__(self, taken: Iterable[str], *, ascii_only: bool) -> None:
         self._taken = {EMPTY, ".", *taken}
@@ -193,7 +188,7 @@ class _Glyphs:
         self._letters: dict[str, str] = {}
 
     def of_type(self, name: str, style: Style) -> str:
-        """The glyph of its style, else a shape, or a letter of its name if only ASCII is used."""
+        """The glyph of its style, else a shape, or in ASCII a letter of its name."""
         if style.glyph and (style.glyph[0].isascii() or not self._ascii_only):
             return style.glyph[0]
         if style.shape == "ground" or name.lower() in GROUND:
