@@ -39,7 +39,7 @@ from entity_env.errors import ProtocolError, SchemaError
 from entity_env.interop.entity_gym.spaces import our_action_space, our_obs_space
 
 
-def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
+def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - untyped
     """Converts an `entity_gym.env.Observation` to an `Observation`."""
     observation = Observation.__new__(Observation)  # half the time of a call with ten keywords
     observation.terminated = bool(obs.done)
@@ -57,7 +57,7 @@ def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - entity-gym ships
 _UNRESTRICTED: Final = GlobalCategoricalActionMask()
 
 
-def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> ActionMask:  # noqa: ANN401 - entity-gym ships no types
+def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> ActionMask:  # noqa: ANN401 - untyped
     allowed = mask.mask
     if isinstance(mask, theirs.GlobalCategoricalActionMask):
         return _UNRESTRICTED if allowed is None else GlobalCategoricalActionMask(allowed)
@@ -70,8 +70,8 @@ def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> Act
     raise SchemaError(f"action {name!r}: entity-gym has no mask {mask!r}")
 
 
-def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - entity-gym ships no types
-    """Ids and types of a mask's actors or actees; a type stands for the ids of all its entities."""
+def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - untyped
+    """Ids and types of a mask's actors or actees; a type stands for all its entities."""
     if type(chosen) is list:
         same = [name for name, known in ids.items() if _are_all(chosen, known)]
         if len(same) == 1:  # ids of two types are an error, raised at lookup
@@ -79,8 +79,8 @@ def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[A
     return chosen, types
 
 
-def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - entity-gym ships no types
-    """True if the chosen ids are those of all entities of a type."""
+def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - untyped
+    """Whether the ids are those of all entities of a type."""
     return chosen is known or (
         type(known) is list and len(chosen) == len(known) and bool(chosen) and chosen == known
     )
@@ -107,7 +107,7 @@ def _type_named(
 
 
 def _are_alike(chosen: Sequence[Any], known: Sequence[Any]) -> bool:
-    """Fast check of `_are_all` for every pair; False may also mean unknown."""
+    """Fast `_are_all` for every pair; False may also mean unknown."""
     if all(map(is_, chosen, known)):
         return True
     return chosen == known and set(map(type, known)) == {list} and all(chosen)
@@ -119,7 +119,7 @@ def _their_actions(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Any]:
-    """Like `legal_actions`, but with a new object each, since entity-gym's actions are mutable."""
+    """Like `legal_actions`, but with new objects: entity-gym's actions are mutable."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     if isinstance(space, GlobalCategoricalActionSpace):
@@ -131,7 +131,7 @@ def _their_actions(
     return map(theirs.SelectEntityAction, actors, selected(asked, values))
 
 
-def _flags(obs: Any) -> tuple[bool, bool]:  # noqa: ANN401 - entity-gym ships no types
+def _flags(obs: Any) -> tuple[bool, bool]:  # noqa: ANN401 - untyped
     return bool(obs.done), False
 
 
@@ -165,8 +165,8 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
 
     Args:
         source: an environment, owned by the returned `Environment`; or a class or function that
-            makes environments. For those, the result is a function with the same arguments, for
-            `VecEnv` and the trainer.
+            makes environments: then the result is a function with the same arguments, for `VecEnv`
+            and the trainer.
 
     Raises:
         SchemaError: not an environment of entity-gym; for a function, raised when it is called.
@@ -182,7 +182,7 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
 class EntityGymWrapper(AdaptedEnvironment):
     """Wraps an `entity_gym.env.Environment`; rows, ids, masks and metrics are unchanged."""
 
-    def __init__(self, env: Any) -> None:  # noqa: ANN401 - entity-gym ships no types
+    def __init__(self, env: Any) -> None:  # noqa: ANN401 - untyped
         self._env = env
         self._obs_space = our_obs_space(env.obs_space())
         self._action_space = our_action_space(env.action_space())
@@ -198,7 +198,7 @@ class EntityGymWrapper(AdaptedEnvironment):
         return THEIRS
 
     @property
-    def game(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def game(self) -> Any:  # noqa: ANN401 - untyped
         return self._env
 
     def obs_space(self) -> ObsSpace:
@@ -224,12 +224,12 @@ class EntityGymWrapper(AdaptedEnvironment):
             self._is_closed = True
             self._env.close()
 
-    def _show(self, shown: Any) -> Observation:  # noqa: ANN401 - entity-gym ships no types
+    def _show(self, shown: Any) -> Observation:  # noqa: ANN401 - untyped
         observation = our_observation(shown)
         self._is_playing = not observation.done
         return observation
 
-    def _their_action(self, name: ActionName, action: Action) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def _their_action(self, name: ActionName, action: Action) -> Any:  # noqa: ANN401 - untyped
         if isinstance(action, CategoricalAction):
             return theirs.CategoricalAction(
                 action.actors, action.indices, self._labels[name], action.probs

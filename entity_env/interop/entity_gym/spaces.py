@@ -23,13 +23,13 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError, UsageError
 
 MAX_CHOICES: Final = 4096
-"""Maximum number of choices of a discretized action."""
+"""Maximum choices of a discretized action."""
 
 
 class ActionGrid:
     """All combinations of `num_bins` evenly spaced values per number of an action.
 
-    The values include both bounds. `name` is for errors.
+    The values include both bounds.
     """
 
     def __init__(self, name: ActionName, space: ContinuousActionSpace, num_bins: int) -> None:
@@ -57,7 +57,7 @@ class ActionGrid:
 def action_grids(
     action_space: Mapping[ActionName, ActionSpace], discretize: Mapping[ActionName, int] | None
 ) -> dict[ActionName, ActionGrid]:
-    """Grid of every continuous action; `discretize` maps each to its number of values."""
+    """Grids of continuous actions; `discretize` gives the number of values per action."""
     wanted = dict(discretize or {})
     grids = {}
     for name, space in action_space.items():
@@ -77,8 +77,8 @@ def action_grids(
     return grids
 
 
-def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships no types
-    """Converts an `ObsSpace` to an `entity_gym.env.ObsSpace`, in the same order."""
+def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - untyped
+    """`ObsSpace` as an `entity_gym.env.ObsSpace`, in the same order."""
     return theirs.ObsSpace(
         global_features=list(space.global_features),
         entities={
@@ -90,22 +90,22 @@ def their_obs_space(space: ObsSpace) -> Any:  # noqa: ANN401 - entity-gym ships 
 def their_action_space(
     action_space: Mapping[ActionName, ActionSpace], grids: Mapping[ActionName, ActionGrid]
 ) -> dict[ActionName, Any]:
-    """Converts action spaces to entity-gym's, in the same order."""
+    """Action spaces as entity-gym's, in the same order."""
     return {name: _theirs(name, space, grids) for name, space in action_space.items()}
 
 
-def our_obs_space(space: Any) -> ObsSpace:  # noqa: ANN401 - entity-gym ships no types
-    """Converts an `entity_gym.env.ObsSpace` to an `ObsSpace`."""
+def our_obs_space(space: Any) -> ObsSpace:  # noqa: ANN401 - untyped
+    """An `entity_gym.env.ObsSpace` as an `ObsSpace`."""
     entities = {name: Entity(list(entity.features)) for name, entity in space.entities.items()}
     return ObsSpace(list(space.global_features), entities)
 
 
 def our_action_space(action_space: Mapping[ActionName, Any]) -> dict[ActionName, ActionSpace]:
-    """Converts action spaces of entity-gym to ours."""
+    """Action spaces of entity-gym as ours."""
     return {name: _ours(name, space) for name, space in action_space.items()}
 
 
-def _theirs(name: ActionName, space: ActionSpace, grids: Mapping[ActionName, ActionGrid]) -> Any:  # noqa: ANN401 - entity-gym ships no types
+def _theirs(name: ActionName, space: ActionSpace, grids: Mapping[ActionName, ActionGrid]) -> Any:  # noqa: ANN401 - untyped
     if isinstance(space, SelectEntityActionSpace):
         return theirs.SelectEntityActionSpace()
     if isinstance(space, ContinuousActionSpace):
@@ -115,7 +115,7 @@ def _theirs(name: ActionName, space: ActionSpace, grids: Mapping[ActionName, Act
     return theirs.CategoricalActionSpace(list(space.index_to_label))
 
 
-def _ours(name: ActionName, space: Any) -> ActionSpace:  # noqa: ANN401 - entity-gym ships no types
+def _ours(name: ActionName, space: Any) -> ActionSpace:  # noqa: ANN401 - untyped
     if isinstance(space, theirs.SelectEntityActionSpace):
         return SelectEntityActionSpace()
     if isinstance(space, theirs.GlobalCategoricalActionSpace):

@@ -61,8 +61,7 @@ def vec_env(
 
     Args:
         source: as for `VecEnv`, or a class of batch environments or a `functools.partial` of it.
-        num_envs: rows per batch. Games for several agents have one row per agent; then a multiple
-            of their number.
+        num_envs: rows per batch, one per agent: a multiple of the number of agents.
         num_workers, seed: as for `VecEnv`.
         discretize: per continuous action, how many evenly spaced values from `low` to `high` each
             of its numbers has; every combination becomes a label.
@@ -78,7 +77,7 @@ def vec_env(
 
 
 class _Spaces:
-    """Wraps a `VecEnv` with entity-gym's spaces; continuous actions are discretized."""
+    """A `VecEnv` with entity-gym's spaces; continuous actions are discretized."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class _Spaces:
             raise
         self._shown: VecObs | None = None
 
-    def obs_space(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def obs_space(self) -> Any:  # noqa: ANN401 - untyped
         """An `entity_gym.env.ObsSpace`."""
         return their_obs_space(self._vec.obs_space())
 
@@ -110,11 +109,10 @@ class _Spaces:
         return their_action_space(self._actions, self._grids)
 
     def close(self) -> None:
-        """Ends every game; may be called twice."""
         self._vec.close()
 
     def _masks_of(self, actions: Iterable[ActionName]) -> dict[ActionName, VecActionMask]:
-        """Masks of the last batch for these actions."""
+        """Masks of the last batch."""
         if self._shown is None:
             raise ProtocolError("nothing is being played: call reset first")
         for name in actions:
@@ -123,10 +121,10 @@ class _Spaces:
         return self._shown.action_masks
 
 
-class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-gym ships no types
+class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # untyped
     """Wraps a `VecEnv` with entity-gym's buffers, new on every call.
 
-    Autoreset is "same_step". An agent that is not asked for a global action, because another agent
+    Autoreset is "same_step". An agent without a request for a global action, because another agent
     acts, gets an unrestricted mask, as entity-gym requires; its choice is ignored. With
     `needs_entity` the last row needs an entity, unless some action is global.
     """
@@ -151,18 +149,17 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-g
             isinstance(space, GlobalCategoricalActionSpace) for space in self._actions.values()
         )
 
-    def reset(self, obs_config: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def reset(self, obs_config: Any) -> Any:  # noqa: ANN401 - untyped
         """Starts new episodes; `obs_config` is ignored, as in entity-gym's own `VecEnv`s."""
         return self._show(self._vec.reset())
 
-    def act(self, actions: Mapping[ActionName, Any], obs_filter: Any) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Performs the actions and returns the next observations."""
+    def act(self, actions: Mapping[ActionName, Any], obs_filter: Any) -> Any:  # noqa: ANN401 - untyped
         masks = self._masks_of(actions)
         chosen = {name: self._chosen(name, buffer, masks[name]) for name, buffer in actions.items()}
         return self._show(self._vec.act(chosen))
 
     def render(self, **kwargs: object) -> NDArray[np.uint8]:
-        """Images of all environments, `(num_envs, height, width, 3)` uint8."""
+        """Images, `(num_envs, height, width, 3)` uint8."""
         return np.stack([self._vec.render(i) for i in range(self._vec.num_envs)])
 
     def __len__(self) -> int:
@@ -171,10 +168,10 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-g
     def _chosen(
         self,
         name: ActionName,
-        buffer: Any,  # noqa: ANN401 - entity-gym ships no types
+        buffer: Any,  # noqa: ANN401 - untyped
         mask: VecActionMask,
     ) -> RaggedArray[Any]:
-        """Actions of the agents that were asked, in mask order."""
+        """Requested actions, in mask order."""
         values = buffer.as_array().reshape(-1)
         lengths = np.asarray(buffer.size1(), dtype=np.int64).reshape(-1)
         if isinstance(self._actions[name], GlobalCategoricalActionSpace):
@@ -185,7 +182,7 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-g
             return RaggedArray(on_grid(name, values, self._grids[name]), lengths)
         return RaggedArray(values, lengths)
 
-    def _show(self, obs: VecObs) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def _show(self, obs: VecObs) -> Any:  # noqa: ANN401 - untyped
         counts = sum(
             (rows.lengths for name, rows in obs.features.items() if name != GLOBAL_ENTITY),
             np.zeros(len(obs), dtype=np.int64),
@@ -231,7 +228,7 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # entity-g
             shown[name] = _bool(values.reshape(-1, 1), rows.lengths)
         return shown
 
-    def _their_mask(self, name: ActionName, mask: VecActionMask, counts: NDArray[np.int64]) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def _their_mask(self, name: ActionName, mask: VecActionMask, counts: NDArray[np.int64]) -> Any:  # noqa: ANN401 - untyped
         space = self._actions[name]
         if isinstance(mask, VecSelectEntityActionMask):
             if mask.mask is not None and not mask.mask.values.all():
@@ -272,7 +269,7 @@ def on_grid(name: ActionName, indices: NDArray[np.int64], grid: ActionGrid) -> N
 
 
 def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
-    """One row per agent; zeros for an agent without global features."""
+    """One row per agent; zeros without global features."""
     if rows.lengths.all():
         return rows
     values = np.zeros((len(rows), rows.values.shape[1]), dtype=np.float32)
@@ -282,8 +279,8 @@ def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
 
 def _global_mask(
     mask: VecCategoricalActionMask, space: GlobalCategoricalActionSpace, counts: NDArray[np.int64]
-) -> Any:  # noqa: ANN401 - entity-gym ships no types
-    """One actor per row, numbered after the last entity, even for agents that are not asked."""
+) -> Any:  # noqa: ANN401 - untyped
+    """One actor per row, after the last entity, even for agents without a request."""
     ones = np.ones(len(counts), dtype=np.int64)
     allowed = None
     if mask.mask is not None:
@@ -298,17 +295,17 @@ def _num_choices(space: ActionSpace) -> int:
     return 0 if not hasattr(space, "__len__") else len(space)
 
 
-def _f32(rows: RaggedArray[np.float32]) -> Any:  # noqa: ANN401 - ragged_buffer ships no types
+def _f32(rows: RaggedArray[np.float32]) -> Any:  # noqa: ANN401 - untyped
     values = np.ascontiguousarray(rows.values, dtype=np.float32)
     return RaggedBufferF32.from_flattened(values, np.ascontiguousarray(rows.lengths))
 
 
-def _i64(rows: RaggedArray[np.int64]) -> Any:  # noqa: ANN401 - ragged_buffer ships no types
+def _i64(rows: RaggedArray[np.int64]) -> Any:  # noqa: ANN401 - untyped
     values = np.ascontiguousarray(rows.values, dtype=np.int64).reshape(-1, 1)
     return RaggedBufferI64.from_flattened(values, np.ascontiguousarray(rows.lengths))
 
 
-def _bool(values: NDArray[np.bool_], lengths: NDArray[np.int64]) -> Any:  # noqa: ANN401 - ragged_buffer ships no types
+def _bool(values: NDArray[np.bool_], lengths: NDArray[np.int64]) -> Any:  # noqa: ANN401 - untyped
     flags = np.ascontiguousarray(values, dtype=np.bool_)
     return RaggedBufferBool.from_flattened(flags, np.ascontiguousarray(lengths))
 
@@ -329,7 +326,7 @@ def factory(
 
     The trainer's configuration provides the numbers of environments and of processes (including
     this process) and `env.kwargs`: settings of the game, or keyword arguments of the class. The
-    first call is for training, later calls are for evaluations. Evaluations always play the same
+    first call is for training, later calls are for evaluations, which always play the same
     episodes, different from training. Make one factory per training run. If agents often have no
     action, use large minibatches: enn-trainer's loss is NaN for a minibatch without actions.
 
@@ -372,7 +369,7 @@ def _require_names(names: Sequence[str]) -> None:
 
 
 def _with_settings(source: AnySource, text: str) -> AnySource:
-    """The source with the settings from `env.kwargs`, a JSON object."""
+    """The source with the settings of `env.kwargs`, a JSON object."""
     try:
         settings = json.loads(text)
     except ValueError:
@@ -437,23 +434,21 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
         seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
         super().__init__(VecEnv(source, 1, seed=seed, autoreset="disabled"), discretize)
 
-    def reset(self) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Starts the next episode and returns its first observation."""
+    def reset(self) -> Any:  # noqa: ANN401 - untyped
         self._shown = self._vec.reset()
         return self._their_observation(self._shown)
 
-    def act(self, actions: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - entity-gym ships no types
-        """Performs the actions and returns the next observation."""
+    def act(self, actions: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - untyped
         masks = self._masks_of(actions)
         chosen = {name: self._chosen(name, action, masks[name]) for name, action in actions.items()}
         self._shown = self._vec.act(chosen)
         return self._their_observation(self._shown)
 
     def render(self, **kwargs: object) -> NDArray[np.uint8]:
-        """An image of the game, `(height, width, 3)` uint8."""
+        """Image, `(height, width, 3)` uint8."""
         return self._vec.render()
 
-    def _their_observation(self, obs: VecObs) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def _their_observation(self, obs: VecObs) -> Any:  # noqa: ANN401 - untyped
         features = {
             name: np.array(rows.values, dtype=np.float32)
             for name, rows in obs.features.items()
@@ -482,7 +477,7 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
             metrics={name: metric.mean for name, metric in obs.metrics.items()},
         )
 
-    def _their_mask(self, name: ActionName, mask: VecActionMask) -> Any:  # noqa: ANN401 - entity-gym ships no types
+    def _their_mask(self, name: ActionName, mask: VecActionMask) -> Any:  # noqa: ANN401 - untyped
         actors = mask.actors.values.tolist()
         space = self._actions[name]
         if isinstance(mask, VecSelectEntityActionMask):
@@ -502,7 +497,7 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
     def _chosen(
         self,
         name: ActionName,
-        action: Any,  # noqa: ANN401 - entity-gym ships no types
+        action: Any,  # noqa: ANN401 - untyped
         mask: VecActionMask,
     ) -> RaggedArray[Any]:
         """One value per actor, in mask order."""

@@ -21,8 +21,8 @@ their default settings (see `game_ids`)::
     env = gymnasium.make("entity_env.interop.gymnasium:entity_env/Snake-v0")  # without the import
 
 From Gymnasium: `GymnasiumVecEnv` wraps a Gymnasium vector environment as a `VecEnv`, for the
-trainer. `from_gymnasium` converts an environment to a `Game`, which can be played, or trained in a
-`VecEnv` with workers::
+trainer. `from_gymnasium` converts an environment to a `Game`, to play or to train in a `VecEnv`
+with workers::
 
     train(GymnasiumVecEnv(gymnasium.make_vec("CartPole-v1", num_envs=64)))
     from_gymnasium("CartPole-v1").run(RandomAgent())
@@ -41,8 +41,7 @@ For a flat array, use Gymnasium's `FlattenObservation`.
 **Actions**: the space of the game's only action, or a `Dict` by name for several actions. Choosing
 a label is a `Discrete`, or a `MultiDiscrete` with one choice per actor, in the game's order;
 numbers are a `Box`. An actor that selects an entity chooses a place among the rows of all types,
-which are concatenated in the order of the game's `obs_space()`. Actions of padded actors are
-ignored.
+concatenated in the order of the game's `obs_space()`. Actions of padded actors are ignored.
 
 **Action masks**: `info["action_mask"]`, int8, 1 = allowed, `(num_choices,)` or
 `(num_actors, num_choices)`; for several actions a dict by name. Pass it to

@@ -114,7 +114,7 @@ def make_vector_env(
 def _measured(
     source: Playable, max_entities: Room | None, max_actors: Room | None
 ) -> tuple[Room | None, Room | None]:
-    """Both settings with numbers in place of "auto", measured as for a `GameEnv`."""
+    """Both settings with numbers in place of "auto"."""
     if max_entities is None and isinstance(source, Game):
         max_entities = source.max_entities
     if "auto" not in (max_entities, max_actors):
@@ -160,7 +160,7 @@ def _limit(source: type[BatchEnv], max_episode_steps: int | None) -> dict[str, o
 
 
 class TimeLimited(Environment):
-    """Wraps the environment returned by `make`; truncates episodes after `max_steps`."""
+    """An environment made by `make`, with episodes truncated after `max_steps`."""
 
     def __init__(self, make: Callable[[], Environment], max_steps: int) -> None:
         checked_count("max_episode_steps", max_steps)
@@ -204,7 +204,7 @@ class OneGame:
 
     Attributes:
         obs: the last batch.
-        masks: masks of the last batch.
+        masks: its masks.
         episode_seed: `Episode.seed` of the current episode.
         was_reset: True once an episode has begun.
     """
@@ -243,7 +243,7 @@ class OneGame:
         self.episode_seed = 0 if seeds is None else int(seeds[0])
 
     def act(self, given: object) -> None:
-        """Performs actions, given as for `PaddedActions`; an invalid action changes nothing."""
+        """Performs actions, as for `PaddedActions`; an invalid action changes nothing."""
         self._read(self.vec.act(self.actions.answer(self.obs, self.masks, given)))
 
     def _read(self, obs: VecObs) -> None:
@@ -265,10 +265,8 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     """Wraps one game as a `gymnasium.Env`.
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
-    them. A seed gives the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]`, an int,
-    is the `Episode.seed` of the current episode; `Game.play_episode(seed=...)` and
-    `entity-env play --episode-seed` start it again. Call `reset`, `step` and `close` from one
-    thread.
+    them. A seed gives the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]` is an
+    int. Call `reset`, `step` and `close` from one thread.
 
     The constructor plays up to 64 random steps to find numbers of entities that vary.
 
@@ -277,7 +275,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         max_entities: maximum number of entities, for each type whose number varies; default: the
             `Game`'s. "auto" means twice the largest number in 8 random episodes, and at least 8. A
             trained agent may meet more entities than a random one, and more raise an error: pass
-            numbers where they are known.
+            known numbers.
         max_actors: maximum number of actors of each action, or "auto"; default: the number in the
             first observation.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.
@@ -328,8 +326,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
 
         Args:
             seed: starts a sequence of episodes, see `entity_env.interop.gymnasium`; None continues
-                with the next episode, or draws a seed if there was none. The seed of the episode
-                itself is `info["episode_seed"]`.
+                with the next episode, or draws a first seed.
             options: ignored.
         """
         super().reset(seed=None if seed is None else gymnasium_seed(seed))
@@ -380,8 +377,8 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     def render(self) -> NDArray[np.uint8] | None:
         """Image of the game, `(height, width, 3)` uint8; None without a render mode.
 
-        Images of games are 480 x 480. For a final observation without entities, the previous image
-        is returned. The caller must not modify images.
+        Images of games are 480 x 480. A final observation without entities repeats the previous
+        image. The caller must not modify images.
 
         Raises:
             MissingExtraError: a game, and Pillow is not installed.

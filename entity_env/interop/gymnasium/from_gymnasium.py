@@ -52,7 +52,7 @@ from entity_env.vec.vec_env import VecEnv
 
 
 class AllowedActions:
-    """The last `info["action_mask"]`; `num_choices` is 0 if the action is not a single choice."""
+    """The last `info["action_mask"]`; `num_choices` is 0 unless the action is a single choice."""
 
     def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
         self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
@@ -60,7 +60,7 @@ class AllowedActions:
         self._has_masks = False
 
     def read(self, info: Mapping[str, Any]) -> None:
-        """Stores the masks of an info; raises `SchemaError` for a wrong shape."""
+        """Stores the masks of an info; `SchemaError` for a wrong shape."""
         given = info.get("action_mask")
         if given is None or not self._allowed.shape[1]:
             return
@@ -75,7 +75,7 @@ class AllowedActions:
         self._has_masks = True
 
     def of(self, ready: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """`(num_ready, num_choices)`, True = allowed; None = everything is allowed."""
+        """`(num_ready, num_choices)`, True = allowed; None = all."""
         if not self._has_masks:
             return None
         empty = np.flatnonzero(ready & ~self._allowed.any(axis=1))
@@ -134,8 +134,8 @@ class GymnasiumVecEnv(VecEnv):
     with dotted names, `Action.move`. `info["action_mask"]` of a `Discrete` is its mask.
 
     **Metrics.** Numbers in step infos become metrics: `info["success"]` becomes `info/success`.
-    `Episode.metrics` has the numbers of an episode's last step. Arrays and nested infos are left
-    out.
+    `Episode.metrics` has the numbers of an episode's last step. Arrays and nested infos are
+    omitted.
 
     The autoreset mode is `"same_step"` for any mode of `env`: last observations are in `final`;
     `terminated` and `truncated` come from `env`. If `env` has SAME_STEP, last observations come
@@ -203,7 +203,7 @@ class GymnasiumVecEnv(VecEnv):
 
 @dataclass(frozen=True)
 class GymnasiumSource(BatchSource):
-    """Source of Gymnasium vector environments; arguments as for `GymnasiumVecEnv`."""
+    """Source of vector environments; arguments as for `GymnasiumVecEnv`."""
 
     autoresets: ClassVar[tuple[Autoreset, ...]] = ("same_step", "disabled")
 
@@ -255,13 +255,12 @@ class GymnasiumBatch(ArrayBatch):
         self._actions = actions
         self._shown = shown
         self._is_disabled = autoreset == "disabled"
-        # In other modes `env` need not know `options["reset_mask"]` and may reset every
-        # environment.
+        # In other modes `env` may ignore `options["reset_mask"]` and reset every environment.
         self.can_reset_envs = self._mode == AutoresetMode.DISABLED
         self._stats = EpisodeStats(env.num_envs)
         self._allowed = AllowedActions(env.num_envs, actions.num_choices, str(env))
         self._obs: VecObs | None = None
-        """Last step; None before the first reset."""
+        """Last step; None before a reset."""
         self._nobody = np.zeros(env.num_envs, dtype=np.bool_)
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
@@ -290,7 +289,7 @@ class GymnasiumBatch(ArrayBatch):
 
     @property
     def _is_waiting(self) -> NDArray[np.bool_]:
-        """Environments that have ended and have not been reset by the source: `over`."""
+        """Environments that have ended and wait for a reset by the source: `over`."""
         return self._nobody if self.over is None else self.over
 
     def numbers(self, env_id: int) -> Sequence[int]:
@@ -302,8 +301,8 @@ class GymnasiumBatch(ArrayBatch):
     def _reset_seed(
         self, seeds: Mapping[int, int], num_resets: int
     ) -> int | list[int | None] | None:
-        """Seed for `VectorEnv.reset`: one number if counting up from it gives every environment's
-        seed, otherwise one per environment; None if there are no seeds."""
+        """Seed for `VectorEnv.reset`: one number if all seeds count up from it, otherwise one per
+        environment; None without seeds."""
         if not seeds:
             return None
         first, *others = {seed - i for i, seed in seeds.items()}
@@ -368,14 +367,14 @@ class GymnasiumBatch(ArrayBatch):
     def _metrics(
         self, info: Mapping[str, Any], done: NDArray[np.bool_], stepped: NDArray[np.bool_]
     ) -> tuple[dict[str, Metric], dict[int, dict[str, float]]]:
-        """Numeric infos of a step, and those of every episode that the step ended."""
+        """Numeric infos of a step, and of every episode that it ended."""
         metrics: dict[str, Metric] = {}
         of_episodes: dict[int, dict[str, float]] = {}
         if not info:
             return metrics, of_episodes
         parts = [(info, stepped)]
         if self._mode == AutoresetMode.SAME_STEP and done.any():
-            # The infos of ended environments belong to their resets.
+            # Infos of ended environments belong to their resets.
             finals = info.get("final_info")
             parts = [(info, stepped & ~done), (finals if isinstance(finals, dict) else {}, done)]
         for part, rows in parts:
@@ -390,7 +389,7 @@ class GymnasiumBatch(ArrayBatch):
     def _end(
         self, features: Entities, done: NDArray[np.bool_], info: Mapping[str, Any]
     ) -> tuple[Entities, Entities]:
-        """Last observations of the ended environments, and current observations of all."""
+        """Last observations of ended environments, and current observations of all."""
         if self._mode == AutoresetMode.SAME_STEP:
             return self._final_obs(done, info), features
         last = {name: rows[done] for name, rows in features.items()}
@@ -400,7 +399,7 @@ class GymnasiumBatch(ArrayBatch):
         return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
 
     def _final_obs(self, done: NDArray[np.bool_], info: Mapping[str, Any]) -> Entities:
-        """Last observations from the info of an `env` with SAME_STEP."""
+        """Last observations in the info of an `env` with SAME_STEP."""
         finals = info.get("final_obs", [None] * self.num_envs)
         env_ids = np.flatnonzero(done).tolist()
         missing = [env_id for env_id in env_ids if finals[env_id] is None]
@@ -420,7 +419,6 @@ class GymnasiumBatch(ArrayBatch):
     def _require_finite(
         self, what: str, features: Entities, env_ids: NDArray[np.int64] | None = None
     ) -> None:
-        """Raises `SchemaError` for a feature that is not finite."""
         found = find_not_finite(features)
         if found is None:
             return
@@ -484,7 +482,7 @@ class GymnasiumBatch(ArrayBatch):
 def _numbers(
     info: Mapping[str, Any], rows: NDArray[np.bool_]
 ) -> Iterator[tuple[str, NDArray[Any], NDArray[np.bool_]]]:
-    """One-number-per-environment arrays of an info: metric name, values, and which values count."""
+    """Numbers of an info, one per environment: metric name, values, and which values count."""
     for name, values in info.items():
         is_array = isinstance(values, np.ndarray) and values.shape == rows.shape
         if is_array and values.dtype.kind in "biuf" and not name.startswith("_"):
@@ -494,7 +492,7 @@ def _numbers(
 
 
 def _gymnasium_seeds(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Seeds as in a Gymnasium vector environment: environments count up from the seed."""
+    """Seeds as in a vector environment of Gymnasium: counting up from the seed."""
     return (numbers.astype(np.uint64) + np.uint64(seed)) & np.uint64(2**63 - 1)
 
 

@@ -39,7 +39,7 @@ from entity_env.interop.gymnasium.spaces import (
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
 _NUM_SEEDS: Final = 2**31
-"""Environments pass their seeds to generators that take no larger numbers."""
+"""Environments pass seeds to generators that take no larger numbers."""
 
 
 class ImportedLoop:
@@ -54,15 +54,13 @@ class ImportedLoop:
     shown: Sequence[AgentSpaces]
     """Spaces of each kind of agent."""
     render_modes: Sequence[str]
-    """Render modes of the environment."""
     rules: type
-    """Class of the environment, which identifies the game."""
+    """Class of the environment: identifies the game."""
 
     def __init__(self, make: Callable[..., Any], name: str) -> None:
         self._make = make
         self.name = name
         self._env: Any = None
-        """The environment being played."""
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         """See `Game`."""
@@ -74,7 +72,7 @@ class ImportedLoop:
             self._release(env)
 
     def text(self, *_: object, **__: object) -> str | None:
-        """The environment as text, if it is being played and renders text."""
+        """The running environment as text, if it renders text."""
         if self._env is None or getattr(self._env, "render_mode", None) != "ansi":
             return None
         frame = self._env.render()
@@ -84,7 +82,7 @@ class ImportedLoop:
         raise NotImplementedError
 
     def _made(self, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """Makes an environment; raises `UsageError` for settings that `make` does not take."""
+        """Makes an environment; `UsageError` for settings that `make` does not take."""
         try:
             return self._make(**settings)
         except (EntityEnvError, ImportError):
@@ -135,7 +133,7 @@ class ImportedGame(Game):
         return self._obs_space
 
     def __reduce__(self) -> tuple[type[ImportedGame], tuple[object, ...], dict[str, object]]:
-        # A worker makes the classes again: a copy of a generated dataclass has no fields.
+        # A worker makes the classes again: a copied generated dataclass has no fields.
         return ImportedGame, (self._load, self.settings), {"transport": self.transport}
 
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
@@ -143,7 +141,7 @@ class ImportedGame(Game):
         return dict(settings)
 
     def with_settings(self, /, **settings: object) -> ImportedGame:
-        """The game of an environment made with other settings; its spaces may differ."""
+        """The game with other settings; its spaces may differ."""
         if not settings:
             return self
         parsed = {name: literal(value) for name, value in settings.items()}
@@ -153,8 +151,7 @@ class ImportedGame(Game):
 
 
 def literal(value: object) -> object:
-    """Value of a string that is a Python literal, such as `8`, `False` or `[1, 2]`; anything else
-    unchanged."""
+    """Value of a Python literal in a string, such as `8`, `False` or `[1, 2]`; else unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -192,11 +189,7 @@ class AgentSpaces:
         self.kinds = [_kind_of(name, space) for name, space in self.actions.spaces.items()]
 
     def show(self, obs: object, score: float, mask: object = None) -> Obs:
-        """Converts an observation of the environment to one of the game.
-
-        Raises:
-            SchemaError: the observation does not fit its space.
-        """
+        """Converts an observation of the environment; SchemaError if it does not fit its space."""
         rows = self._converter.rows(batched(self._converter.space, [obs]), 1)
         shown = Obs(score)
         for name, table in rows.items():
@@ -213,7 +206,7 @@ class AgentSpaces:
         return shown
 
     def action(self, answer: Any) -> Any:  # noqa: ANN401 - of act, and of the action space
-        """Converts the answer of an agent to an action of the environment."""
+        """Converts an agent's answer to an action of the environment."""
         answers = (answer,) if len(self.kinds) == 1 else answer
         return self.actions.one(
             {
@@ -224,7 +217,7 @@ class AgentSpaces:
 
 
 def _class_of(name: EntityName, features: Sequence[str]) -> type:
-    """A dataclass with arbitrary field names; its instances are rows of arrays."""
+    """A dataclass with any field names; its instances are rows of arrays."""
     fields = {
         "__annotations__": dict.fromkeys(features, float),
         "__doc__": f"{name}.",
@@ -243,7 +236,7 @@ def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
 
 
 class SharedEnv:
-    """Callable that returns one shared environment; one game at a time can play it."""
+    """Callable that returns one environment; one game at a time can play it."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - of Gymnasium or PettingZoo
         self._env = env
@@ -274,7 +267,7 @@ def env_seed(seed: int) -> int:
 
 
 class _GymnasiumLoop(ImportedLoop):
-    """Plays one environment, one episode after another."""
+    """Plays one episode after another."""
 
     num_agents = 1
 
@@ -306,7 +299,7 @@ class _GymnasiumLoop(ImportedLoop):
             seed = agents.seed
 
     def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:
-        """Plays an episode; returns False if the game is being closed."""
+        """Plays an episode; False if the game is being closed."""
         own, score, metrics = self._spaces, 0.0, None
         obs, info = env.reset(seed=env_seed(seed))
         while True:
@@ -359,8 +352,8 @@ def from_gymnasium(
     other. Seeds are `Episode.seed` modulo 2**31. For vector environments, use `GymnasiumVecEnv`.
 
     Args:
-        source: an id for `gymnasium.make`, a function that makes an environment, or an environment.
-            Only one copy can play a given environment at a time, and the caller closes it.
+        source: an id for `gymnasium.make`, a function that makes an environment, or an environment:
+            one copy at a time can play it, and the caller closes it.
         entity, action, entities, features: as for `GymnasiumVecEnv`.
         name: name of the game; default: the id of the environment, or the name of its class.
         settings: keyword arguments of `gymnasium.make` or of the function.

@@ -17,7 +17,7 @@ _NAMESPACE: Final = "entity_env"
 
 
 class NamedGameEnv(GameEnv):
-    """`GameEnv` of one of the package's games, by name.
+    """`GameEnv` of one of the package's games.
 
     Args:
         game: name of the game.
@@ -29,19 +29,19 @@ class NamedGameEnv(GameEnv):
 
 
 def make_named_games(game: str, num_envs: int = 1, **given: Any) -> VectorEnvBase:  # noqa: ANN401
-    """Like `make_vector_env`, for one of the package's games, by name."""
+    """`make_vector_env` for one of the package's games, by name."""
     return make_vector_env(_game(game), num_envs, **given)
 
 
 def game_ids() -> dict[str, str]:
-    """Ids of the package's single-agent games, by name of the game."""
+    """Ids of single-agent games, by name of the game."""
     return {
         name: f"{_NAMESPACE}/{_camel_case(name)}-v{version}" for name, version in VERSIONS.items()
     }
 
 
 def register_games() -> None:
-    """Registers the ids without loading any game."""
+    """Registers the ids without loading games."""
     for name, env_id in game_ids().items():
         if env_id not in gymnasium.registry:
             gymnasium.register(

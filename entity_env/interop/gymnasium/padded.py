@@ -1,4 +1,4 @@
-"""Variable numbers of entities and actions as arrays of fixed shapes, padded with zeros."""
+"""Varying numbers of entities and actions as arrays of fixed shapes, padded with zeros."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError, UsageError
 
 IllegalActions: TypeAlias = Literal["raise", "next"]
-"""On an illegal choice, raise an error, or take the next legal one, wrapping around."""
+"""On an illegal choice, raise, or take the next legal one, wrapping around."""
 
 Masks: TypeAlias = dict[ActionName, NDArray[np.bool_]]
 """Per action with choices, `(num_rows, num_actors, num_choices)`, True = allowed."""
@@ -59,7 +59,7 @@ class _EntityRows:
 class PaddedEntities:
     """Converts entities to a dict of arrays; see `entity_env.interop.gymnasium`.
 
-    The number of entities of types that are not in `max_entities` must always be as in `first`.
+    Types that are not in `max_entities` must always be as numerous as in `first`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PaddedEntities:
             width = len(obs_space.global_features)
             self._all.append(_EntityRows(GLOBAL_ENTITY, GLOBAL_KEY, width, 1, is_fixed=True))
         self.num_slots = sum(rows.capacity for rows in self.entities)
-        """Number of places that an action can select."""
+        """Places that an action can select."""
         self._first_slot = np.cumsum([0, *(rows.capacity for rows in self.entities)])
 
     @property
@@ -84,7 +84,6 @@ class PaddedEntities:
         return [rows.name for rows in self.entities if rows.is_fixed]
 
     def space(self) -> spaces.Dict:
-        """Space of one observation."""
         found: dict[str, spaces.Space[Any]] = {}
         for rows in self._all:
             shape = (rows.width,) if rows.key == GLOBAL_KEY else (rows.capacity, rows.width)
@@ -94,8 +93,7 @@ class PaddedEntities:
         return spaces.Dict(found)
 
     def observe(self, obs: VecObs) -> dict[str, NDArray[Any]]:
-        """Converts a batch to new arrays, `(num_rows, ...)`; raises `SchemaError` for too many
-        entities."""
+        """Converts a batch to new `(num_rows, ...)` arrays; SchemaError for too many entities."""
         arrays: dict[str, NDArray[Any]] = {}
         for rows in self._all:
             features = obs.features[rows.name]
@@ -107,7 +105,7 @@ class PaddedEntities:
         return arrays
 
     def slots_of(self, obs: VecObs, indices: RaggedArray[np.int64]) -> NDArray[np.int64]:
-        """Places in the padded observation of entities, given by index in their row."""
+        """Places in the padded observation, for entities by index in their row."""
         counts = np.stack([obs.features[rows.name].lengths for rows in self.entities], axis=1)
         ends = np.cumsum(counts, axis=1)
         rows = indices.row_index
@@ -187,13 +185,11 @@ def _table(
 
 @dataclass(frozen=True)
 class _Action:
-    """One action with at most `capacity` actors."""
-
     name: ActionName
     space: ActionSpace
     capacity: int
     is_single: bool
-    """True if arrays have no actor dimension."""
+    """Arrays have no actor dimension."""
     num_choices: int
     """0 for a continuous action."""
 
@@ -227,7 +223,7 @@ class _Action:
         return array.astype(dtype).reshape(num_rows, self.capacity, *width)
 
     def present(self, mask: VecActionMask, obs: VecObs) -> NDArray[np.bool_]:
-        """`(num_rows, num_actors)`, True for present actors, which come first in each row."""
+        """`(num_rows, num_actors)`, True for present actors, which come first."""
         counts = mask.actors.lengths
         if counts.max(initial=0) > self.capacity:
             row = int(np.flatnonzero(counts > self.capacity)[0])
@@ -263,7 +259,7 @@ class PaddedActions:
 
     @property
     def capacities(self) -> dict[ActionName, int]:
-        """Maximum numbers of actors, for actions performed by entities."""
+        """Maximum numbers of actors of actions that entities perform."""
         return {
             action.name: action.capacity
             for action in self._actions
@@ -271,13 +267,12 @@ class PaddedActions:
         }
 
     def space(self) -> spaces.Space[Any]:
-        """Space of one row's actions."""
         if len(self._actions) == 1:
             return self._actions[0].gym_space()
         return spaces.Dict({action.name: action.gym_space() for action in self._actions})
 
     def masks(self, obs: VecObs) -> Masks:
-        """Action masks; raises `SchemaError` for a row with too many actors."""
+        """Action masks; `SchemaError` for too many actors in a row."""
         return {
             action.name: self._allowed(action, obs)
             for action in self._actions
@@ -285,14 +280,14 @@ class PaddedActions:
         }
 
     def masks_with_final(self, obs: VecObs, masks: Masks) -> Masks:
-        """`masks` of `obs`, except in rows that are done: there the masks of the last observations.
+        """`masks` of `obs`, but in rows that are done the masks of the last observations.
 
         `obs` must have a row for every environment, in order.
         """
         if obs.final is None:
             return masks
-        # Backward: the first of several episodes of an environment counts, since later ones ended
-        # before their first action.
+        # Backward: the first of several episodes of an environment counts: later ones ended before
+        # their first action.
         rows = obs.final.env_id[::-1]
         shown = {name: mask.copy() for name, mask in masks.items()}
         for name, mask in self.masks(obs.final).items():
@@ -300,7 +295,7 @@ class PaddedActions:
         return shown
 
     def info(self, masks: Masks) -> dict[str, Any]:
-        """The masks in the format of `info`: new arrays, `(num_rows, ...)` int8."""
+        """The masks for `info`: new arrays, `(num_rows, ...)` int8."""
         arrays = {
             action.name: masks[action.name][:, 0] if action.is_single else masks[action.name]
             for action in self._actions
@@ -330,7 +325,7 @@ class PaddedActions:
     ) -> NDArray[Any] | dict[ActionName, NDArray[Any]]:
         """Inverse of `answer`: the array for these actions, or a dict for several actions.
 
-        Absent actors, and actions that are not asked for, have zeros.
+        Absent actors and unrequested actions are zeros.
         """
         tables = {each.name: self._padded(each, obs, actions[each.name]) for each in self._actions}
         return tables if len(tables) > 1 else next(iter(tables.values()))
@@ -366,7 +361,7 @@ class PaddedActions:
         table: NDArray[np.int64],
         present: NDArray[np.bool_],
     ) -> NDArray[np.int64]:
-        """Positions among the selectable entities, from places in the observation."""
+        """Positions among selectable entities, from places in the observation."""
         places = np.full((len(obs), action.num_choices), -1, dtype=np.int64)
         rows = mask.actees.row_index
         order = np.arange(len(rows)) - mask.actees.offsets[rows]
@@ -397,7 +392,7 @@ class PaddedActions:
     def _allow_selected(
         self, allowed: NDArray[np.bool_], obs: VecObs, mask: VecSelectEntityActionMask
     ) -> None:
-        """Sets every pair of an actor and an entity that it may select."""
+        """Allows every pair of an actor and an entity that it may select."""
         rows = mask.actors.row_index
         actors = np.arange(len(rows)) - mask.actors.offsets[rows]
         widths = mask.actees.lengths[rows]
@@ -431,7 +426,7 @@ def _action(
 def _next_allowed(
     table: NDArray[np.int64], present: NDArray[np.bool_], allowed: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """The choices, with each illegal choice replaced by the next allowed one."""
+    """The choices, with illegal ones replaced by the next allowed one."""
     num_choices = allowed.shape[2]
     inside = (table >= 0) & (table < num_choices)
     looked_up = np.where(inside, table, 0)[..., None]

@@ -40,7 +40,7 @@ def padded(
         max_entities, max_actors, illegal: as for `GameEnv`.
 
     Raises:
-        SchemaError: a number that varies without a maximum being given.
+        SchemaError: a number that varies without a given maximum.
         UsageError: an unknown name, or neither numbers nor "auto".
     """
     most_entities, most_actors = measured(vec, max_entities, max_actors)
@@ -78,8 +78,8 @@ def measured(
     """Both settings with numbers in place of "auto": twice the largest number in 8 random episodes,
     at least 8.
 
-    Without `max_entities`, the game's own numbers are used. A type whose number does not vary gets
-    no maximum, and so no mask. The caller must reset `vec` afterward.
+    Without `max_entities`, the game's numbers are used. A type whose number does not vary gets no
+    maximum, and so no mask. The caller must reset `vec` afterward.
     """
     if max_entities is None:
         max_entities = getattr(getattr(vec, "game", None), "max_entities", {})
@@ -99,13 +99,13 @@ def _room(found: Mapping[str, Range]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Counts:
-    """Observed numbers of entities of each type, and of actors of each action."""
+    """Observed numbers of entities by type, and of actors by action."""
 
     entities: dict[str, Range] = field(default_factory=dict)
     actors: dict[str, Range] = field(default_factory=dict)
 
     def add(self, obs: VecObs) -> None:
-        """Adds the counts of a batch; an agent that is not asked may see no entities."""
+        """Adds a batch; an agent without a request may see no entities."""
         for name, rows in obs.features.items():
             if name != GLOBAL_ENTITY:
                 _widen(self.entities, name, rows.lengths[obs.is_ready | (rows.lengths > 0)])

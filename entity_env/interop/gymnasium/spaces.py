@@ -1,4 +1,4 @@
-"""Conversion of Gymnasium spaces: parts of an observation to entities, leaves to actions."""
+"""Gymnasium spaces: parts of an observation as entities, leaves as actions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from entity_env.errors import SchemaError, UsageError
 
 AnySpace: TypeAlias = spaces.Space[Any]
 EntityParts: TypeAlias = Mapping[EntityName, str | tuple[str, str]]
-"""Per entity type, the part of the observation that holds its rows, or that part and its mask."""
+"""Per entity type, the part of the observation with its rows, or that part and its mask."""
 FeatureNames: TypeAlias = Mapping[EntityName, Sequence[str]]
 
 INFO: Final = "info/"
-"""Prefix of metrics that come from an info."""
+"""Prefix of metrics from an info."""
 _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
 _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'
@@ -38,14 +38,13 @@ _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a
 
 @dataclass(frozen=True)
 class Leaf:
-    """A space within a `Dict` or `Tuple`, or a space that is neither."""
+    """A space without parts, possibly within a `Dict` or `Tuple`."""
 
     space: AnySpace
     keys: tuple[Any, ...] = ()
 
     @property
     def path(self) -> str:
-        """Keys of the leaf, joined by dots."""
         return ".".join(map(str, self.keys))
 
     def of(self, values: Any) -> Any:  # noqa: ANN401 - of the space that the leaf belongs to
@@ -66,7 +65,7 @@ def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
 
 
 def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401 - of the space
-    """A value of a space, nested accordingly, from the values of its leaves."""
+    """A nested value of a space, from the values of its leaves."""
     match space:
         case spaces.Dict():
             return {k: value_of(part, of_leaf, (*keys, k)) for k, part in space.spaces.items()}
@@ -77,7 +76,7 @@ def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, .
 
 
 def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
-    """Stacks values of a space to one value of the batched space, with lists in place of arrays."""
+    """Stacks values to a value of the batched space, with lists in place of arrays."""
     return value_of(space, lambda leaf: [leaf.of(value) for value in values])
 
 
@@ -85,7 +84,7 @@ def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of
 
 
 def feature_names(space: AnySpace, prefix: str = "") -> list[str]:
-    """Names of the columns of an entity's rows, such as `position.0` or `mode=2`."""
+    """Columns of an entity's rows, such as `position.0` or `mode=2`."""
     return [
         name for leaf in leaves(space) for name in _names_of(leaf.space, _dotted(prefix, leaf.path))
     ]
@@ -103,7 +102,7 @@ def picture_axes(space: AnySpace) -> tuple[int, ...]:
 
 
 def _picture_of(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
-    """Height, width and channels, if the features are those of a single picture."""
+    """Height, width and channels, if the features are a single picture."""
     if len(found) != 1 or not isinstance(found[0].space, spaces.Box):
         return None
     space = found[0].space
@@ -112,7 +111,7 @@ def _picture_of(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
 
 
 def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]:
-    """Feature names of a leaf; `keys`, for the error, are the parts that have features."""
+    """Feature names of a leaf; `keys`, for the error, are the parts with features."""
     match space:
         case spaces.Discrete():
             return [f"{_joined(path, ())}={space.start + i}" for i in range(int(space.n))]
@@ -139,7 +138,7 @@ def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]
 
 
 def _usable_keys(space: AnySpace) -> list[str]:
-    """Keys of a `Dict` whose parts hold numbers."""
+    """Keys of a `Dict` whose parts are numbers."""
     if not isinstance(space, spaces.Dict):
         return []
     usable = spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Sequence
@@ -177,8 +176,7 @@ def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArr
 
 
 def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
-    """Converts values to a numeric array of the given shape; raises `SchemaError` for anything
-    else."""
+    """Converts values to a numeric array of a shape; `SchemaError` for anything else."""
     try:
         array = np.asarray(values)
     except ValueError as error:  # values of different lengths
@@ -265,7 +263,7 @@ class ObsConverter:
         entity: name of the entity made of all parts that `parts` does not name.
         parts: see `GymnasiumVecEnv`.
         features: feature names by entity.
-        has_actor: True keeps that entity even if it has no features.
+        has_actor: keep that entity even if it has no features.
 
     Raises:
         UsageError: a part that does not exist or cannot be converted.
@@ -291,7 +289,7 @@ class ObsConverter:
         keys = _usable_keys(space)
         names = [name for leaf in self._rest for name in _names_of(leaf.space, leaf.path, keys)]
         self.single = entity if names or has_actor or not self._tables else None
-        """The entity of all other parts; None if there are none."""
+        """The entity of all other parts, if any."""
         if self.single in self._tables:
             raise UsageError(
                 f"entities names {entity!r}, which is the entity of all other parts of the "
@@ -305,10 +303,10 @@ class ObsConverter:
         for name, given in (features or {}).items():
             wanted[name] = _renamed(name, given, wanted)
         self.obs_space = ObsSpace(entities=wanted)
-        """Observation space, with the single entity first."""
+        """The single entity is first."""
 
     def rows(self, batch: object, num_rows: int) -> dict[EntityName, RaggedArray[np.float32]]:
-        """Converts batched observations to entities, in the order of the observation space.
+        """Converts batched observations to entities, in space order.
 
         Raises:
             SchemaError: observations that do not fit the space.
@@ -382,7 +380,7 @@ def _renamed(name: EntityName, given: object, entities: Mapping[EntityName, Enti
 
 
 class ActionConverter:
-    """Converts actions to a Gymnasium space; raises `UsageError` for unsupported spaces.
+    """Converts actions to a Gymnasium space; `UsageError` for unsupported spaces.
 
     A `Dict` or `Tuple` has one action per leaf, with dotted names.
     """
@@ -394,21 +392,19 @@ class ActionConverter:
             for leaf in leaves(space)
         }
         self.spaces = {name: each for of in self._of_leaf.values() for name, each in of.items()}
-        """Action spaces by name."""
         self.num_choices = int(space.n) if isinstance(space, spaces.Discrete) else 0
-        """Number of choices if the action is a single choice, which `info["action_mask"]` can mask;
-        else 0."""
+        """Choices of a single choice, which `info["action_mask"]` can mask; else 0."""
         self.has_numbers = any(isinstance(s, ContinuousActionSpace) for s in self.spaces.values())
-        """True if there are continuous actions, whose actor is an entity."""
+        """True for continuous actions, whose actor is an entity."""
         if not self.spaces:
             raise UsageError(f"actions are a {space}, which leaves nothing to choose")
 
     def batch(self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]) -> Any:  # noqa: ANN401 - of the batched space
-        """Actions of all environments, in the batched space; arbitrary for those not `ready`."""
+        """Batched actions; arbitrary for environments that are not `ready`."""
         return value_of(self._space, lambda leaf: self._actions(leaf, values, ready))
 
     def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
-        """Action of one environment, from a value per action."""
+        """Action of one environment."""
         arrays, ready = (
             {k: np.asarray([value]) for k, value in values.items()},
             np.ones(1, np.bool_),
@@ -424,7 +420,7 @@ class ActionConverter:
 def _leaf_actions(
     space: AnySpace, given: Sequence[NDArray[Any]], ready: NDArray[np.bool_]
 ) -> NDArray[Any]:
-    """Batch of one leaf, from the values of its actions."""
+    """Batch of one leaf."""
     num_envs = len(ready)
     if isinstance(space, spaces.Box):
         numbers = np.tile(space.low, (num_envs, *([1] * space.low.ndim)))

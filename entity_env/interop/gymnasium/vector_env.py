@@ -77,15 +77,15 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         Args:
             seed: environment i gets `seed + i`, or `seed[i]`, where None draws a seed; None
                 continues with the next episodes.
-            options: `reset_mask`, `(num_envs,) bool`, True = reset; other environments return their
-                last observation again. Not modified.
+            options: `reset_mask`, `(num_envs,) bool`, True = reset; other environments repeat their
+                last observation. Not modified.
 
         Returns:
             Observations and infos, owned by the caller.
 
         Raises:
             ClosedEnvironmentError: after `close`.
-            ResetNeeded: the mask of the first reset leaves environments out.
+            ResetNeeded: the mask of the first reset omits environments.
             TypeError, ValueError: a mask of the wrong type, dtype or shape, or all False; a wrong
                 number of seeds.
             gymnasium.error.Error: a seed that is negative or not an integer.
@@ -114,8 +114,7 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         """Steps every environment with an element of `action_space`.
 
         Raises:
-            AssertionError: with autoreset disabled, an environment has ended and has not been
-                reset.
+            AssertionError: with autoreset disabled, an ended environment has not been reset.
             ClosedEnvironmentError: after `close`.
             ResetNeeded: before `reset`.
             SchemaError: the actions do not match the action space.
@@ -133,7 +132,7 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
 
     @abstractmethod
     def _begin(self, mask: Flags, seeds: list[int] | None, is_partial: bool) -> tuple[Any, Infos]:
-        """Resets the environments in a mask, with one seed each, and observes all environments.
+        """Resets the environments in a mask, with one seed each, and observes all.
 
         The mask is all True unless `is_partial`. Without seeds, environments continue with their
         next episodes.
@@ -192,7 +191,7 @@ def mask_option(options: Mapping[str, Any] | None, num_envs: int) -> Flags | Non
 
 
 def gymnasium_seed(seed: object) -> int:
-    """A seed as an `int`; raises Gymnasium's error if it is negative or not an integer."""
+    """A seed as an `int`; Gymnasium's error if it is negative or not an integer."""
     if not isinstance(seed, int | np.integer):
         raise error.Error(f"Seed must be a python integer, actual type: {type(seed)}")
     if seed < 0:
@@ -245,7 +244,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
     run, and a list of seeds raises an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
     `Episode.seed` of every current episode, unless `vec` wraps a batch environment or another
-    library. `Game.play_episode` and `entity-env play --episode-seed` start that episode again.
+    library.
 
     Args:
         vec: the environments, with one agent each; closed by this object.
@@ -364,7 +363,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     def _infos(
         self, masks: Masks, mask: Flags, episode_seed: NDArray[np.int64] | None = None
     ) -> Infos:
-        """Infos of the environments in `mask`; without `episode_seed`, of current episodes."""
+        """Infos of the environments in `mask`; by default of current episodes."""
         info = self._actions.info(masks)
         if episode_seed is None:
             episode_seed = self._episode_seed
@@ -383,8 +382,8 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     ) -> None:
         """Adds last observations and masks; sets the flags to those of the ended episodes."""
         tables = self._entities.observe(final)
-        # Backward: the first of several episodes of an environment counts, since later ones ended
-        # before their first action.
+        # Backward: the first of several episodes of an environment counts: later ones ended before
+        # their first action.
         rows = {env_id: row for row, env_id in reversed(list(enumerate(final.env_id.tolist())))}
         ended = np.zeros(self.num_envs, dtype=np.bool_)
         ended[list(rows)] = True
@@ -395,7 +394,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
-    """Skips episodes that end before the first action; Gymnasium cannot express them."""
+    """Skips episodes without an action, which Gymnasium cannot express."""
     for _ in range(MAX_IDLE_EPISODES):
         idle = obs.done & mask
         if not idle.any():
@@ -405,7 +404,7 @@ def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
 
 
 def vector_info(info: Infos, mask: Flags) -> Infos:
-    """Infos in Gymnasium's format: values of the environments in the mask, and the mask itself."""
+    """Infos in Gymnasium's format: values of some environments, and their mask."""
     infos: Infos = {}
     for key, value in info.items():
         if isinstance(value, dict):
@@ -448,8 +447,8 @@ class BatchVectorEnv(VectorEnvBase):
     `Box` `(num_envs, 1)` for an action of one number; numbers out of bounds raise an error, so clip
     them, for example by Gymnasium's `ClipAction`. The caller owns all returned arrays. `info` has
     `final_obs` and `final_info`, and `action_mask`, `(num_envs, num_choices)` int8, if the batch
-    has `legal_masks`. With `AutoresetMode.NEXT_STEP` every second start of an environment is
-    skipped: it is reset twice while it waits for the others.
+    has `legal_masks`. `AutoresetMode.NEXT_STEP` skips every second start of an environment, which
+    is reset twice while it waits for the others.
 
     Args:
         batch: the environment, closed by this object.
@@ -501,12 +500,12 @@ class BatchVectorEnv(VectorEnvBase):
         return stepped
 
     def _info(self, mask: Flags) -> Infos:
-        """Action masks of some environments, if the batch has any."""
+        """Action masks, if the batch has any."""
         masks = self._batch.legal_masks
         return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, mask)
 
     def _step_waiting(self, given: NDArray[Any]) -> Stepped:
-        """Step that only resets environments whose episode has ended."""
+        """Step that only resets ended environments."""
         batch = self._batch
         waiting = batch.view().to_reset_mask()
         if not waiting.any():

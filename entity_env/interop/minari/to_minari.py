@@ -20,7 +20,7 @@ from entity_env.errors import UsageError
 from entity_env.interop.gymnasium.padded import PaddedActions, PaddedEntities
 
 _Tree: TypeAlias = Any
-"""An array, or a dict of such trees, as used by Minari."""
+"""An array, or a dict of such trees, as in Minari."""
 
 
 def to_minari(
@@ -86,7 +86,7 @@ def to_minari(
 
 
 class _Columns(NamedTuple):
-    """Padded observations of all rows."""
+    """Padded observations."""
 
     observations: _Tree
     infos: dict[str, _Tree]
@@ -107,7 +107,7 @@ def _vec_obs(dataset: Dataset, batch: EntityBatch) -> VecObs:
 
 
 def _varying(obs: VecObs) -> dict[EntityName, int]:
-    """Maximum number of entities, for each type whose number varies."""
+    """Maximum number of entities, for types whose number varies."""
     found = {}
     for name, entities in obs.features.items():
         counts = np.unique(entities.lengths[obs.is_ready | (entities.lengths > 0)])
@@ -139,7 +139,7 @@ def _episode(
     *,
     has_final: bool,
 ) -> EpisodeBuffer | None:
-    """One trajectory; None if it is truncated before its second decision."""
+    """One trajectory; None if truncated before its second decision."""
     last = rows[-1:]
     is_cut = not has_final and not dataset.terminated[last[0]]
     seen, then = (rows[:-1], columns) if is_cut else (rows, ends)

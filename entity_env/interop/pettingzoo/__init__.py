@@ -6,7 +6,7 @@ to train by self-play::
     with VecEnv(from_pettingzoo(connect_four_v3.env), 64) as vec:
         train(vec)
 
-To PettingZoo: `GameParallelEnv` wraps any game, whether agents act at the same time or in turn;
+To PettingZoo: `GameParallelEnv` wraps any game, whether agents act simultaneously or in turn;
 `GameAECEnv` wraps any game whose action is one choice, one agent at a time::
 
     env = GameAECEnv(tic_tac_toe)
@@ -19,7 +19,7 @@ To PettingZoo: `GameParallelEnv` wraps any game, whether agents act at the same 
 **Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
 order. Agents asked at the same time take turns in the order of their names.
 
-Agents that act at the same time::
+Agents that act simultaneously::
 
     env = GameParallelEnv(rock_paper_scissors)
     observations, infos = env.reset(seed=1)
@@ -32,10 +32,11 @@ agents that do not act. An action is one `Discrete`, except for some actions of 
 An illegal action raises a `SchemaError` that names the agent; with `illegal_actions="next"`, for
 agents without masks, the next legal action is taken, wrapping around.
 
-**Rewards** are given to every agent in each step. An agent gets rewards from other agents' turns at
-its own next turn, since games report scores with observations.
+**Rewards** are given to every agent in each step. Rewards from other agents' turns arrive at an
+agent's own next turn, since games report scores with observations.
 
-**Seeds** are as in `entity_env.interop.gymnasium`, with `infos[agent]["episode_seed"]`.
+**Seeds** are as in `entity_env.interop.gymnasium`, in `infos[agent]["episode_seed"]`, and give the
+same episodes as in a `GameEnv`.
 """
 
 from __future__ import annotations

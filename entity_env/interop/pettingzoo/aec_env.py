@@ -27,8 +27,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
     An observation is the dict described in `entity_env.interop.gymnasium`, flattened by
     `gymnasium.spaces.flatten`; `entities` is the space of the dict. An action is a label, or a
     place in the observation. An agent's observation is from its last turn; zeros before its first.
-    A seed gives the same episodes as in a `GameEnv`; `infos[agent]["episode_seed"]` is the seed of
-    the episode. Call `reset`, `step` and `close` from one thread.
+    Call `reset`, `step` and `close` from one thread.
 
     Agents asked at the same time take turns, and the game proceeds after the last agent's action,
     as in PettingZoo's `parallel_to_aec`. No agent sees the others' choices.
@@ -37,8 +36,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         game: a game for any number of agents.
         max_entities: as for `GameEnv`.
         max_turns: total turns of all agents after which an episode is truncated; None = never.
-        illegal_actions: "raise" a `SchemaError`, or take the "next" legal action.
-        render_mode: "rgb_array", or None.
+        illegal_actions, render_mode: as for `GameEnv`.
         seed: seed of the first `reset` without one; drawn by default.
         settings: keyword arguments of the game's `play`.
 
@@ -72,7 +70,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         first_seed = None if seed is None else gymnasium_seed(seed)
         self._num_turns = 0
         self._given: dict[int, int] = {}
-        """Actions of the agents asked at the same time, until all are known."""
+        """Actions of simultaneous agents, until all are known."""
         padded = PaddedGame(game.with_settings(**settings), max_entities)
         action_space = padded.actions.space()
         if not isinstance(action_space, spaces.Discrete):
@@ -87,8 +85,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         """Starts a new episode.
 
         Args:
-            seed: seed of the episode; None continues with the next episode, or draws a seed if
-                there was none.
+            seed: seed of the episode; None continues with the next episode, or draws a first seed.
             options: ignored.
         """
         self._begin(seed)
@@ -162,7 +159,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
             raise ProtocolError(f"{self}: no episode has begun: call reset first")
 
     def _move(self, action: int) -> None:
-        """Stores a legal action; performs all asked agents' actions once they are known."""
+        """Stores a legal action; performs all requested actions once they are known."""
         padded = self._padded
         self._given[self._turn() or 0] = action
         if self._turn() is None:
@@ -170,7 +167,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
             self._given = {}
 
     def _turn(self) -> int | None:
-        """First asked agent that has not acted; None if all have, or when the game has ended."""
+        """First asked agent that has not acted; None if all have, or after the end."""
         asked: list[int] = np.flatnonzero(self._padded.obs.is_ready).tolist()
         return next((agent_id for agent_id in asked if agent_id not in self._given), None)
 
@@ -201,7 +198,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         self._deads_step_first()
 
     def _checked(self, agent: str, action: object) -> int:
-        """The action as an `int`; an illegal action raises `SchemaError` or is replaced."""
+        """The action as an `int`; an illegal one raises `SchemaError` or is replaced."""
         mask = self._mask(self.possible_agents.index(agent))
         if isinstance(action, np.ndarray) and action.shape == ():
             action = action[()]

@@ -66,8 +66,8 @@ def from_pettingzoo(
     terminated. Seeds are `Episode.seed` modulo 2**31.
 
     Args:
-        source: a function that makes the environment, or an environment. Only one copy can play a
-            given environment at a time, and the caller closes it.
+        source: a function that makes the environment, or an environment: one copy at a time can
+            play it, and the caller closes it.
         entity, action: as for `GymnasiumVecEnv`.
         entities, features: as for `GymnasiumVecEnv`, if all agents have the same spaces.
         name: name of the game; default: the name in the environment's metadata.
@@ -85,7 +85,7 @@ def from_pettingzoo(
 
 
 class _Player:
-    """One agent of the environment: its spaces, its score, and whether its episode is over."""
+    """One agent: its spaces, its score, and whether its episode is over."""
 
     def __init__(self, shown: AgentSpaces, masked: tuple[bool, bool]) -> None:
         self._shown = shown
@@ -115,7 +115,7 @@ class _Player:
 
 
 class _PettingZooLoop(ImportedLoop):
-    """Plays one environment, one episode after another."""
+    """Plays one episode after another."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ _Players: TypeAlias = Mapping[str, tuple[Agent, _Player]]
 
 
 def _play_in_turn(env: AECEnv[str, Any, Any], players: _Players, seed: int) -> bool:
-    """Plays an episode; returns False if the game is being closed."""
+    """Plays an episode; False if the game is being closed."""
     env.reset(seed=seed)
     while env.agents:
         agent, player = players[env.agent_selection]
@@ -199,7 +199,7 @@ def _play_in_turn(env: AECEnv[str, Any, Any], players: _Players, seed: int) -> b
 
 
 def _play_parallel(env: ParallelEnv[str, Any, Any], players: _Players, seed: int) -> bool:
-    """Plays an episode; returns False if the game is being closed."""
+    """Plays an episode; False if the game is being closed."""
     obs, infos = env.reset(seed=seed)
     while env.agents:
         names = list(env.agents)
@@ -235,9 +235,8 @@ class _Spaces:
     observation: AnySpace
     action: AnySpace
     is_masked: bool
-    """True if the observation has a mask."""
     is_alone: bool
-    """True if only `observation` is left without the mask."""
+    """Only `observation` is left without the mask."""
 
     def shown(self, options: Mapping[str, Any], suffix: str) -> AgentSpaces:
         named = {key: f"{options[key]}{suffix}" for key in ("entity", "action")}
@@ -258,7 +257,7 @@ def _spaces_of(env: AnyEnv, agent: str) -> _Spaces:
 def _suffixes(
     own: Mapping[str, _Spaces], kinds: Sequence[_Spaces]
 ) -> Iterator[tuple[_Spaces, str]]:
-    """Kinds of agents with their suffixes: `adversary_0` and `adversary_1` are one kind."""
+    """Kinds of agents with suffixes: `adversary_0` and `adversary_1` are one kind."""
     if len(kinds) == 1:
         yield kinds[0], ""
         return

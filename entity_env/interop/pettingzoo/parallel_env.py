@@ -58,7 +58,7 @@ class PaddedGame(OneGame):
         return spaces.Dict({"observation": shown, "action_mask": mask})
 
     def begin(self, seed: int | None) -> None:
-        """Starts the first episode of a seed; None continues, or draws a seed the first time."""
+        """Starts the first episode of a seed; None continues, or draws a first seed."""
         if seed is None and not self.was_reset:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.shown[:] = 0
@@ -66,7 +66,6 @@ class PaddedGame(OneGame):
         super().begin(seed)
 
     def render(self, agent_id: int) -> NDArray[np.uint8]:
-        """Image of an agent's observation."""
         return render_obs(self.obs, self.vec.obs_space(), agent_id)
 
     def _read(self, obs: VecObs) -> None:
@@ -95,11 +94,11 @@ class PaddedEnv(Uncopyable):
         }
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Observation space of an agent, always the same object."""
+        """Always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Action space of an agent, always the same object."""
+        """Always the same object."""
         return self.action_spaces[agent]
 
     def close(self) -> None:
@@ -115,18 +114,15 @@ class PaddedEnv(Uncopyable):
 class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
     """Wraps a game as a `pettingzoo.ParallelEnv`; see `entity_env.interop.pettingzoo`.
 
-    The game may ask all agents at once, some, or one; actions of agents that are not asked are
-    ignored and may be left out. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for
-    several actors, or a `Dict` of several actions. For a `Discrete`, observations are as in
-    `GameAECEnv`; otherwise they are flat arrays without a mask. `infos[agent]["action_mask"]` is as
-    in `GameEnv`, 0 for agents that do not act. A seed gives the same episodes as in a `GameEnv`;
-    `infos[agent]["episode_seed"]` is the seed of the episode. Call `reset`, `step` and `close` from
-    one thread.
+    The game may ask all agents at once, some, or one; actions of others are ignored and may be
+    omitted. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for several actors, or a
+    `Dict` of several actions. For a `Discrete`, observations are as in `GameAECEnv`; otherwise they
+    are flat arrays without a mask. `infos[agent]["action_mask"]` is as in `GameEnv`, 0 for agents
+    that do not act. Call `reset`, `step` and `close` from one thread.
 
     Args:
         game: a game for any number of agents.
-        max_entities, max_actors, illegal_actions: as for `GameEnv`.
-        render_mode: "rgb_array", or None.
+        max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`.
         seed: seed of the first `reset` without one; drawn by default.
         settings: keyword arguments of the game's `play`.
 
@@ -166,8 +162,7 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         """Starts a new episode; returns observations and infos by agent, owned by the caller.
 
         Args:
-            seed: seed of the episode; None continues with the next episode, or draws a seed if
-                there was none.
+            seed: seed of the episode; None continues with the next episode, or draws a first seed.
             options: ignored.
         """
         self._begin(seed)
@@ -229,7 +224,7 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         return infos
 
     def _given(self, actions: Mapping[str, Any]) -> object:
-        """A batch of actions, arbitrary for the agents that are not asked."""
+        """A batch of actions, arbitrary for agents without a request."""
         rows: list[Any] = []
         for name, is_asked in zip(self.possible_agents, self._padded.obs.is_ready, strict=True):
             space = self.action_spaces[name]
