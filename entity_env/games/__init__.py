@@ -2,8 +2,8 @@
 
 Public imports: `entity_env`, `Agent` and `vec.batch_env`. A single-file game is self-contained:
 each file defines the `Move` or `Food` that it needs. `azul`, `classic`, `meteor_shower`,
-`multi_snake_batch` and `pixel` are packages. Single-file games are imported at once, the others at
-first use, so a program that ships one game starts without the rest.
+`multi_snake_batch` and `pixel` are packages, imported at first use, so a program that ships one
+game starts without the rest.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from entity_env.agents import Agent
 
 @dataclass(slots=True)
 class Picker:
-    """The actor. It takes the cherries."""
+    """The actor: takes the cherries."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +78,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
 
 
 def _cherries(count: int, total: float, rng: Random) -> list[Cherry]:
-    """Cherries whose qualities add up to `total`."""
+    """Cherries with qualities that add up to `total`."""
     weights = [rng.uniform(0.1, 1) for _ in range(count)]
     return [Cherry(total * weight / sum(weights)) for weight in weights]
 

@@ -148,7 +148,7 @@ def require_playable(
 
 
 class _Board:
-    """Snakes and food, with an index of occupied cells to avoid searches in `move`."""
+    """Snakes and food, with an index of occupied cells for `move`."""
 
     def __init__(self, board_size: int, num_snakes: int, max_snake_length: int) -> None:
         side = range(board_size)
@@ -176,7 +176,7 @@ class _Board:
         return obs.actors(self.heads).entities(self.segments).entities(self.food)
 
     def move(self, moves: Sequence[Move]) -> bool:
-        """Moves the snakes; returns True if the game continues."""
+        """Moves the snakes; True if the game continues."""
         self.clock.step += 1
         eaten = []
         goes_on = True
@@ -205,7 +205,7 @@ class _Board:
         self.num_eaten += 1
 
     def _follow(self, head: Head, body: deque[Segment]) -> None:
-        """Frees the tail cell of a snake: the tail segment becomes the segment behind the head."""
+        """Frees the tail cell: the tail segment becomes the segment behind the head."""
         if not body:
             self.blocked.remove((head.x, head.y))
             return
@@ -238,8 +238,8 @@ MULTI_SNAKE_NAMES: Final = {
     "move": "Move",
     **{label.lower(): label for label in Move.__members__},
 }
-"""Maps names of entity-gym's MultiSnake to names of this game: `load_agent(path, names=...)` loads
-an agent that enn-trainer trained on entity-gym's version."""
+"""Names of entity-gym's MultiSnake as names of this game: `load_agent(path, names=...)` loads an
+agent that enn-trainer trained on entity-gym's version."""
 
 multi_snake = Game(
     play,

@@ -1,4 +1,4 @@
-"""Registry of the package's games; importing this module loads all of them."""
+"""Registry of the package's games; importing it loads all of them."""
 
 from typing import Final
 

@@ -72,7 +72,7 @@ class Theirs:
 
 
 Owners = Mapping[Square, int]
-"""Index of the agent that owns each taken square."""
+"""Agent that owns each taken square."""
 
 _LINES: Final = (
     *(tuple(Square((x, y)) for x in range(3)) for y in range(3)),
@@ -121,8 +121,8 @@ tic_tac_toe = Game(
     actions=(Square,),
     num_agents=2,
     max_entities={"Empty": 9, "Mine": 5, "Theirs": 5},
-    # Positions are few and games are short. With one block, and moves that stay as random until the
-    # end of training, a run leaves no reply untried that could beat it.
+    # Positions are few and games short. With one block, and moves that stay as random until the end
+    # of training, no reply that could beat a run's agent is left untried.
     training={
         "preset": "board",
         "net": {"n_layer": 1, "n_head": 2},

@@ -64,14 +64,14 @@ class Trap:
 
 @dataclass(slots=True)
 class Explorer:
-    """Cell of the explorer, and the remaining steps."""
+    """Cell of the explorer, and remaining steps."""
 
     x: int
     y: int
     steps_left: int
 
     def sees(self, thing: Treasure | Trap, sight: int) -> bool:
-        """True if a thing is at most `sight` cells away on both axes."""
+        """Whether a thing is at most `sight` cells away on both axes."""
         return abs(thing.x - self.x) <= sight and abs(thing.y - self.y) <= sight
 
 

@@ -21,4 +21,4 @@ VERSIONS: Final[Mapping[str, int]] = dict.fromkeys(
     ),
     0,
 )
-"""Raised whenever a change makes scores incomparable."""
+"""Raised by changes that make scores incomparable."""

@@ -120,8 +120,8 @@ class AzulBatch(BatchEnv):
 
     @property
     def player_rewards(self) -> NDArray[np.float32]:
-        """Rewards of the last step by seat, `(num_envs, 4)` float32; 0 in unused seats. At the end
-        of a round the scores of all players change at once."""
+        """Rewards of the last step by seat, `(num_envs, 4)` float32; 0 in unused seats. The end of
+        a round changes the scores of all players."""
         return self._arrays.player_rewards
 
     def state(self, env_id: int) -> GameState:
@@ -200,12 +200,12 @@ class AzulBatch(BatchEnv):
         self._run(begin_batch)(env_ids, self.config.num_players, first, self._words, self._arrays)
 
     def _seed(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
-        """Restarts the draws of the chosen environments, unless the seed is None."""
+        """Restarts the draws of some environments, unless the seed is None."""
         if seed is not None:
             self._arrays.streams[env_ids] = splitmix64(self.env_seeds(seed, env_ids))
 
     def _find_ended(self) -> None:
-        """Marks the environments that must be reset before the next step."""
+        """Finds the environments to reset before the next step."""
         self._ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
 
 

@@ -1,6 +1,6 @@
 """Entities of a position as one player sees it, including the legal moves.
 
-`kernels.entities` computes them as feature rows, with fields in the order of the classes here.
+`kernels.entities` computes their feature rows, in the field order of the classes here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from entity_env.games.azul.kernels.entities import (
 )
 
 Five = tuple[int, int, int, int, int]
-"""One number per color (blue, yellow, red, black, white), or per line from the top."""
+"""By color (blue, yellow, red, black, white), or by line from the top."""
 
 
 class Colour(Enum):
@@ -167,7 +167,7 @@ class Option:
 
 
 ENTITIES: Final = (Table, Source, Group, Seat, Line, WallRow)
-"""All entity types except the options."""
+"""All types except the options."""
 
 MoveId = Enum(  # type: ignore[misc]
     "MoveId",
@@ -178,7 +178,7 @@ MoveId = Enum(  # type: ignore[misc]
         for place_id, place in enumerate([*(f"line_{i}" for i in range(5)), "floor"])
     },
 )
-"""Enum of all moves; value and index of a member are its id."""
+"""All moves; value and index of a member are its id."""
 
 
 Shown = TypeVar("Shown")
@@ -190,7 +190,7 @@ _WIDTHS: Final[Mapping[object, int]] = {Five: 5, Colour: 5, Filling: 6}
 
 
 class _Reader(Generic[Shown]):
-    """Converts feature rows to entities of one type."""
+    """Converts feature rows to entities."""
 
     def __init__(self, entity: type[Shown]) -> None:
         self._entity: Final = entity
@@ -263,7 +263,7 @@ def entities_of(state: GameState, player: int) -> Entities:
 
 
 def options_of(state: GameState) -> list[Option]:
-    """Legal moves in the order of their ids."""
+    """Legal moves in id order."""
     ids = legal_ids(state)
     rows = _OPTIONS.empty(len(ids))
     write_options(state.words, Scratch(*([0] * size for size in SCRATCH_SIZES)), rows)

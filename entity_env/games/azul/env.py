@@ -157,7 +157,7 @@ class AzulEnv:
         self._rng = np.random.default_rng(None if seed is None else checked_seed(seed))
         self._game: FastGame | None = None
         self._is_done = True
-        # Kernels encode like `FeatureExtractor` itself; they cannot call another object.
+        # Kernels encode like `FeatureExtractor`; they cannot call another object.
         self._is_plain_features = type(self.features) is FeatureExtractor
         # True if the arrays filled by a game need no further work.
         self._is_plain = self._is_plain_features and not (
@@ -172,8 +172,7 @@ class AzulEnv:
 
     @property
     def done(self) -> bool:
-        """True if no episode is in progress: before the first reset, and after an episode has
-        ended."""
+        """Whether no episode is in progress: before the first reset, and after an end."""
         return self._is_done
 
     @property
@@ -269,7 +268,7 @@ class AzulEnv:
         )
 
     def _finished(self, step: EnvStep) -> EnvStep:
-        """The step with the additions that the configuration asks for."""
+        """The step with the additions of the configuration."""
         config, game = self.config, self._game
         if self._is_plain or game is None:
             return step
@@ -288,7 +287,7 @@ class AzulEnv:
 
 
 def terminal_rewards(scores: list[int]) -> Rewards:
-    """Final scores minus their mean; 0 for all if there are no scores."""
+    """Final scores minus their mean; 0 without scores."""
     rewards = np.zeros(MAX_PLAYERS, np.float64)
     if scores:
         rewards[: len(scores)] = np.array(scores, np.float64) - np.mean(scores, dtype=np.float64)

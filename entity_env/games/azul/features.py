@@ -81,7 +81,7 @@ SLICES: Final[Mapping[str, slice]] = MappingProxyType(
         "round": slice(ROUND, OBS_SIZE),
     }
 )
-"""The table above as a mapping of names to slices."""
+"""Slices by name, as in the table above."""
 
 
 class PositionEncoder(Protocol):
@@ -99,8 +99,7 @@ def checked_obs_size(features: PositionEncoder) -> int:
     """Length of an observation.
 
     Raises:
-        UsageError: an object without `obs_size` or `encode`, or a size that is not an integer of at
-            least 1.
+        UsageError: no `obs_size` or `encode`, or a size that is not an integer of at least 1.
     """
     size: object = getattr(features, "obs_size", None)
     if isinstance(features, type) or size is None or not callable(getattr(features, "encode", 0)):
@@ -116,7 +115,7 @@ def checked_obs_size(features: PositionEncoder) -> int:
 def encoded(
     features: PositionEncoder, size: int, state: GameState, player: int
 ) -> NDArray[np.generic]:
-    """Observation of a player, `(size,)` numbers; raises `SchemaError` for any other array."""
+    """Observation of a player, `(size,)` numbers; `SchemaError` for any other array."""
     row = as_any_array(features.encode(state, player))
     if row.shape != (size,) or row.dtype.kind not in "fiub":
         raise SchemaError(

@@ -68,7 +68,7 @@ from entity_env.games.azul.entities import ENTITIES, MoveId, Option, entities_of
 PICK: Final = SelectEntity(Option)
 
 Ask: TypeAlias = Callable[[Agent, Obs, GameState], int | None]
-"""Asks an agent for a move, given an observation of a position; returns an id."""
+"""Asks an agent for a move in a position; returns an id."""
 
 
 class AzulGame(Game):
@@ -91,7 +91,7 @@ class AzulGame(Game):
 
 
 def _most_entities(num_players: int) -> dict[str, int]:
-    """Groups: four per factory, plus one per color in the center. Options: six per group."""
+    """Groups: four per factory, one per color in the center. Options: six per group."""
     groups = 4 * (2 * num_players + 1) + 5
     return {"Group": groups, "Option": 6 * groups}
 
@@ -142,14 +142,14 @@ def _play(agents: Sequence[Agent], seed: int, num_players: int, max_rounds: int,
 
 
 def ask_for_option(agent: Agent, obs: Obs, state: GameState) -> int | None:
-    """Id of the option that an agent picks; None if the agent stopped."""
+    """Id of the picked option; None if the agent stopped."""
     picked = agent.act(obs.entities(options_of(state)), PICK)
     option = None if picked is None else picked[0]
     return None if option is None else option.action_id
 
 
 def ask_for_id(agent: Agent, obs: Obs, state: GameState) -> int | None:
-    """Id that an agent chooses; None if the agent stopped."""
+    """The chosen id; None if the agent stopped."""
     mask = np.zeros(ACTION_SPACE_SIZE, np.bool_)
     mask[legal_ids(state)] = True
     chosen: Any = agent.act(obs.mask(MoveId, mask), MoveId)

@@ -1,4 +1,4 @@
-"""Drawing of Azul from observations: the table as text and as a picture."""
+"""Azul drawn from observations, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameStat
     """Position that a player sees, with all players in their original seats.
 
     One detail is not observed: which tiles lie on whose floor, if several floors hold tiles and
-    their colors differ. The numbers of tiles are right, and all of them go to the lid, so nothing
-    later depends on it.
+    their colors differ. Their numbers are right, and all of them go to the lid, so nothing later
+    depends on it.
 
     Args:
         seen: an observation of `azul` or `azul_by_id`, by the player to move, or after the last
             move.
-        has_unknown: True marks tiles of unknown color as `UNKNOWN`, for drawing; False gives them a
+        has_unknown: marks tiles of unknown color as `UNKNOWN`, for drawing; False gives them a
             possible color.
     """
     [table] = seen["Table"]
@@ -107,7 +107,7 @@ def move_of(option: SeenEntity) -> int:
 
 
 def _player_of(entity: SeenEntity, seen: SeenObservation) -> int:
-    """Player in a seat; seats count from the observer."""
+    """Player in a seat, counted from the observer."""
     players = int(_number(seen["Table"][0], "num_players"))
     return (seen.agent_id + int(_number(entity, "seat"))) % players
 
@@ -129,7 +129,7 @@ def _colour(entity: SeenEntity) -> int:
 
 
 def _draw_text(seen: SeenObservation, width: int) -> Text | None:
-    """The table as text; None for an observation without a table."""
+    """The table as text, if there is one."""
     if not seen["Table"]:
         return None
     state = position_of(seen, has_unknown=True)
@@ -148,7 +148,7 @@ def _describe(entity: SeenEntity) -> str:
 
 
 def _size(seen: SeenObservation) -> tuple[float, float]:
-    """Room for two boards side by side, with the factories above."""
+    """Two boards side by side, with the factories above."""
     return 17.0, _top(seen) + _BOARD_SIZE[1] * math.ceil(len(seen["Seat"]) / 2)
 
 
@@ -222,7 +222,7 @@ def _draw_board(
 def _rows(
     seat: SeenEntity, seen: SeenObservation, name: str, top: float
 ) -> Iterator[tuple[SeenEntity, float]]:
-    """Lines or wall rows of a seat, with the heights at which they are drawn."""
+    """Lines or wall rows of a seat, with their heights."""
     for entity in seen[name]:
         if entity["seat"] == seat["seat"]:
             yield entity, top + 1.6 + _number(entity, "row") * 0.85

@@ -55,7 +55,6 @@ from entity_env.vec import Autoreset, GameTraining
 from entity_env.vec.batch_env import ActionValues, ArrayBatch, BatchSource
 
 OTHERS: Final = ("self", "greedy", "rush", "random")
-"""Players of the second seat."""
 DEFAULT_OTHERS: Final[Mapping[str, float]] = {
     "self": 0.5,
     "greedy": 0.4,
@@ -65,7 +64,7 @@ DEFAULT_OTHERS: Final[Mapping[str, float]] = {
 _MAX_GROUPS: Final = 25
 _MAX_OPTIONS: Final = 6 * _MAX_GROUPS
 _MAX_ENTITIES: Final = (1, 6, _MAX_GROUPS, 2, 10, 10, _MAX_OPTIONS)
-"""Maximum number of entities per type in a two-player position."""
+"""Maximum entities per type with two players."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,8 @@ class AzulSelfPlay(BatchSource):
 
     @classmethod
     def of(cls, game: Game) -> AzulSelfPlay | None:
-        """Source for training an agent for a game. None means that the game itself is stepped: it
-        is not `azul` for two players without a round limit, or numba is not installed."""
+        """Source for training on a game; None = step the game itself: it is not `azul` for two
+        players without a round limit, or numba is not installed."""
         is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
         return cls() if game.play is azul.play and is_whole and has_numba() else None
 
@@ -255,7 +254,7 @@ def _picking(counts: NDArray[np.int64]) -> VecSelectEntityActionMask:
 
 
 def assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.int64]:
-    """Player of the second seat of each game, `(num_envs,)`."""
+    """Player of each second seat, `(num_envs,)`."""
     wrong = [name for name in others if name not in OTHERS]
     if wrong or not others or min(others.values()) < 0 or not sum(others.values()) > 0:
         raise UsageError(
@@ -266,8 +265,8 @@ def assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.i
     return np.searchsorted(ends, np.arange(num_envs), side="right").astype(np.int64)
 
 
-# Without blocks each legal move is scored from its own features, at ten times the speed; see the
-# results in `examples/azul`. Games are short, and rewards immediate.
+# Without blocks each legal move is scored from its own features, ten times faster; see
+# `examples/azul`. Games are short, and rewards immediate.
 training: Final = GameTraining(
     {
         "preset": None,

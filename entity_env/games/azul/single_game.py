@@ -1,4 +1,4 @@
-"""FastGame: one game stepped by action ids, on machine code where numba is installed."""
+"""FastGame: one game stepped by action ids, compiled if numba is installed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
 
 
 class _Kernels(NamedTuple):
-    """Kernels of one game, compiled or not."""
+    """Kernels of one game."""
 
     start: Any
     show: Any
@@ -73,7 +73,7 @@ def _compiled() -> _Kernels:
 class FastGame(GameState):
     """A game played by action ids; equal random numbers give the same game as `new_game`.
 
-    Its kernels are compiled if numba is installed, which takes seconds in the first process of an
+    If numba is installed, kernels are compiled, which takes seconds in the first process of an
     installation.
 
     Args:
@@ -111,7 +111,7 @@ class FastGame(GameState):
 
     @classmethod
     def from_state(cls, state: GameState) -> FastGame:
-        """Game that continues from a state; the state is not changed."""
+        """Game that continues from a state, which is not changed."""
         game = cls.__new__(cls)
         game._begin(state.words, state.rng, state.draw)
         return game
@@ -121,7 +121,7 @@ class FastGame(GameState):
         return FastGame.from_state(self)
 
     def __reduce__(self) -> tuple[object, tuple[GameState]]:
-        # Machine code is not pickled; each process loads its own.
+        # Each process loads its own machine code.
         return FastGame.from_state, (self.state(),)
 
     def state(self) -> GameState:

@@ -23,8 +23,8 @@ class Transition(NamedTuple):
         reward: sum of the player's rewards until the next decision or the end of the episode.
         observation_after: `(obs_size,)` float32, at the next decision or the end.
         mask_after: `(300,)` bool, legal actions then; all False at the end.
-        done: True if the episode is terminated or truncated.
-        truncated: True if the episode is truncated.
+        done: terminated or truncated.
+        truncated: the episode is truncated.
     """
 
     player: int
@@ -42,8 +42,7 @@ class TransitionLog:
     """Converts the steps of an episode to transitions.
 
     The end of a round changes the scores of all players, so rewards from other players' moves add
-    up until the player decides again. Rewards before a player's first decision are not in any
-    transition.
+    up until the player decides again. Rewards before a player's first decision are omitted.
 
     Example:
         >>> import numpy as np

@@ -48,11 +48,11 @@ from entity_env.games.azul.engine.state import End, GameState, Player
 
 LETTERS: Final = ("B", "Y", "R", "K", "W")
 UNKNOWN: Final = 6
-"""A floor tile of unknown color, as a color code."""
+"""A floor tile of unknown color."""
 _MARKER: Final = "1"
 _FREE: Final = "."
 _STYLES: Final = ("97;44", "30;43", "97;41", "97;40", "30;107")
-"""ANSI styles of tiles: letter on a background of the tile's color."""
+"""ANSI styles: letter on a background of the tile's color."""
 _DIM: Final = "2"
 _BOLD: Final = "1"
 _GUTTER: Final = "  |  "
@@ -128,7 +128,7 @@ def describe_move(action_id: int) -> str:
 
 
 def legal_moves(state: GameState) -> list[str]:
-    """Legal moves as text: one line per source, with the lines that each color may go to."""
+    """Legal moves as text: one line per source, with the lines open to each color."""
     lines: dict[int, dict[int, list[str]]] = {}
     for source, colour, place in legal_actions(state):
         places = lines.setdefault(source, {}).setdefault(colour, [])
@@ -213,11 +213,10 @@ class _Paint:
         return [self.styled(_FREE, _DIM)] * count
 
     def group(self, counts: Sequence[int]) -> str:
-        """The tiles themselves."""
         return "".join(self.tile(i) * count for i, count in enumerate(counts))
 
     def counts(self, counts: Sequence[int]) -> str:
-        """The number of tiles of each color."""
+        """Number of tiles of each color."""
         texts = [f"{self.tile(i)} {count}" for i, count in enumerate(counts) if count]
         return "  ".join(texts) or "empty"
 

@@ -39,12 +39,12 @@ from entity_env.vec.batch_env import (
 
 NUM_DRAWS: Final = 4
 HALF: Final = 2**23
-"""Draws are integers from `-HALF` to `HALF - 1`, all exact in float32."""
+"""Draws are integers from `-HALF` to `HALF - 1`, exact in float32."""
 
 Backend: TypeAlias = Literal["auto", "numba", "numpy"]
 """`numba`: compiled; compiling takes a second in the first process of an installation. `numpy`: the
-reference in double precision: `state` is float64, everything else as in `numba`. `auto`: compiled
-if numba is installed."""
+reference in double precision: `state` is float64, everything else as in `numba`. `auto`: `numba` if
+installed."""
 
 State: TypeAlias = NDArray[np.floating]
 """`(state_size, num_envs)` float32, or float64 in numpy: one row per state variable."""
@@ -52,8 +52,8 @@ State: TypeAlias = NDArray[np.floating]
 Step: TypeAlias = Callable[[NDArray[Any], int], int]
 """Steps all environments, in the table at an address, by one-dimensional actions of one dtype.
 
-Returns the number of ended environments, or `MISFIT` for actions of another length, not contiguous
-or out of range; then nothing has changed.
+Returns the number of ended environments, or `MISFIT`, without any change, for actions of another
+length, not contiguous or out of range.
 """
 
 Reset: TypeAlias = Callable[[NDArray[np.uint64], int], int]
@@ -133,7 +133,7 @@ class ClassicEnv(BatchEnv):
         self._result.num_ended = _NOT_RESET
         self._reset = self._make_reset()
         self._all_envs = _all_set(self.num_envs)
-        # Step for the dtype of the last actions; compiled at the first use of the dtype.
+        # Step for the dtype of the last actions; compiled at its first use.
         self._dtype: np.dtype[Any] | None = None
         self._step: Step = _no_step
         self._steps: dict[str, tuple[np.dtype[Any], Step]] = {}
@@ -184,7 +184,7 @@ class ClassicEnv(BatchEnv):
             result.num_ended = self._reset(result.ended, self._address)
 
     def step_no_reset_with_result(self, actions: BatchActions) -> PackedResult:
-        # Below a few hundred environments, the calls of this method dominate a step's time.
+        # Below a few hundred environments, the calls here dominate a step's time.
         result = self._result
         if result.num_ended:
             self._refuse("step")
@@ -263,7 +263,7 @@ class ClassicEnv(BatchEnv):
         )
 
     def _make_step(self, dtype: str) -> Step:
-        """Step for a dtype of actions: uint8 or int64 for choices, float32 for torques."""
+        """Step for a dtype: uint8 or int64 for choices, float32 for torques."""
         if not self._is_compiled:
             return partial(_numpy_step, type(self), self._memory)
         # Unsigned: a negative choice becomes too large.
@@ -284,7 +284,7 @@ class ClassicEnv(BatchEnv):
         return self._step(checked, self._address)
 
     def _checked_actions(self, given: object) -> NDArray[Any]:
-        """The actions, contiguous and converted to a dtype that has a step."""
+        """The actions, contiguous, in a dtype that has a step."""
         where = f"{self.name}: {self.action}"
         actions = checked_actions(where, given, self.num_envs, self.space)
         dtype = np.dtype(np.float32 if self._has_torques else np.int64)
@@ -312,7 +312,7 @@ class ClassicEnv(BatchEnv):
         return exact
 
     def _refuse(self, method: str) -> NoReturn:
-        """Raises the error for a method that cannot be called in the current state."""
+        """Raises the error for a method that cannot be called now."""
         num_ended = self._result.num_ended
         self._is_closed, self._is_reset = num_ended == _CLOSED, num_ended != _NOT_RESET
         self._require_begun(method)
@@ -332,7 +332,7 @@ def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray
 def _numpy_step(
     game: type[ClassicEnv], memory: StateTable, actions: NDArray[Any], address: int
 ) -> int:
-    """`Step` in numpy, for actions of any dtype; the reference of the kernels."""
+    """`Step` in numpy, for any dtype; the reference of the kernels."""
     if len(actions) != len(memory.rewards) or not are_in_range(game.space, actions).all():
         return MISFIT
     memory.rewards[:], memory.terminals[:] = game.advance(memory.state, actions)
@@ -363,7 +363,7 @@ def _count_ended(memory: StateTable) -> int:
 
 
 def _loaded(name: str, dtype: str) -> Any:  # noqa: ANN401 - a `Step` or a `Reset`
-    """Machine code of a kernel for an array dtype; compiled or read from the cache."""
+    """Machine code of a kernel for a dtype; compiled or read from the cache."""
     kernels: Any = import_module(f"{__package__}.kernels")
     numba_utils: Any = import_module("entity_env.core.numba_utils")
     signature = numba_utils.array_of(dtype), numba_utils.ADDRESS
@@ -377,5 +377,5 @@ def _all_set(num_envs: int) -> NDArray[np.uint64]:
 
 
 def _no_step(actions: NDArray[Any], address: int) -> int:
-    """`Step` before the first step: no actions fit."""
+    """The `Step` before the first: no actions fit."""
     return MISFIT

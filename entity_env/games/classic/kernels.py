@@ -1,8 +1,8 @@
 """Steps and resets of the classic games as numba kernels, and their shared functions.
 
 `step_*` is a `Step` and `reset_*` a `Reset` of `batch_env`; the numpy physics in the games' modules
-are the reference. Sines and cosines are polynomials after a range reduction, because loops that
-call a library cannot be vectorized.
+are the reference. Sines and cosines are polynomials after a range reduction: loops that call a
+library cannot be vectorized.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _NEVER = np.iinfo(np.int64).max
 _PI_HIGH = f32(np.pi)
 _PI_LOW = f32(np.pi - float(f32(np.pi)))
 _PER_PI = f32(1 / np.pi)
-# Minimax polynomial of degree 9 on [-pi/2, pi/2], error 5e-9 (fitted by reweighted least squares);
-# evaluated in float32 it is off by at most 1e-7.
+# Minimax polynomial of degree 9 on [-pi/2, pi/2], error 5e-9 (fitted by reweighted least squares),
+# at most 1e-7 in float32.
 _SINE_3, _SINE_5, _SINE_7, _SINE_9 = (
     f32(-1.66666567e-01),
     f32(8.33300783e-03),
@@ -78,7 +78,7 @@ def _half_wave(x: np.float32) -> np.float32:
 def cosine(x: np.float32) -> np.float32:
     """Cosine, off by at most 4e-7 for |x| < 10.
 
-    Subtracts the nearest odd multiple of half a pi from x in two parts, for extra digits.
+    Subtracts the nearest odd multiple of pi/2 from x in two parts, for extra digits.
     """
     turns = np.rint(x * _PER_PI - _HALF)
     middle = turns + _HALF
@@ -88,7 +88,7 @@ def cosine(x: np.float32) -> np.float32:
 
 @compiled(FAST_MATH)
 def sine_within_pi(x: np.float32) -> np.float32:
-    """Sine of an angle from -pi to pi, off by at most 2e-7; folded at a quarter turn."""
+    """Sine from -pi to pi, off by at most 2e-7; folded at a quarter turn."""
     size = abs(x)
     wave = _half_wave(min(size, (_PI_HIGH - size) + _PI_LOW))
     return wave if x >= _ZERO else -wave
@@ -96,7 +96,7 @@ def sine_within_pi(x: np.float32) -> np.float32:
 
 @compiled(FAST_MATH)
 def cosine_within_pi(x: np.float32) -> np.float32:
-    """Cosine of an angle from -pi to pi, off by at most 2e-7."""
+    """Cosine from -pi to pi, off by at most 2e-7."""
     return _half_wave((_HALF * _PI_HIGH - abs(x)) + _HALF * _PI_LOW)
 
 
@@ -133,14 +133,14 @@ def _words(memory: int, number: np.int64) -> Words:
 
 @compiled(inline=True)
 def _flags(memory: int, number: np.int64) -> Bytes:
-    """A row as uint8, for flags or choices; four bytes per environment."""
+    """A row as uint8; four bytes per environment."""
     row: Bytes = carray(pointer(_row(memory, number)), _header(memory)[WIDTH] * 4, np.uint8)
     return row
 
 
 @compiled(inline=True)
 def _lanes(memory: int) -> int:
-    """Number of environments that loops run over; see `LANES`."""
+    """Environments that loops run over; see `LANES`."""
     return int((_header(memory)[NUM_ENVS] + LANES - 1) // LANES * LANES)
 
 
@@ -154,7 +154,7 @@ def _fits(actions: NDArray[np.generic], memory: int) -> bool:
 
 @compiled()
 def _take_choices(actions: Choices, num_choices: int, memory: int) -> bool:
-    """Copies unsigned choices into the table; returns True if all are in range."""
+    """Copies unsigned choices into the table; True if all are in range."""
     if not _fits(actions, memory):
         return False
     moves = _flags(memory, MOVES)
@@ -167,7 +167,7 @@ def _take_choices(actions: Choices, num_choices: int, memory: int) -> bool:
 
 @compiled()
 def _take_torques(actions: NDArray[np.float32], limit: np.float32, memory: int) -> bool:
-    """Copies torques into the table; returns True if all are in range. NaN is out of range."""
+    """Copies torques into the table; True if all are in range. NaN is out of range."""
     if not _fits(actions, memory):
         return False
     moves = _floats(memory, MOVES)
@@ -181,7 +181,7 @@ def _take_torques(actions: NDArray[np.float32], limit: np.float32, memory: int) 
 
 @compiled(inline=True)
 def _finish_step(memory: int) -> int:
-    """Truncates episodes, packs the flags and counts the ended environments."""
+    """Truncates episodes, packs the flags and counts ended environments."""
     header = _header(memory)
     num_envs = header[NUM_ENVS]
     terminals, truncations = _flags(memory, TERMINALS), _flags(memory, TRUNCATIONS)
@@ -206,7 +206,7 @@ def _finish_step(memory: int) -> int:
 
 @compiled()
 def _truncate(num: int, clock: int, deadlines: Longs, truncations: Bytes) -> int:
-    """Truncates episodes at their deadline; returns the earliest deadline of the others."""
+    """Truncates episodes at their deadline; returns the earliest other deadline."""
     next_deadline = _NEVER
     for i in range(num):
         truncations[i] = deadlines[i] <= clock
@@ -232,7 +232,7 @@ def _low_draw(word: np.uint64) -> np.float32:
 
 @compiled(inline=True)
 def _draws(streams: Words, i: np.int64) -> tuple[np.float32, np.float32, np.float32, np.float32]:
-    """Advances the stream of an environment; returns the four draws of `start_draws`."""
+    """Advances an environment's stream; returns the four draws of `start_draws`."""
     first = streams[i] + _GAMMA
     second = first + _GAMMA
     streams[i] = second
@@ -247,9 +247,9 @@ def _num_words(chosen: Words, memory: int) -> int:
 
 @compiled()
 def _still_ended(chosen: Words, memory: int) -> int:
-    """Removes the reset environments from the ended ones; returns how many remain.
+    """Removes reset environments from the ended ones; returns how many remain.
 
-    The slot that steps write was handed out as a mask, so steps take the next slot.
+    The slot that steps write was returned as a mask, so steps take the next slot.
     """
     header, ended = _header(memory), _words(memory, ENDED)
     slot = ended[header[SLOT] * ((header[NUM_ENVS] + 63) // 64) :]
@@ -279,7 +279,7 @@ def _starts(game: type[ClassicEnv]) -> NDArray[np.float32]:
 def _reset(chosen: Words, memory: int, starts: NDArray[np.float32], has_angle: bool) -> int:
     """Starts episodes in the chosen environments.
 
-    The observation is the state. With `has_angle` the first variable becomes its cosine and sine.
+    The observation is the state; with `has_angle`, cosine and sine replace its first variable.
     """
     streams, deadlines = _words(memory, STREAMS), _longs(memory, DEADLINES)
     deadline, size = _new_deadline(memory), starts.shape[1]
@@ -317,8 +317,8 @@ _SIXTH, _120TH, _24TH, _720TH = (f32(1 / n) for n in (6, 120, 24, 720))
 def _move_carts(memory: int) -> None:
     """`CartPole.advance` and `observe`.
 
-    Before a step no pole leans more than 12 degrees, or its episode would have ended. In that range
-    the first terms of the series are off by 4e-9, so no range reduction is needed.
+    Before a step no pole leans more than 12 degrees. In that range the first terms of the series
+    are off by 4e-9, so no range reduction is needed.
     """
     moves, terminals = _flags(memory, MOVES), _flags(memory, TERMINALS)
     rewards = _floats(memory, REWARDS)
@@ -347,7 +347,7 @@ def _move_carts(memory: int) -> None:
 
 @compiled()
 def step_cart_pole(actions: Choices, memory: int) -> int:
-    """`Step` of CartPole; see `batch_env`."""
+    """See `Step`."""
     if not _take_choices(actions, 2, memory):
         return MISFIT
     _move_carts(memory)
@@ -359,7 +359,7 @@ _CART_STARTS = _starts(cart.CartPole)
 
 @compiled()
 def reset_cart_pole(chosen: Words, memory: int) -> int:
-    """`Reset` of CartPole; see `batch_env`."""
+    """See `Reset`."""
     return _reset(chosen, memory, _CART_STARTS, False)
 
 
@@ -388,7 +388,7 @@ def _move_cars(memory: int) -> None:
 
 @compiled()
 def step_mountain_car(actions: Choices, memory: int) -> int:
-    """`Step` of MountainCar; see `batch_env`."""
+    """See `Step`."""
     if not _take_choices(actions, 3, memory):
         return MISFIT
     _move_cars(memory)
@@ -400,7 +400,7 @@ _CAR_STARTS = _starts(car.MountainCar)
 
 @compiled()
 def reset_mountain_car(chosen: Words, memory: int) -> int:
-    """`Reset` of MountainCar; see `batch_env`."""
+    """See `Reset`."""
     return _reset(chosen, memory, _CAR_STARTS, False)
 
 
@@ -414,7 +414,7 @@ _TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
 
 @compiled(FAST_MATH)
 def _move_pendulums(memory: int) -> None:
-    """`Pendulum.advance` and `observe`. A step turns by at most 0.4: it crosses pi at most once."""
+    """`Pendulum.advance` and `observe`. A step turns by at most 0.4: pi is crossed at most once."""
     torques, rewards = _floats(memory, MOVES), _floats(memory, REWARDS)
     observations = _floats(memory, STATE + 2)
     theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)
@@ -436,7 +436,7 @@ def _move_pendulums(memory: int) -> None:
 
 @compiled()
 def step_pendulum(actions: NDArray[np.float32], memory: int) -> int:
-    """`Step` of Pendulum; see `batch_env`."""
+    """See `Step`."""
     if not _take_torques(actions, _TORQUE, memory):
         return MISFIT
     _flags(memory, TERMINALS)[: _header(memory)[NUM_ENVS]] = 0
@@ -449,5 +449,5 @@ _PENDULUM_STARTS = _starts(pendulum.Pendulum)
 
 @compiled()
 def reset_pendulum(chosen: Words, memory: int) -> int:
-    """`Reset` of Pendulum; see `batch_env`."""
+    """See `Reset`."""
     return _reset(chosen, memory, _PENDULUM_STARTS, True)

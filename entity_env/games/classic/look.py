@@ -1,4 +1,4 @@
-"""Drawings of the classic games, as text and pictures. Their entities have no grid positions."""
+"""Drawings of the classic games, whose entities have no grid positions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rich.text import Text
 from entity_env.views import Look, Scene, SeenObservation, describe_entity
 
 Rows: TypeAlias = Callable[[Sequence[float], "Sheet"], None]
-"""Draws the features of an entity on a sheet."""
+"""Draws an entity's features on a sheet."""
 
 _ASPECT: Final = 2
 """Height of a character divided by its width."""
 
 
 class Sheet:
-    """A rectangle of characters; drawing outside it has no effect.
+    """A rectangle of characters; drawing outside has no effect.
 
     Args:
         columns, rows: size; row 0 is the lowest.
@@ -77,7 +77,7 @@ def _column(value: float, low: float, high: float, sheet: Sheet) -> float:
 
 
 def _in_text(rows: Rows, columns: int, lines: int) -> Callable[[SeenObservation, int], Text | None]:
-    """`draw_text` of a look: the picture, with the features below it."""
+    """`draw_text` of a look: the picture above the features."""
 
     def draw_text(seen: SeenObservation, width: int) -> Text | None:
         if not seen.entities:
@@ -95,7 +95,7 @@ def _in_text(rows: Rows, columns: int, lines: int) -> Callable[[SeenObservation,
 _WOOD, _DARK, _RED, _GREY = "#b08968", "#343a40", "#e03131", "#adb5bd"
 _METRE: Final = 4.0
 _TRACK: Final = 2.4
-"""Half of the track length, in meters."""
+"""Half of the track, in meters."""
 _POLE: Final = 1.0
 
 

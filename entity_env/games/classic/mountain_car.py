@@ -45,7 +45,7 @@ START_SCALE: Final = 0.1 / HALF
 
 
 class MountainCar(ClassicEnv):
-    """A batch of cars in valleys; see the module docstring. Arguments as for `ClassicEnv`."""
+    """A batch of cars; see the module docstring. Arguments as for `ClassicEnv`."""
 
     name = "MountainCar"
     kernel = "mountain_car"

@@ -23,7 +23,7 @@ _CART_POLE, _MOUNTAIN_CAR, _PENDULUM = (
     make_dataclass(env.name, [(feature, float) for feature in env.features], slots=True)
     for env in (CartPole, MountainCar, Pendulum)
 )
-"""Entity class of each game, named as in the batch."""
+"""Entity classes, named as in the batch."""
 _CART_POLE.__qualname__, _MOUNTAIN_CAR.__qualname__ = "_CART_POLE", "_MOUNTAIN_CAR"
 _PENDULUM.__qualname__ = "_PENDULUM"
 for _entity in (_CART_POLE, _MOUNTAIN_CAR, _PENDULUM):

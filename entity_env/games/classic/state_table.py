@@ -1,8 +1,8 @@
 """StateTable: all arrays of a batch in one table, so a compiled step takes one argument.
 
-Passing an array to compiled code takes as long as several steps of one environment. All arrays are
-therefore rows of one float32 table, passed by address. A row holds one number per environment;
-64-bit numbers take two rows.
+Passing an array to compiled code takes as long as several steps of one environment, so all arrays
+are rows of one float32 table, passed by address. A row holds one number per environment; 64-bit
+numbers take two rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from entity_env.vec.batch_env import NUM_SLOTS
 
-# Row indices. They are numpy integers because numba would compile again for each Python integer.
+# Row indices, as numpy integers: numba would compile again for each Python integer.
 HEADER: Final = np.int64(0)
 """int64: the scalars, indexed by `CLOCK` and the constants after it."""
 ENDED: Final = np.int64(1)
-"""uint64, one bit per environment: 1 if its episode has ended and it has not been reset since. Then
-`NUM_SLOTS` copies of these bits as they were after a step, for masks; see `PackedResult`."""
+"""uint64, one bit per environment: its episode has ended and it has not been reset. Then
+`NUM_SLOTS` copies of these bits after a step, for masks; see `PackedResult`."""
 TERMINALS: Final = np.int64(2)
 """uint8, like the truncations."""
 TRUNCATIONS: Final = np.int64(3)
@@ -35,13 +35,13 @@ STATE: Final = np.int64(10)
 
 CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH, SLOT = range(6)
 """Steps so far; number of environments; maximum length of an episode; earliest deadline; floats per
-row; slot that steps copy `ENDED` to, counted from 1 (0 = none)."""
+row; slot that steps copy `ENDED` to, from 1 (0 = none)."""
 
 NUM_HEADERS: Final = 6
 
 LANES: Final = 16
-"""Loops run over a multiple of this many environments; the surplus is unused. All environments pass
-through the vectorized part of a loop, so rounding does not depend on an environment's index."""
+"""Loops run over a multiple of this many environments; the surplus is unused. So all environments
+pass through the vectorized part, and rounding does not depend on an environment's index."""
 
 _CHUNK: Final = 64
 _PAD: Final = 16
@@ -53,8 +53,8 @@ class StateTable:
 
     Args:
         num_envs, state_size, obs_size, max_episode_steps: sizes of the batch.
-        has_torques: True if actions are float32 torques instead of choices.
-        has_double_state: True if the state is a separate float64 array outside the table.
+        has_torques: actions are float32 torques instead of choices.
+        has_double_state: the state is a float64 array outside the table.
 
     Attributes:
         table: `(num_rows, width)` float32, the whole table.
@@ -62,8 +62,7 @@ class StateTable:
         state: `(state_size, num_envs)` float32, or float64 outside the table.
         observations: `(num_envs, obs_size)` float32.
         rewards: `(num_envs,)` float32.
-        terminals: `(num_envs,)` uint8.
-        truncations: `(num_envs,)` uint8.
+        terminals, truncations: `(num_envs,)` uint8.
         ended: `(num_chunks,)` uint64, `terminals | truncations` as bits.
         slots: `NUM_SLOTS` times `(num_chunks,)` uint64; see `ENDED`.
         streams: `(num_envs,)` uint64.
@@ -111,7 +110,7 @@ class StateTable:
 
 
 def _aligned_zeros(num_rows: int, width: int) -> NDArray[np.float32]:
-    """`(num_rows, width)` float32 zeros, aligned to a cache line."""
+    """`(num_rows, width)` float32, aligned to a cache line."""
     line = 64
     block = np.zeros(num_rows * width * 4 + line, np.uint8)
     first = -block.ctypes.data % line

@@ -93,7 +93,7 @@ class Boards(ArrayBatch):
         game: `multi_snake` with its settings.
         envs: their indices.
         autoreset: "same_step" starts the next episode at once; "next_step" shows the final
-            observation first; "disabled" repeats the final observation until a reset.
+            observation first; "disabled" repeats it until a reset.
     """
 
     def __init__(self, game: Game, envs: range, autoreset: Autoreset) -> None:
@@ -112,7 +112,7 @@ class Boards(ArrayBatch):
         self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
         self._heads = np.tile(np.arange(layout.num_snakes), num_envs)
-        """Actors per row: the first entities of each row."""
+        """Actors per row: its first entities."""
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
         seeds, by_seed = self._boards.seeds, dict[int, list[int]]()
@@ -204,8 +204,7 @@ class Boards(ArrayBatch):
 
 
 def _episodes(ended: NDArray[np.int64], max_grown: int) -> list[Episode]:
-    """Summaries of finished episodes. In a perfect episode the snakes of a board grow by
-    `max_grown`."""
+    """Summaries of finished episodes; perfect snakes of a board grow by `max_grown` together."""
     return [
         Episode(
             reward=grown / max_grown,

@@ -1,9 +1,8 @@
 """Compiled rules of multi_snake for many boards. The game `multi_snake` is the reference.
 
-Boards are processed one after another, so a board's rows stay in the cache until they are written
-out. Functions called for every board are force-inlined, and nothing is allocated, so numba need not
-count references to arrays (`_nrt`). Together that is six times as fast. Compiled code is cached
-next to this file.
+Boards are processed one after another, so a board's rows stay in the cache until they are written.
+Functions called for every board are force-inlined, and nothing is allocated, so numba counts no
+references to arrays (`_nrt`). Together that is six times as fast.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def step_boards(
     todo: NDArray[np.uint8],
     same_step: bool,
 ) -> FilledCounts:
-    """Carries out one command per board and writes the observations of all boards."""
+    """Carries out one command per board and writes all observations."""
     eaten = np.empty(layout.num_snakes, dtype=np.int64)
     filled = _step_boards(
         *(layout, *boards, *shown, *final[:3], ended, moves, todo, same_step, eaten)
@@ -187,7 +186,7 @@ def _move(
     snakes: NDArray[np.int32],
     seeds: NDArray[np.uint64],
 ) -> int:
-    """Moves the snakes of a board; returns PLAYS, TERMINATED or TRUNCATED."""
+    """Moves a board's snakes; returns PLAYS, TERMINATED or TRUNCATED."""
     is_over = False
     num_eaten = 0
     for color in range(layout.num_snakes):
@@ -247,7 +246,7 @@ def _show(
     counts: NDArray[np.int64],
     numbers: NDArray[np.float32],
 ) -> int:
-    """Writes the entities of a board, segments from `segment` on; returns their end."""
+    """Writes a board's entities, segments from `segment` on; returns their end."""
     first = row * layout.num_snakes
     first_food = len(snakes) * layout.num_snakes + first
     for color in range(layout.num_snakes):
@@ -284,7 +283,7 @@ def _step_boards(
     eaten: NDArray[np.int64],
 ) -> tuple[int, int, int, int]:
     max_grown = layout.num_snakes * layout.max_segments
-    # Not a literal 0: numba would compile the functions called with it once more for the literal.
+    # Not a literal 0: numba would compile the called functions again for the literal.
     num_moves = num_actors = num_ended = 0 * len(snakes)
     segment = final_segment = 2 * len(snakes) * layout.num_snakes
     for i in range(len(snakes)):

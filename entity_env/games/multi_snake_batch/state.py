@@ -1,7 +1,6 @@
 """Arrays that hold many boards of multi_snake and their observations.
 
-Cells of a board are numbered with a wall one cell wide all around:
-`(x + 1) * (board_size + 2) + y + 1`.
+Cells are numbered with a wall one cell wide all around: `(x + 1) * (board_size + 2) + y + 1`.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ PLAYS, TERMINATED, TRUNCATED = 0, 1, 2
 """States of an episode."""
 
 SHOW, BEGIN, MOVE = 0, 1, 2
-"""Commands for a board: do nothing, start the next episode, or take a step."""
+"""Commands for a board: nothing, start the next episode, or step."""
 
 GROWN, STEP, OVER = 0, 1, 2
 """Columns of `BoardArrays.snakes`: segments of all bodies; steps of the episode; PLAYS, or how the
-episode ended that the board still shows."""
+episode still shown has ended."""
 _FIRST_COLUMN: Final = 3
 
 RUN, SEED, NEXT, DRAWN = 4, 5, 6, 7
-"""Columns of `BoardArrays.seeds`. Columns before RUN are a row of `seed_pools`; then the seed of
-this episode, the number of the next episode, and the generator state."""
+"""Columns of `BoardArrays.seeds`, after a row of `seed_pools`: run, seed of this episode, number of
+the next episode, generator state."""
 
 ENDED_ENV, ENDED_GROWN, ENDED_STEP, ENDED_OVER, ENDED_SEED, ENDED_NUMBER = range(6)
-"""Columns of the records of finished episodes."""
+"""Columns of records of finished episodes."""
 
 
 class BoardLayout(NamedTuple):
@@ -124,7 +123,7 @@ class FilledCounts(NamedTuple):
 def make_layout(
     board_size: int, num_snakes: int, max_snake_length: int, max_step: int
 ) -> BoardLayout:
-    """Layout for settings that `multi_snake` accepts."""
+    """Layout for valid settings of `multi_snake`."""
     width = board_size + 2
     max_segments = max_snake_length - 1
     x, y = np.divmod(np.arange(width * width), width)
@@ -154,7 +153,7 @@ def make_boards(layout: BoardLayout, num_envs: int) -> BoardArrays:
 
 
 def make_obs_arrays(layout: BoardLayout, num_envs: int) -> ObsArrays:
-    """Observation arrays with room for snakes of any length."""
+    """Arrays with room for snakes of any length."""
     num_heads = num_envs * layout.num_snakes
     return ObsArrays(
         entities=np.zeros((num_heads * (layout.max_segments + 2), 3), dtype=np.float32),

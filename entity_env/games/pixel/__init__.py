@@ -1,6 +1,6 @@
 """Environments of machines with a screen, rewarded by the distance from a goal picture.
 
-Importing this package does not import torch: names that need torch or Warp load at first use.
+Names that need torch or Warp load at first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`PixelGoalEnv` for each game of this package, and for any ROM with or without a captured goal."""
+"""`PixelGoalEnv` for each game of this package, and for any ROM with or without a goal."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from entity_env.games.pixel.worlds.grid_world import GridWorld
 from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 from entity_env.games.pixel.worlds.world import World
 
-# A step toward the goal reduces the distance by about a sixtieth, so its reward far exceeds its
-# cost.
+# A step toward the goal reduces the distance by about a sixtieth; its reward far exceeds its cost.
 ALPHA: Final = 10.0
 _NEVER: Final = 2**31 - 1
 
@@ -27,7 +26,7 @@ _NEVER: Final = 2**31 - 1
 def grid_env(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
     """Grids on which a figure walks from `S` to `F`.
 
-    All other screens are equally far from the goal's, so only the goal's own screen matches.
+    All other screens are equally far from the goal, so only the goal's own screen matches.
     """
     require_count("max_episode_steps", max_episode_steps)
     world = GridWorld(num_envs, device=device)
@@ -58,7 +57,7 @@ def program_env(
 def captured_env(
     num_envs: int, rom: Path, goal: Path, *, max_episode_steps: int, device: str = "cpu"
 ) -> PixelGoalEnv:
-    """Machines at the start of a captured goal, rewarded for getting closer to it."""
+    """Machines at the start of a captured goal, rewarded for approaching it."""
     require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(alpha=ALPHA, max_steps=max_episode_steps)
     captured = load_goal(goal)
@@ -75,10 +74,10 @@ def unrewarded_env(
     max_episode_steps: int,
     device: str = "cpu",
 ) -> PixelGoalEnv:
-    """Machines that have just been switched on, without rewards; episodes are only truncated.
+    """Machines just switched on, without rewards; episodes are only truncated.
 
     The observed distances are meaningless: their goal is the negative of the first screen.
-    `machine` holds settings for `machine_for`; other arguments and errors as for `captured_env`.
+    `machine` holds settings for `machine_for`; otherwise as `captured_env`.
     """
     require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(0.0, 0.0, 0.0, match_k=_NEVER, max_steps=max_episode_steps)
@@ -89,5 +88,5 @@ def unrewarded_env(
 
 
 def _one_pixel(world: World) -> Fraction:
-    """Largest tau with which only the goal's own screen matches."""
+    """Largest tau for which only the goal's own screen matches."""
     return Fraction(1, PIXEL_RANGE["absolute"] * world.height * world.width)

@@ -41,7 +41,7 @@ from entity_env.vec.batch_env import (
 class HostRows:
     """A reused `StepResult` that the episode state is copied into.
 
-    `is_stale` means that the episode state may have changed since the last copy.
+    `is_stale`: the episode state may have changed since the last copy.
     """
 
     def __init__(self, trackers: Trackers, obs_size: int) -> None:
@@ -60,7 +60,7 @@ class HostRows:
         self._screen = observations[:, num_tile_numbers:]
 
     def read(self) -> StepResult:
-        """The result; copied first if stale."""
+        """The result, copied first if stale."""
         if self.is_stale:
             t, result = self._trackers, self._result
             self._tiles.copy_(t.tiles)
@@ -73,7 +73,7 @@ class HostRows:
         return self._result
 
     def is_over(self) -> NDArray[np.bool_]:
-        """`(num_envs,)` bool: the episode has ended and has not been reset."""
+        """`(num_envs,)` bool: the episode has ended and waits for a reset."""
         if self.is_stale:
             t = self._trackers
             over: NDArray[np.bool_] = (t.ended & (t.episode_step > 0)).cpu().numpy()
@@ -87,8 +87,8 @@ Backend = Literal["auto", "torch", "warp"]
 class PixelGoalEnv(BatchEnv):
     """A batch of machines, rewarded for bringing their screens closer to a goal picture.
 
-    There are two interfaces. On the device, `step_tensors` and `reset_mask` read and write tensors;
-    they neither synchronize nor copy to the host::
+    There are two interfaces. On the device, `step_tensors` and `reset_mask` read and write tensors,
+    without synchronization or host copies::
 
         trackers = env.trackers
         env.reset(seed=0)
@@ -98,7 +98,7 @@ class PixelGoalEnv(BatchEnv):
             env.reset_mask(trackers.ended)
 
     On the host it is a `BatchEnv` of numpy arrays, copied by `to_host`. A row of `observations`
-    holds the features of all tiles, tile by tile, then the features of the screen; see
+    holds the features of all tiles, then those of the screen; see
     `entity_env.games.pixel.entities`.
 
     An episode is `terminated` when `match_k` consecutive screens match the goal, not counting the
@@ -202,7 +202,7 @@ class PixelGoalEnv(BatchEnv):
         return entities.action_space()
 
     def step_tensors(self, actions: Tensor, *, autoreset: bool = False) -> Trackers:
-        """Step every machine on the device, without host copies or synchronization.
+        """Steps every machine on the device, without host copies or synchronization.
 
         With `autoreset`, environments whose episode ends are then reset; `trackers` keeps their
         flags (`ended`, `terminated`, `truncated`), last screen and distance (`frames`, `dist`).
@@ -229,7 +229,7 @@ class PixelGoalEnv(BatchEnv):
         return self.trackers
 
     def reset_mask(self, mask: Tensor) -> None:
-        """Start episodes in a mask of environments, on the device; the others do not change.
+        """Starts episodes in a mask of environments, on the device; the others do not change.
 
         Results of the last step in `trackers`, including flags and reward, stay.
 
@@ -284,10 +284,10 @@ class PixelGoalEnv(BatchEnv):
         return self.to_host()
 
     def to_host(self) -> StepResult:
-        """Copy observations, rewards and flags to the host.
+        """Copies observations, rewards and flags to the host.
 
         The arrays are reused: valid until the next call of `to_host`, `view` or a host step. Flags
-        of environments that have been reset are cleared.
+        of reset environments are cleared.
 
         Raises:
             ClosedError: after `close`.
@@ -302,7 +302,7 @@ class PixelGoalEnv(BatchEnv):
             self.world.close()
 
     def _step(self, actions: Tensor) -> None:
-        """Step machines, screens, rewards and flags. The only code that does so."""
+        """The only code that steps machines, screens, rewards and flags."""
         self._host.is_stale = True
         if actions.dtype != torch.int32 or not actions.is_contiguous():
             actions = self._actions.copy_(actions)
@@ -312,7 +312,7 @@ class PixelGoalEnv(BatchEnv):
         self._ops.judge()
 
     def _reset(self, mask: Tensor) -> None:
-        """Reset machines and episode state. The only code that does so."""
+        """The only code that resets machines and episode state."""
         self._host.is_stale = True
         slot = self.trackers.slot
         if self._is_renumbered:
@@ -335,7 +335,7 @@ class PixelGoalEnv(BatchEnv):
         self._step(torch.from_numpy(actions).to(self.device))
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: BatchSeed) -> None:
-        """Choose the next reset states of a mask of environments from a seed."""
+        """Chooses the next reset states of some environments from a seed."""
         own = self.env_seeds(seed) % np.uint64(len(self._reset_states.bank))
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)

@@ -121,7 +121,7 @@ class ResetStates:
 
 
 def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[int]:
-    """Take snapshots of the first machine after each sequence of buttons, into the slots from 0.
+    """Takes snapshots of the first machine after each sequence of buttons, into the slots from 0.
 
     Every sequence starts from the current state. Afterward the machines are in one of the states.
     """
@@ -144,7 +144,7 @@ def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[i
 
 
 def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
-    """Check that there is at least one slot and all are in the bank."""
+    """Checks that there are slots and all are in the bank."""
     chosen = list(slots)
     wrong = [slot for slot in chosen if not is_index(slot, num_slots)]
     if wrong or not chosen:
@@ -155,7 +155,7 @@ def require_slots(slots: Sequence[int], num_slots: int) -> list[int]:
 
 
 def measure_reset_states(world: World, slots: Sequence[int], goal: Goal) -> ResetStates:
-    """Restore all machines from each slot and measure their screens."""
+    """Restores all machines from each slot and measures their screens."""
     shape = (world.num_envs, world.height, world.width)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=world.device)
     frames, tiles, dists = [], [], []
@@ -185,7 +185,7 @@ def measure_reset_states(world: World, slots: Sequence[int], goal: Goal) -> Rese
 
 
 def require_goal(goal: Goal, world: World) -> None:
-    """Check that a goal has the shape and device of a world's screens."""
+    """Checks that a goal has the shape and device of a world's screens."""
     one = (world.height, world.width)
     shape = tuple(goal.pixels.shape)
     if shape not in (one, (world.num_envs, *one)):

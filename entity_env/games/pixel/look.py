@@ -1,4 +1,4 @@
-"""Drawing of four-shade screens: pixel by pixel, or by the tiles that agents observe."""
+"""Four-shade screens, drawn by pixel, or by the tiles that agents observe."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.text import Text
 from entity_env.views import Look, Scene, SeenEntity, SeenObservation
 
 GREENS: Final = ("#0c1a14", "#3f7d5b", "#9ccf7f", "#eaf7d0")
-"""Colors of the shades of a screen with a dark background: an XO-CHIP's."""
+"""Shades of a screen with a dark background, such as an XO-CHIP's."""
 LIGHT_GREENS: Final = tuple(reversed(GREENS))
-"""Colors of the shades of a screen with a bright background: a Game Boy's."""
+"""Shades of a screen with a bright background, such as a Game Boy's."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def draw_pixels(
 
 
 def _shrunk(pixels: NDArray[np.uint8], columns: int, rows: int) -> NDArray[np.uint8]:
-    """Every second, third, ... row and column; at most `rows` and `columns` remain."""
+    """Every second, third, ... row and column, so that at most `rows` and `columns` remain."""
     every = max(1, -(-pixels.shape[0] // rows), -(-pixels.shape[1] // columns))
     return pixels[::every, ::every]
 
@@ -115,7 +115,7 @@ def _in_ascii(pixels: NDArray[np.uint8]) -> Text:
 
 
 def _cells(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.int16]:
-    """Pixels of each character cell, (rows, columns, pixels); edges are repeated."""
+    """Pixels per character cell, (rows, columns, pixels); edges are repeated."""
     missing = -pixels.shape[0] % height, -pixels.shape[1] % width
     whole = np.pad(pixels, [(0, missing[0]), (0, missing[1])], mode="edge").astype(np.int16)
     rows, columns = whole.shape[0] // height, whole.shape[1] // width
@@ -153,13 +153,13 @@ def _draw(seen: SeenObservation, scene: Scene) -> None:
 
 
 def _brightness(tile: SeenEntity) -> float:
-    """Square root of the mean shade, from 0 to 1: a thin line in a tile stays visible."""
+    """Square root of the mean shade, 0 to 1: a thin line in a tile stays visible."""
     counts = tile.features[2:6]
     return float(np.sqrt(counts @ np.arange(4) / max(1.0, 3 * counts.sum())))
 
 
 def _color(brightness: float) -> str:
-    """A color between those of the darkest and the brightest shade."""
+    """A color between the darkest and the brightest shade."""
     dark, bright = (np.frombuffer(bytes.fromhex(GREENS[i][1:]), np.uint8) for i in (0, 3))
     mixed = np.rint(dark + brightness * (bright - dark.astype(float)))
     return f"#{mixed.astype(np.uint8).tobytes().hex()}"

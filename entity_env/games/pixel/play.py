@@ -77,9 +77,9 @@ def open_rom(
         needs_goal: refuse to run without a goal, for training and evaluation.
 
     Raises:
-        UsageError: a missing goal that is needed, a file that cannot be read, a goal of another
-            ROM, a setting that the machine does not have, or settings together with a goal, which
-            has its own.
+        UsageError: a missing goal that is needed, an unreadable file, a goal of another ROM, a
+            setting that the machine does not have, or settings together with a goal, which has its
+            own.
         MissingExtraError: torch, or the emulator of the ROM, is not installed.
     """
     if needs_goal and not goal:
@@ -125,7 +125,7 @@ class ScreenPlay:
         name: name of this object in its module.
         doc: one-line description of the game.
         open_batch: makes a batch for a number of environments and the game's settings.
-        settings: descriptions by name of the settings, the keyword-only arguments of `open_batch`.
+        settings: descriptions by name of the keyword-only arguments of `open_batch`.
     """
 
     def __init__(
@@ -144,10 +144,9 @@ class ScreenPlay:
         self.__signature__ = Signature([*fixed, *(given[name] for name in settings)])
         self._open_batch = open_batch
         self._env: PixelGoalEnv | None = None
-        """The batch being played."""
 
     def __call__(self, agent: Agent, *, seed: int, **settings: object) -> None:
-        """See `Game`. The seed has no effect: there is only one initial state."""
+        """See `Game`. The seed has no effect: there is one initial state."""
         self._env = self._open_batch(1, **settings)
         try:
             play_env(agent, self._env, seed)
@@ -155,7 +154,7 @@ class ScreenPlay:
             self._env = None
 
     def text(self, columns: int, rows: int, *, has_colors: bool, ascii_only: bool) -> Text | None:
-        """The screen, as large as fits; None when nothing is being played."""
+        """The screen, as large as fits, while it is being played."""
         if self._env is None:
             return None
         from entity_env.games.pixel.look import draw_pixels
@@ -182,9 +181,9 @@ def colors_of(world: World) -> tuple[str, ...]:
 
 
 def play_env(agent: Agent, env: PixelGoalEnv, seed: int) -> None:
-    """Play episodes on a batch of one until the agent stops, then close the batch.
+    """Plays episodes on a batch of one until the agent stops, then closes the batch.
 
-    `seed` is the seed of the first episode; later episodes use `agent.seed`.
+    `seed` is for the first episode; later ones use `agent.seed`.
     """
     try:
         while True:
@@ -210,10 +209,10 @@ def _obs(result: StepResult, score: float, num_tiles: int) -> Obs:
 
 
 def require_torch(purpose: str) -> None:
-    """Check that torch is installed.
+    """Checks that torch is installed.
 
     Raises:
-        MissingExtraError: torch is not installed; the message names the purpose.
+        MissingExtraError: it is not; names the purpose.
     """
     try:
         import torch  # noqa: F401 - only checks that it is installed

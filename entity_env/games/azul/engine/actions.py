@@ -20,8 +20,7 @@ from entity_env.games.azul.engine.rules import (
 class StepError(EntityEnvError):
     """A step was refused; nothing has changed.
 
-    Subclasses in the order in which a step checks: `EpisodeDone`, `InvalidActionId`,
-    `IllegalAction`.
+    Subclasses in checking order: `EpisodeDone`, `InvalidActionId`, `IllegalAction`.
     """
 
 
@@ -48,7 +47,7 @@ class Color(IntEnum):
 
     @classmethod
     def from_index(cls, index: int) -> Color:
-        """Color of an index from 0 to 4; raises SchemaError for other numbers."""
+        """Color of an index from 0 to 4; SchemaError for other numbers."""
         if not is_index(index, NUM_COLOURS):
             raise SchemaError(f"Azul: a color must be an integer from 0 to 4, got {index!r}")
         return cls(index)
@@ -62,7 +61,7 @@ class DraftSource(IntEnum):
 
     @classmethod
     def Factory(cls, index: int) -> DraftSource:
-        """Factory of an index from 0 to 8; raises SchemaError for other numbers."""
+        """Factory of an index from 0 to 8; SchemaError for other numbers."""
         if not is_index(index, CENTRE):
             raise SchemaError(f"Azul: a factory must be an integer from 0 to 8, got {index!r}")
         return cls(index)
@@ -75,7 +74,7 @@ class DraftDestination(IntEnum):
 
     @classmethod
     def PatternLine(cls, row: int) -> DraftDestination:
-        """Pattern line of a row from 0 to 4; raises SchemaError for other numbers."""
+        """Pattern line of a row from 0 to 4; SchemaError for other numbers."""
         if not is_index(row, FLOOR):
             raise SchemaError(f"Azul: a pattern line must be an integer from 0 to 4, got {row!r}")
         return cls(row)
@@ -114,11 +113,11 @@ ACTIONS: Final = tuple(
     for colour in range(NUM_COLOURS)
     for destination in range(NUM_DESTINATIONS)
 )
-"""All actions, indexed by id."""
+"""All actions by id."""
 
 
 class ActionEncoder:
-    """Converts actions to ids and back: a bijection between all actions and 0 to 299."""
+    """Converts between all actions and ids 0 to 299."""
 
     @staticmethod
     def action_space_size() -> int:
@@ -160,7 +159,7 @@ class ActionEncoder:
 
 
 def checked_id(action_id: object) -> int:
-    """Validates an action id and returns it as an int."""
+    """Returns a valid action id as an int."""
     if not is_index(action_id, ACTION_SPACE_SIZE):
         raise InvalidActionId(
             f"Azul: an action id must be an integer from 0 to {ACTION_SPACE_SIZE - 1}, "

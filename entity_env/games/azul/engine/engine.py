@@ -103,7 +103,7 @@ def apply_action(state: GameState, action: Action) -> GameState:
 
 
 def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> None:
-    """Applies an action to the state in place.
+    """Applies an action in place.
 
     Args:
         state: modified; invalid afterward if `draw` raises or returns a color that is not in the
@@ -123,7 +123,7 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
 
 
 def _checked(state: GameState, action: Action) -> Action:
-    """The action with plain integer fields: 2.0 equals 2, but is not a valid index."""
+    """The action with integer fields: 2.0 equals 2, but is not a valid index."""
     checked = ActionEncoder.decode(ActionEncoder.encode(action))
     if not is_legal(state, checked):
         raise illegal(state, checked)
@@ -131,7 +131,7 @@ def _checked(state: GameState, action: Action) -> Action:
 
 
 def illegal(state: GameState, action: Action) -> IllegalAction:
-    """Error for an illegal action, with the reason in terms of the board game."""
+    """Error for an illegal action, with the reason in board-game terms."""
     player = state.current_player
     return IllegalAction(f"Azul: player {player} may not take {action}: {why_not(state, action)}")
 

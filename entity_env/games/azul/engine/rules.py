@@ -31,16 +31,16 @@ NUM_DESTINATIONS: Final = 6
 
 FLOOR_SLOTS: Final = 7
 FLOOR_COSTS: Final = (0, 1, 2, 4, 6, 8, 11, 14)
-"""Cost of a floor by number of taken slots: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
+"""By number of taken slots: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
 
 ROW_BONUS: Final = 2
 COLUMN_BONUS: Final = 7
 COLOUR_BONUS: Final = 10
 
 MARKER: Final = 5
-"""The start marker on a floor, as a color code."""
+"""Start marker on a floor, as a color code."""
 NOBODY: Final = -1
-"""Holder of the start marker while it lies in the center."""
+"""Holder of the start marker in the center."""
 NO_COLOUR: Final = -1
 """Color of an empty pattern line."""
 
@@ -60,7 +60,7 @@ def num_factories(num_players: int) -> int:
 
 
 def num_dealt(num_players: int) -> int:
-    """Number of tiles in a full deal."""
+    """Tiles in a full deal."""
     return TILES_PER_FACTORY * num_factories(num_players)
 
 

@@ -39,11 +39,10 @@ from entity_env.games.azul.kernels.packed_state import (
 
 End: TypeAlias = Literal["row", "no_progress", "no_tiles"]
 """Why a game is over. `row`: a row of a wall is full. `no_progress`: no color in bag or lid fits
-any line of any player, so no wall could ever change. `no_tiles`: no progress because there is
-nothing left to deal."""
+any line of any player, so no wall could ever change. `no_tiles`: no progress because nothing is
+left to deal."""
 
 ENDS: Final[tuple[End, ...]] = ("row", "no_progress", "no_tiles")
-"""All reasons why a game can end."""
 
 
 class Phase(Enum):
@@ -56,7 +55,7 @@ class Phase(Enum):
 
 
 class _Word:
-    """Descriptor: an attribute stored as a word of the packed state."""
+    """Descriptor: an attribute as a word of the packed state."""
 
     def __init__(self, at: int) -> None:
         self._at: Final = at
@@ -69,7 +68,7 @@ class _Word:
 
 
 class _Tiles:
-    """Descriptor: tiles by color, packed in a word of the packed state."""
+    """Descriptor: tiles by color, packed in a word."""
 
     def __init__(self, at: int) -> None:
         self._at: Final = at
@@ -280,7 +279,7 @@ class GameState:
         return self._key() == other._key() if isinstance(other, GameState) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash of the current position: do not play on with a state that is in a set or dict."""
+        """Hash of the current position: do not play on with a state in a set or dict."""
         return hash(self._key())
 
     def __repr__(self) -> str:
@@ -351,7 +350,7 @@ class GameState:
 
 
 def is_table_empty(state: GameState) -> bool:
-    """True if factories and center hold no tiles: the round is over."""
+    """Whether factories and center are empty: the round is over."""
     return not any(state.words[at.SOURCES : at.SOURCES + NUM_SOURCES])
 
 
@@ -370,7 +369,7 @@ def _check_tiles(state: GameState) -> None:
 
 
 def count_tiles(state: GameState) -> list[int]:
-    """Tiles of each color in all places together: always 20."""
+    """Tiles of each color in all places: always 20."""
     places = [state.bag, state.lid, state.centre, *state.factories]
     counts = [sum(tiles) for tiles in zip(*places, strict=True)]
     for player in state.players:
@@ -383,7 +382,7 @@ def count_tiles(state: GameState) -> list[int]:
 
 
 class _Given:
-    """Reads and checks the values of a dict given to `from_dict`, or of a part of it."""
+    """Reads and checks values of a dict given to `from_dict`."""
 
     def __init__(self, data: object, where: str) -> None:
         if not isinstance(data, Mapping):

@@ -25,7 +25,7 @@ class RandomSource(Protocol):
 
 
 def checked_rng(rng: RandomSource | None) -> RandomSource:
-    """The given source; for None, a new source with a random seed."""
+    """The given source, or a new one with a random seed."""
     if rng is None:
         return np.random.default_rng()
     source: object = rng
@@ -51,7 +51,7 @@ _WORD: Final = 2**64 - 1
 
 
 class SplitMix:
-    """SplitMix64 as a source of random numbers; compiled playouts use the same sequence.
+    """SplitMix64 as a source of random numbers, as in compiled playouts.
 
     Args:
         word: initial state, 64 bits.

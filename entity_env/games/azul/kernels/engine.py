@@ -1,11 +1,11 @@
-"""Rules on the packed state, whose words all functions change in place; see `packed_state`.
+"""Rules on the packed state, changed in place; see `packed_state`.
 
 `make_move` calls `take_packed`, then `pass_turn`, or `end_round` after the last tile. If the game
-continues, `deal_packed` then starts the next round.
+continues, `deal_packed` starts the next round.
 
-The rules are the official rules of the base game. Where they are silent: a marker taken with a full
+These are the official rules of the base game. Where they are silent: a marker taken with a full
 floor costs nothing; if no player took it, the previous starter starts again; a game in which no
-wall can ever change again is over. Tests compare these rules with the readable version in
+wall can ever change again is over. Tests compare them with the readable version in
 `tests/games/azul/oracle.py`.
 """
 
@@ -32,25 +32,25 @@ Mask: TypeAlias = Any
 """Legal actions, `(300,)` bool or a list."""
 
 _LINE_FITS: Final = ONES * 31
-"""Bits of `fits` that stand for lines."""
+"""Bits of `fits` for lines."""
 _FIRST_COLUMN: Final = rules.COLUMNS[0]
 
 MAX_LEGAL: Final = 246
-"""Upper bound on the legal moves of a position: 41 groups, 6 destinations each."""
+"""Bound on legal moves: 41 groups, 6 destinations each."""
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
-"""Values of the word `END`: indices into `state.ENDS`, counted from 1."""
+"""Values of `END`: indices into `state.ENDS`, from 1."""
 
 
 def _run_through(cells: int, place: int) -> int:
-    """Length of the run through a place of five once it is filled."""
+    """Length of the run through a place of five, once filled."""
     up = cells >> place + 1
     down = [cells >> i & 1 for i in range(place - 1, -1, -1)]
     return (~up & up + 1).bit_length() + (*down, 0).index(0)
 
 
 def _open_to(row: int, cells: int) -> int:
-    """Bits that an empty line adds to `fits`, given its row and the cells of that row."""
+    """Bits that an empty line adds to `fits`, for a row and its cells."""
     missing = [c for c in range(5) if not cells >> rules.column_of(row, c) & 1]
     return sum(1 << 6 * colour + row for colour in missing)
 
@@ -67,14 +67,14 @@ def seat(player: int) -> int:
 
 @kernel(inline=True)
 def num_factories_packed(words: PackedState) -> int:
-    """Number of factories."""
+    """As `rules.num_factories`."""
     count: int = 2 * words[at.NUM_PLAYERS] + 1
     return count
 
 
 @kernel(inline=True)
 def colour_fields(tiles: int) -> int:
-    """Mask with all 6 bits of every color that is present."""
+    """All 6 bits of every color that is present."""
     some = tiles | tiles >> 1
     some |= some >> 2
     return ((some | tiles >> 4) & ONES) * FIELD
@@ -82,14 +82,14 @@ def colour_fields(tiles: int) -> int:
 
 @kernel(inline=True)
 def fits_of(words: PackedState) -> int:
-    """`fits` of the current player; 0 when the game is over, since nothing is legal."""
+    """`fits` of the current player; 0 when the game is over."""
     fits: int = 0 if words[at.END] else words[seat(words[at.CURRENT]) + at.FITS]
     return fits
 
 
 @kernel(inline=True)
 def write_fits(words: PackedState, me: int) -> None:
-    """Recomputes `fits` of a board after its lines and wall were set."""
+    """Recomputes `fits` from a board's lines and wall."""
     fits = ONES << FLOOR
     for row in range(5):
         line = words[me + at.LINES] >> 6 * row & FIELD
@@ -102,13 +102,13 @@ def write_fits(words: PackedState, me: int) -> None:
 
 @kernel(inline=True)
 def is_legal_packed(words: PackedState, source: int, choice: int) -> bool:
-    """True if a move is legal; `choice` is `6 * colour + destination`."""
+    """Whether a move is legal; `choice` is `6 * colour + destination`."""
     return (fits_of(words) & colour_fields(words[at.SOURCES + source])) >> choice & 1 == 1
 
 
 @kernel(inline=True)
 def write_mask(words: PackedState, mask: Mask) -> None:
-    """Marks the legal actions in a mask of 300 that is all False."""
+    """Marks the legal actions in an all-False mask of 300."""
     fits = fits_of(words)
     for source in range(10):
         moves = fits & colour_fields(words[at.SOURCES + source])
@@ -134,7 +134,7 @@ def write_ids(words: PackedState, ids: list[int]) -> int:
 
 @kernel(inline=True)
 def take_packed(words: PackedState, source: int, choice: int) -> bool:
-    """Makes a legal move without passing the turn; returns True if the table is empty."""
+    """Makes a legal move without passing the turn; True if the table is empty."""
     colour = choice // 6
     destination = choice - 6 * colour
     me = seat(words[at.CURRENT])
@@ -228,7 +228,7 @@ def _tile_wall(words: PackedState, me: int) -> int:
 
 @kernel(inline=True)
 def placement_points_packed(wall: int, row: int, column: int) -> int:
-    """Points for placing a tile, given the wall before."""
+    """Points for placing a tile; `wall` is the wall before."""
     # Gather the bits of the column, which are 5 apart: bit 5 i times bit 16 - 4 i is bit 16 + i.
     cells = ((wall >> column & _FIRST_COLUMN) * 0b1_0001_0001_0001_0001) >> 16 & 31
     across = _RUNS[5 * (wall >> 5 * row & 31) + column]
@@ -259,7 +259,7 @@ def bonus_points_packed(wall: int) -> int:
 
 @kernel(inline=True)
 def end_of_game_packed(words: PackedState) -> int:
-    """Value of `END` after a tiling; 0 if the game continues."""
+    """`END` after a tiling; 0 if the game continues."""
     rows = fits = 0
     for player in range(words[at.NUM_PLAYERS]):
         rows += rows_of(words[seat(player) + at.WALL])
@@ -274,7 +274,7 @@ def end_of_game_packed(words: PackedState) -> int:
 
 @kernel(inline=True)
 def end_round(words: PackedState) -> bool:
-    """Ends a round after the last move, without the next deal; returns True if the game is over."""
+    """Ends a round after the last move, without a deal; True if the game is over."""
     tile_walls_packed(words)
     words[at.END] = end_of_game_packed(words)
     if words[at.END]:
@@ -291,7 +291,7 @@ def end_round(words: PackedState) -> bool:
 
 @kernel(inline=True)
 def make_move(words: PackedState, source: int, choice: int) -> bool:
-    """Makes a legal move; returns True if the round ended. Then deal if `END` is 0."""
+    """Makes a legal move; True if the round ended. Then deal if `END` is 0."""
     if take_packed(words, source, choice):
         end_round(words)
         return True
@@ -315,7 +315,7 @@ def start_game(words: PackedState, num_players: int, starting_player: int) -> No
 
 @kernel(inline=True)
 def refill_bag(words: PackedState) -> int:
-    """Moves the lid into the bag if the bag is empty; returns the number of tiles in the bag."""
+    """Moves the lid into an empty bag; returns the number of tiles in the bag."""
     if words[at.BAG] == 0:
         words[at.BAG] = words[at.LID]
         words[at.LID] = 0

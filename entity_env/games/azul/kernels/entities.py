@@ -1,4 +1,4 @@
-"""Entities of a position as feature rows, with fields in the order of `azul.entities`."""
+"""Entities of a position as feature rows, in the field order of `azul.entities`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13,
 _ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _LINE_POINTS = 22, 23, 24, 25, 26
 _ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _GROUPS, _CENTRE = 27, 28, 29, 30, 31, 32, 33
 _MY_LINES, _NEXT_LINES, _MY_DROP, _NEXT_DROP, _NEXT_HELD, _NEXT_ROOM = 38, 43, 48, 49, 50, 51
-"""Feature columns; for colors and lines the first column."""
+"""Feature columns; the first, for several."""
 
 _NOTHING: Final = -(2**62)
 
@@ -62,8 +62,7 @@ SCRATCH_SIZES: Final = (10, 5, 5, 30, 52)
 
 @kernel()
 def _write_points(words: PackedState, me: int, points: Worths) -> None:
-    """Writes the points that each line would bring, full of a fitting color, if the round ended
-    now."""
+    """Writes what each line would bring, full of a fitting color, if the round ended now."""
     before = pending_points_call(words, me, 5, 0)
     fits = words[me + at.FITS]
     for colour in range(5):
@@ -100,7 +99,7 @@ def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) 
 
 @kernel()
 def _write_completed(words: PackedState, me: int, most: list[int], first: int, out: Rows) -> None:
-    """Writes, per line, the number of colors with a group large enough to complete it."""
+    """Writes, per line, how many colors have a group that completes it."""
     fits, lines = words[me + at.FITS], words[me + at.LINES]
     for row in range(5):
         room = row + 1 - (lines >> 6 * row & 7)
@@ -112,7 +111,7 @@ def _write_completed(words: PackedState, me: int, most: list[int], first: int, o
 
 @kernel()
 def _least_drop(words: PackedState, me: int, least: list[int], but: int) -> int:
-    """Fewest tiles of a group for which a player's lines, except line `but`, have no room."""
+    """Fewest tiles of a group for which a player's lines, except `but`, have no room."""
     fits, lines = words[me + at.FITS], words[me + at.LINES]
     fewest = -1
     for colour in range(5):
@@ -174,7 +173,7 @@ def _write_option(
 
 @kernel()
 def _write_others(words: PackedState, source: int, choice: int, out: Rows) -> None:
-    """Writes the features of the other groups of the color."""
+    """Writes the features of other groups of the color."""
     colour = choice // 6
     left, total, exact, enough = out[_LEFT], 0, 0, 0
     for i in range(10):
@@ -223,7 +222,7 @@ def _write_left(words: PackedState, me: int, choice: int, scratch: Scratch, out:
 
 @kernel()
 def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
-    """Writes the legal moves in the order of their ids; returns their number."""
+    """Writes the legal moves in id order; returns their number."""
     player, num_players = words[at.CURRENT], words[at.NUM_PLAYERS]
     me, rival = seat(player), seat((player + 1) % num_players)
     _write_points(words, me, scratch.points)
@@ -249,7 +248,7 @@ def write_options(words: PackedState, scratch: Scratch, out: Rows) -> int:
 
 
 class EntityRows(NamedTuple):
-    """Entity rows of many positions, one after another, by type; `(capacity, width)`."""
+    """Rows of many positions by type, one position after another; `(capacity, width)`."""
 
     table: Rows
     source: Rows
@@ -262,7 +261,7 @@ class EntityRows(NamedTuple):
 
 @kernel()
 def _standing(words: PackedState, player: int) -> int:
-    """Points of a player if the round ended now, without the limit at 0."""
+    """Points if the round ended now, without the limit at 0."""
     me = seat(player)
     points = words[me + at.SCORE] + pending_points_call(words, me, 5, 0)
     return int(points - FLOOR_COSTS[words[me + at.FLOOR_LENGTH]])
@@ -279,7 +278,7 @@ def _fullest_row(words: PackedState, player: int) -> int:
 
 @kernel()
 def _write_lines(words: PackedState, me: int, first: int, out: Rows) -> None:
-    """Writes the room of each line of a player, and the points that started lines would bring."""
+    """Writes the room of each line, and the points that started lines would bring."""
     before = pending_points_call(words, me, 5, 0)
     for row in range(5):
         line = words[me + at.LINES] >> 6 * row & FIELD
@@ -419,7 +418,7 @@ def write_entities(
 ) -> tuple[int, int]:
     """Writes a position for the current player; returns the numbers of groups and options.
 
-    `filled`, `(3,)`: numbers of positions, groups and options that `shown` already holds.
+    `filled`, `(3,)`: positions, groups and options that `shown` already holds.
     """
     groups = write_table(words, words[at.CURRENT], filled[0], filled[1], shown)
     options = write_options(words, scratch, shown.option[filled[2] :])

@@ -1,9 +1,7 @@
-"""Heuristic values of moves and boards, for agents and for search.
+"""Heuristic values of moves and boards, for agents and for search, in hundredths of a point.
 
-Values are integers in hundredths of a point.
-
-The value of a move is the value of its tiles on a line minus the floor cost. Tiles that complete a
-line have the full value of the line, other tiles half of their share of it. A line has two values:
+A move is worth its tiles on a line minus the floor cost. Tiles that complete a line have the full
+value of the line, other tiles half of their share of it. A line has two values:
 
 - greedy: the points that it adds to the next tiling, plus its share of the row, column and color
   bonuses: the k-th tile of five counts `(2 k - 1) / 25` of the bonus.
@@ -35,7 +33,7 @@ from entity_env.games.azul.kernels.kernel import bits_of, kernel, new_ints
 from entity_env.games.azul.kernels.packed_state import FIELD, PackedState
 
 POINT: Final = 100
-"""One point, in the unit of values."""
+"""One point."""
 SHARE: Final = POINT // 25
 RUSH_TOP: Final = 600
 RUSH_STEP: Final = 100
@@ -46,14 +44,14 @@ GREEDY, RUSH = 0, 1
 _COSTS: Final = tuple(POINT * cost for cost in rules.FLOOR_COSTS)
 
 Worths: TypeAlias = list[int]
-"""Values of complete lines, indexed by `6 * colour + row`; length 30."""
+"""Values of complete lines by `6 * colour + row`; length 30."""
 
 
 @kernel(inline=True)
 def pending_points_packed(words: PackedState, me: int, row: int, colour: int) -> int:
-    """Points for the tiles that a player would place if the round ended now, ignoring the floor.
+    """Points of the tiles that a player would place if the round ended now, ignoring the floor.
 
-    If `row` is below 5, that line counts as complete with `colour`.
+    If `row` is below 5, that line counts as full of `colour`.
     """
     points = 0
     lines, wall = words[me + at.LINES], words[me + at.WALL]
@@ -93,7 +91,7 @@ def greedy_worth_packed(
 
 @kernel(inline=True)
 def write_worths(words: PackedState, idea: int, worths: Worths) -> None:
-    """Writes the values of lines that the current player's tiles can go to."""
+    """Writes the values of lines open to the current player."""
     me = seat(words[at.CURRENT])
     before, wall = pending_points_packed(words, me, 5, 0), pending_wall_packed(words, me)
     fits = words[me + at.FITS]
@@ -129,7 +127,7 @@ def move_value(words: PackedState, source: int, choice: int, worths: Worths) -> 
 
 @kernel(inline=True)
 def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
-    """Source and choice of the legal move with the highest value; ties go to the first."""
+    """Source and choice of the legal move with the highest value, the first of equals."""
     write_worths(words, idea, worths)
     fits = fits_of(words)
     best, best_source, best_choice = -(2**62), 0, 0
@@ -144,7 +142,7 @@ def best_move(words: PackedState, idea: int, worths: Worths) -> tuple[int, int]:
     return best_source, best_choice
 
 
-# Not inlined: code with several calls of these would take minutes to compile.
+# Not inlined: code with several of these calls would take minutes to compile.
 
 
 @kernel()
@@ -161,8 +159,8 @@ def pending_wall_call(words: PackedState, me: int) -> int:
 
 @kernel()
 def potential_packed(words: PackedState, player: int) -> int:
-    """Value of a board: score, pending points minus the floor cost, and shares of the final bonuses
-    and of started lines."""
+    """Value of a board: score, pending points minus the floor cost, shares of the final bonuses and
+    of started lines."""
     me = seat(player)
     before, wall = pending_points_call(words, me, 5, 0), pending_wall_call(words, me)
     value = POINT * (words[me + at.SCORE] + before) - _COSTS[words[me + at.FLOOR_LENGTH]]

@@ -3,10 +3,10 @@
 The decorator itself changes nothing: a kernel called from Python is interpreted, and so is
 everything it calls. `machine_code` compiles a copy with different globals: other kernels compiled,
 tuples of numbers as arrays, and the functions below replaced by those of `core.numba_utils`. So the
-rules of a game are written once, and a single game needs neither numba nor its compiler.
+rules are written once, and a single game needs neither numba nor its compiler.
 
-A kernel that runs in both forms works on lists of integers or on arrays, and keeps 64-bit numbers
-within their range by `& WORD`. numba is imported only when something is compiled.
+A kernel works on lists of integers or on arrays, and keeps 64-bit numbers in range by `& WORD`.
+numba is imported only to compile something.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOCK: Final = RLock()
 
 
 def kernel(*, inline: bool = False) -> Callable[[Function], Function]:
-    """Decorator that marks a function as compilable; `inline` as for `numba_utils.compiled`."""
+    """Decorator that marks a function as compilable; see `numba_utils.compiled`."""
 
     def decorate(function: Function) -> Function:
         _KERNELS[function] = inline
@@ -43,17 +43,17 @@ def kernel(*, inline: bool = False) -> Callable[[Function], Function]:
 
 
 def fastest(function: Callable[..., object]) -> Any:  # noqa: ANN401 - takes lists or arrays
-    """Machine code of a kernel if numba is installed, otherwise the kernel itself."""
+    """Machine code of a kernel if numba is installed, else the kernel itself."""
     return machine_code(function) if has_numba() else function
 
 
 def copied_words(words: Sequence[int]) -> Any:  # noqa: ANN401 - a list or an array
-    """Copy of a packed state in the form that `fastest` functions take: an array or a list."""
+    """Copy of a packed state as `fastest` functions take it: an array or a list."""
     return np.array(words, np.int64) if has_numba() else list(map(int, words))
 
 
 def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numba's, untyped
-    """Compiled form of a kernel; it takes arrays.
+    """Compiled form of a kernel, for arrays.
 
     Raises:
         ImportError: numba is not installed.
@@ -118,4 +118,4 @@ _PRIMITIVES: Final[dict[object, Any]] = {
     new_floats: "zeros_float64",
     splitmix64_int: "splitmix64",
 }
-"""Compiled form of a function: a name in `core.numba_utils`, or the function itself."""
+"""Compiled form: a name in `core.numba_utils`, or the function."""

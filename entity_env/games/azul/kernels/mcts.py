@@ -40,11 +40,11 @@ from entity_env.games.azul.kernels.playouts import deal_by
 
 EXPLORATION: Final = 0.7
 UNVISITED_LOSS: Final = 0.1
-"""Unvisited children are valued this much below the mean of the visited ones."""
+"""Unvisited children are valued this much below the mean of visited ones."""
 MARGIN_SCALE: Final = 15.0
 """Lead in points that has half of the highest value."""
 MAX_DEPTH: Final = 64
-"""Above the length of any round: 36 tiles are dealt, and each move takes at least one."""
+"""Above the length of a round: 36 tiles, at least one per move."""
 
 Array: TypeAlias = Any
 """An array of a `Tree`."""
@@ -64,7 +64,7 @@ def run_search(
     totals: Array,
     priors: Array,
 ) -> tuple[int, int]:
-    """Makes more visits; returns the generator state and the number of moves made."""
+    """Makes more visits; returns the generator state and the number of moves."""
     words, worths = new_ints(NUM_WORDS), new_ints(30)
     uniforms, values = new_floats(36), new_floats(4)
     path, movers = new_ints(MAX_DEPTH), new_ints(MAX_DEPTH)
@@ -111,7 +111,7 @@ def run_search(
 
 @kernel(inline=True)
 def _play_round(words: PackedState, worths: Worths) -> int:
-    """Plays best moves until the table, not empty at first, is empty; returns their number."""
+    """Plays best moves on a table with tiles until it is empty; returns their number."""
     count = 0
     while True:
         source, choice = best_move(words, GREEDY, worths)
@@ -123,7 +123,7 @@ def _play_round(words: PackedState, worths: Worths) -> int:
 
 @kernel()
 def _expand(words: PackedState, worths: Worths, first: int, actions: Array, priors: Array) -> int:
-    """Writes the children of a node; returns their number, 0 if the tree is full."""
+    """Writes a node's children; returns their number, 0 if the tree is full."""
     ids, values = new_ints(MAX_LEGAL), new_ints(MAX_LEGAL)
     count = write_ids(words, ids)
     if first + count > len(actions):
@@ -165,7 +165,7 @@ def _choose(first: int, count: int, visits: Array, totals: Array, priors: Array)
 
 @kernel(inline=True)
 def write_outcome(words: PackedState, values: list[float]) -> None:
-    """Writes each player's value, from -1 to 1, between two rounds or at the end of the game."""
+    """Writes each player's value, from -1 to 1, between rounds or at the end of the game."""
     num_players = words[at.NUM_PLAYERS]
     points = new_ints(4)
     is_over = words[at.END] != 0

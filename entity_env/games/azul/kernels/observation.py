@@ -1,4 +1,4 @@
-"""Observations of `AzulEnv` and `AzulBatch`; their 306 numbers are documented in `features`."""
+"""Observations of `AzulEnv` and `AzulBatch`; see `features`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OBS_SIZE: Final = 306
 SCORE_SCALE: Final = 100
 ROUND_SCALE: Final = 20
 
-# Tables, since a division takes as long as ten loads.
+# Tables: a division takes as long as ten loads.
 _PER_FACTORY: Final = tuple(i / 4 for i in range(5))
 _PER_COLOUR: Final = tuple(i / 20 for i in range(21))
 _PER_FLOOR: Final = tuple(i / FLOOR_SLOTS for i in range(FLOOR_SLOTS + 1))
@@ -65,7 +65,7 @@ def write_observation(words: PackedState, player: int, row: Row) -> None:
 
 @kernel(inline=True)
 def _relative(other: int, player: int, num_players: int) -> int:
-    """Seat of another player relative to a player."""
+    """Seat of `other` relative to `player`."""
     distance = other - player
     return distance + num_players if distance < 0 else distance
 

@@ -13,8 +13,8 @@
 | 23 + 6 p | fits: bit `6 * colour + destination` is set if the player may put that color there |
 
 Tiles are packed with 6 bits per color, blue lowest, so one addition adds a source to another. A
-source's colors, each spread over its 6 bits, mask `fits` to the legal moves of that source, in the
-order of their ids. The last six words are padding: positions in an array begin on cache lines.
+source's colors, each spread over its 6 bits, mask `fits` to the source's legal moves, in id order.
+The last six words are padding: positions in an array begin on cache lines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FITS: Final = 5
 NUM_WORDS: Final = 48
 
 ONES: Final = 0b000001_000001_000001_000001_000001
-"""The lowest bit of each of five fields of 6 bits."""
+"""The lowest bit of five fields of 6 bits."""
 FIELD: Final = 0b111111
 
 

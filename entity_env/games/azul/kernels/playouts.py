@@ -34,7 +34,7 @@ _UNIT: Final = 2.0**-53
 
 @kernel(inline=True)
 def next_word(word: int) -> int:
-    """Next state of a SplitMix64 sequence."""
+    """Next SplitMix64 state."""
     return word + GAMMA & WORD
 
 
@@ -56,7 +56,7 @@ def deal_by(words: PackedState, word: int, uniforms: list[float]) -> int:
 
 @kernel(inline=True)
 def nth_bit(bits: int, n: int) -> int:
-    """Position of the n-th set bit, counted from 0, lowest first."""
+    """Position of the n-th set bit, from 0, lowest first."""
     for _ in range(n):
         bits &= bits - 1
     return bits_of((bits & -bits) - 1)
@@ -64,7 +64,7 @@ def nth_bit(bits: int, n: int) -> int:
 
 @kernel(inline=True)
 def nth_move(words: PackedState, n: int) -> tuple[int, int]:
-    """The n-th legal move by id, counted from 0: source and choice; -1, -1 if none."""
+    """Source and choice of the n-th legal move by id, from 0; -1, -1 if none."""
     fits = fits_of(words)
     for source in range(NUM_SOURCES):
         moves = fits & colour_fields(words[at.SOURCES + source])
@@ -92,7 +92,7 @@ def play_games(
     scores: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Plays one random game per row; see `playouts.Playouts`."""
+    """One random game per row; see `playouts.Playouts`."""
     words = new_ints(NUM_WORDS)
     uniforms = new_floats(36)
     for i in range(scores.shape[0]):

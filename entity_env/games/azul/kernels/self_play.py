@@ -1,7 +1,5 @@
-"""Many two-player games for training; scripted opponents move at once.
-
-See `games.azul.self_play`, which also owns the arrays.
-"""
+"""Many two-player games for training, with scripted opponents; `games.azul.self_play` owns the
+arrays."""
 
 from __future__ import annotations
 
@@ -63,8 +61,8 @@ class SelfPlaySteps(NamedTuple):
         terminated: `(num_rows,)` bool.
         lengths: `(7, num_rows)` int64, entities of each type.
         scores: `(num_envs, 2)` int64, scores of games that have just ended.
-        shares: `(num_envs,)` float64, the first seat's share of the win in games that have just
-            ended; -1 elsewhere.
+        shares: `(num_envs,)` float64, the first seat's share of the win in these games; -1
+            elsewhere.
     """
 
     reward: NDArray[np.float32]
@@ -76,7 +74,7 @@ class SelfPlaySteps(NamedTuple):
 
 @kernel()
 def _standing(words: PackedState, player: int) -> int:
-    """Final score in hundredths of a point; before the end, the potential."""
+    """Final score in hundredths of a point, or the potential before the end."""
     if words[at.END]:
         score: int = POINT * words[seat(player) + at.SCORE]
         return score
@@ -87,7 +85,7 @@ def _standing(words: PackedState, player: int) -> int:
 def _make_move(
     games: SelfPlayGames, i: int, source: int, choice: int, uniforms: list[float]
 ) -> bool:
-    """Makes a move, and deals if it ends a round; returns True if the game is over."""
+    """Makes a move, and deals after a round; True if the game is over."""
     words = games.words[i]
     if not take_packed(words, source, choice):
         pass_turn(words)
@@ -100,7 +98,7 @@ def _make_move(
 
 @kernel()
 def _answer(games: SelfPlayGames, i: int, uniforms: list[float], worths: list[int]) -> bool:
-    """Plays the scripted player until a learner's turn; returns True if the game is over."""
+    """Plays the scripted player until a learner's turn; True if the game is over."""
     words, other = games.words[i], games.others[i]
     while other != LEARNER and words[at.CURRENT] == 1:
         if other == RANDOM:
@@ -127,7 +125,7 @@ def _begin_one(games: SelfPlayGames, i: int, uniforms: list[float], worths: list
 def _reward_lead(
     games: SelfPlayGames, i: int, player: int, scale: float, steps: SelfPlaySteps
 ) -> None:
-    """Rewards a seat for the change of its lead since it was last observed."""
+    """Rewards a seat for the change of its lead since its last observation."""
     lead = float(_standing(games.words[i], player) - _standing(games.words[i], 1 - player))
     lead *= scale / POINT
     if games.has_lead[i, player]:
@@ -138,7 +136,7 @@ def _reward_lead(
 
 @kernel()
 def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfPlaySteps) -> None:
-    """Writes the last rewards of a game and its result."""
+    """Writes a game's last rewards and result."""
     words = games.words[i]
     mine, theirs = words[seat(0) + at.SCORE], words[seat(1) + at.SCORE]
     steps.scores[i, 0] = mine
@@ -182,7 +180,7 @@ def step_games(
 def write_games(
     scale: float, games: SelfPlayGames, steps: SelfPlaySteps, shown: EntityRows, scratch: Scratch
 ) -> tuple[int, int]:
-    """Writes the observation of each current player; returns the numbers of groups and options."""
+    """Writes each current player's observation; returns the numbers of groups and options."""
     filled = new_ints(3)
     for i in range(games.words.shape[0]):
         words = games.words[i]

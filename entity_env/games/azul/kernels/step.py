@@ -27,20 +27,20 @@ from entity_env.games.azul.kernels.playouts import deal_by, next_word, uniform
 Observations: TypeAlias = NDArray[np.float32]
 """`(4, OBS_SIZE)` zeros to fill; `(0, OBS_SIZE)`: nothing is filled."""
 Rewards: TypeAlias = NDArray[np.float32]
-"""`(4,)` zeros to fill with the changes of the scores."""
+"""`(4,)` zeros to fill with changes of the scores."""
 ActionIds: TypeAlias = NDArray[np.int64]
 """`(num_envs,)` int64, each from 0 to 299."""
 
 ILLEGAL: Final = -1
 TO_DEAL: Final = -2
-"""Result of a move when the next round must be dealt."""
+"""Result of a move after which the next round must be dealt."""
 OVER: Final = 4
 NO_LIMIT: Final = 2**62
 
 
 @kernel(inline=True)
 def _end_round(words: PackedState, is_dense: bool, rewards: Rewards) -> bool:
-    """`end_round` with the rewards of all players; returns True if the game is over."""
+    """`end_round` with rewards; True if the game is over."""
     num_players = words[at.NUM_PLAYERS]
     for player in range(num_players):
         rewards[player] = -words[seat(player) + at.SCORE]
@@ -63,8 +63,7 @@ def _end_round(words: PackedState, is_dense: bool, rewards: Rewards) -> bool:
 
 @kernel()
 def show_game(words: PackedState, observations: Observations, mask: Mask) -> int:
-    """Fills the arrays; returns the current player. When the game is over: `OVER` plus the player
-    of the last move."""
+    """Fills the arrays; returns the current player, or `OVER` plus the player of the last move."""
     if observations.shape[0]:
         for player in range(words[at.NUM_PLAYERS]):
             write_observation(words, player, observations[player])
@@ -111,7 +110,7 @@ def start_dealt(
 
 
 class BatchArrays(NamedTuple):
-    """Results of a batch, in arrays that are written in place.
+    """Results of a batch, written in place.
 
     Args:
         observations: `(num_envs, OBS_SIZE)` float32, seen by the current player.
@@ -135,7 +134,7 @@ class BatchArrays(NamedTuple):
 
 @kernel()
 def first_illegal(table: list[PackedState], actions: ActionIds) -> int:
-    """First game in which the action is illegal; -1 if none."""
+    """First game with an illegal action, or -1."""
     for i in range(actions.shape[0]):
         action_id = int(actions[i])
         source = action_id // 30
@@ -175,7 +174,7 @@ def begin_batch(
         _show_current(table[i], False, arrays.observations[i], arrays.legal_masks[i])
 
 
-# Separate arrays: passing them as a tuple makes a step a quarter slower.
+# Separate arrays: a tuple makes a step a quarter slower.
 @kernel()
 def step_batch(
     actions: ActionIds,
@@ -191,7 +190,7 @@ def step_batch(
     truncations: NDArray[np.uint8],
     streams: NDArray[np.uint64],
 ) -> None:
-    """Makes a legal move in every game; none of them is over."""
+    """Makes a legal move in every game; none is over."""
     uniforms = new_floats(36)
     for i in range(actions.shape[0]):
         words, earned = table[i], player_rewards[i]

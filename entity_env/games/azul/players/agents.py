@@ -51,7 +51,7 @@ class AgentInput(NamedTuple):
         observation: `(obs_size,)` float32, seen by the current player.
         legal_action_mask: `(300,)` bool.
         current_player: player to move.
-        state: position, required by agents with `needs_state`; None is fine for others.
+        state: position; required only by agents with `needs_state`.
     """
 
     observation: NDArray[np.float32]
@@ -71,7 +71,7 @@ class AzulAgent(Protocol):
 
     @property
     def needs_state(self) -> bool:
-        """True if the agent reads `AgentInput.state`, which then must be given."""
+        """Whether `AgentInput.state` must be given."""
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         """Id of a legal action.
@@ -111,8 +111,8 @@ class _HeuristicAgent:
 class GreedyAgent(_HeuristicAgent):
     """Looks one move ahead: maximizes points now minus the floor cost.
 
-    Started lines and shares of the final bonuses also count; see the formula in
-    `kernels.heuristics`. Moves of other players do not. Ties go to the lowest id.
+    Started lines and shares of the final bonuses also count (formula in `kernels.heuristics`),
+    moves of other players do not. Ties go to the lowest id.
     """
 
     _idea = GREEDY
@@ -179,7 +179,6 @@ class MCTSAgent:
         return tree.best_action_id()
 
     def _run(self, search: Search) -> int:
-        """Searches within the limits; returns the number of visits."""
         limit = self._rollouts
         if self._seconds is None and limit is not None:
             search.run(limit)
@@ -201,7 +200,7 @@ class MCTSAgent:
 
 
 def required_state(agent_input: AgentInput, agent: object) -> GameState:
-    """Position of an input; raises UsageError if missing, EpisodeDone if the game is over."""
+    """Position of an input; UsageError if missing, EpisodeDone if the game is over."""
     if agent_input.state is None:
         raise UsageError(
             f"{type(agent).__name__} needs AgentInput.state: make the environment with "
@@ -225,7 +224,7 @@ class HumanAgent:
     Args:
         ask: shows a prompt and returns a line, like `input`; its errors pass through.
         show: shows text and adds a line end, like `print`.
-        colours: True if `show` supports ANSI colors; see `has_colours`.
+        colours: `show` supports ANSI colors; see `has_colours`.
     """
 
     needs_state: Final = True

@@ -1,4 +1,4 @@
-"""Monte Carlo tree search from a position; `kernels.mcts` has the algorithm."""
+"""Monte Carlo tree search from a position; the algorithm is in `kernels.mcts`."""
 
 from __future__ import annotations
 
@@ -42,19 +42,17 @@ class Tree(NamedTuple):
         return cls(np.ones(1, np.int64), first, counts, actions, visits, totals, priors)
 
     def clear(self) -> None:
-        """Removes all nodes except the root."""
         count = int(self.num_nodes[0])
         for values in (self.num_children, self.visits, self.totals):
             values[:count] = 0
         self.num_nodes[0] = 1
 
     def root_children(self) -> range:
-        """Nodes of the legal moves at the root."""
         first = int(self.first_child[0])
         return range(first, first + int(self.num_children[0]))
 
     def best_action_id(self) -> int:
-        """Move with the most visits; ties go to the first."""
+        """Move with the most visits, the first of equals."""
         children = self.root_children()
         return int(self.actions[children.start + int(self.visits[children].argmax())])
 
@@ -69,7 +67,7 @@ class Search:
         word: initial state of the draws; see `SplitMix`.
 
     Attributes:
-        num_moves: moves made so far in descents and rollouts.
+        num_moves: moves made in descents and rollouts.
     """
 
     def __init__(self, state: GameState, tree: Tree, rounds: int, word: int) -> None:
@@ -80,7 +78,6 @@ class Search:
         self.num_moves = 0
 
     def run(self, num_visits: int) -> None:
-        """Makes more visits."""
         word, num_moves = fastest(run_search)(
             num_visits, self._rounds, self._root, self._word, *self._tree
         )

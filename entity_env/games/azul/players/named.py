@@ -1,4 +1,4 @@
-"""Azul's own agents by name, and human players, for games that ask by entities."""
+"""Azul's agents by name, and human players, for games that ask by entities."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _HINT: Final = "Source, color, line: '2 red 3', 'c black floor'.  ? shows all, q
 _HELP: Final = ("?", "h", "help")
 
 Choose: TypeAlias = Callable[[GameState, Observation], int | None]
-"""Id of a legal move in a position in which the player has seat 0; None = leave."""
+"""Id of a legal move in a position with the player in seat 0; None = leave."""
 
 
 class PositionAgent(PolicyAgent):
-    """Plays `azul` and `azul_by_id` from the position, which it reconstructs from observations."""
+    """Plays `azul` and `azul_by_id` from the position, reconstructed from observations."""
 
     def __init__(self, choose: Choose, agent: AzulAgent | None = None) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class AzulPlayers(GameAgents):
         seed: int,
         step_timeout_s: float | None = None,
     ) -> Result:
-        """See `play_game`; compiled where numba is installed."""
+        """See `play_game`; compiled if numba is installed."""
         own = [getattr(agent, "agent", None) or EntityAgent(agent, azul) for agent in agents]
         max_rounds = game.settings.get("max_rounds", 0) or None
         return play_game(own, seed=seed, names=names, max_rounds=max_rounds)

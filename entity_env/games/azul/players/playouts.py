@@ -19,7 +19,7 @@ class Playouts(NamedTuple):
 
     Attributes:
         scores: `(num_games, num_players)`, final scores.
-        moves, rounds: `(num_games,)`, numbers of moves and rounds.
+        moves, rounds: `(num_games,)`.
         floor_moves: `(num_games,)`, moves that sent all tiles to the floor.
         ends: `(num_games,)`, why each game ended: an index into `ENDS`.
     """

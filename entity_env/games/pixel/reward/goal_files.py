@@ -1,7 +1,7 @@
 """Captured goals: capture, and storage in folders of `goal.npy`, `start.npz` and `goal.json`.
 
 `goal.npy` holds the goal's screen, (H, W) uint8 in 0..3; `start.npz` the whole state of a machine
-at the start, by name; `goal.json` the settings, buttons and hashes. The same ROM and keys give
+at the start, by name; `goal.json` the settings, buttons and hashes. Equal ROM and keys give
 identical bytes.
 """
 
@@ -82,10 +82,10 @@ def capture(
     tau: Tau = 0.05,
     metric: Metric = "absolute",
 ) -> Captured:
-    """Run a machine from power-on, and record the start and the last screen.
+    """Runs a machine from power-on, and records the start and the last screen.
 
-    The keys are run twice: for the goal, then for the distances on the way to it. Then each button
-    is tried for one more step.
+    The keys are run twice: for the goal, then for the distances on the way. Then each button is
+    tried for one more step.
     """
     if not keys:
         raise UsageError("keys: expected at least one button from the start to the goal, got none")
@@ -157,7 +157,7 @@ SCHEMA_VERSION: Final = 1
 _MAX_META: Final = 16 << 20
 """Maximum bytes of `goal.json`; a million keys take six million."""
 _MAX_STATE: Final = 8 << 20
-"""Maximum bytes of `goal.npy`, and of all arrays in `start.npz`; a Game Boy needs less than one
+"""Maximum bytes of `goal.npy`, and of all arrays in `start.npz`; a Game Boy needs under a
 million."""
 _MAX_ARRAYS: Final = 64
 _NPY: Final = re.compile(
@@ -166,7 +166,7 @@ _NPY: Final = re.compile(
     rb"'shape': \((?P<shape>(?:[1-9][0-9]{0,9},? ?){0,8})\), \} *\n",
     re.DOTALL,
 )
-"""Header that `np.save` writes for numbers; numpy itself evaluates it as a Python literal."""
+"""Header that `np.save` writes for numbers; numpy evaluates it as a Python literal."""
 _MACHINES: Final[Mapping[str, type[XoChipMachine] | type[GameBoyMachine]]] = {
     XoChipMachine.kind: XoChipMachine,
     GameBoyMachine.kind: GameBoyMachine,
@@ -194,14 +194,14 @@ class GoalFile:
     start_sum: int
 
     def world(self, rom: bytes, num_envs: int, *, device: str = "cpu") -> World:
-        """Machines in the state at the start, with a bank filled with it."""
+        """Machines in the state at the start, which also fills the bank."""
         found = _sha256(rom)
         if found != self.rom_sha256:
             raise UsageError(
                 f"{self.folder} was captured from another ROM: expected SHA-256 "
                 f"{self.rom_sha256}, got {found}"
             )
-        with blamed_on(self.folder / "start.npz"):  # the ROM is unchanged, so the file is at fault
+        with blamed_on(self.folder / "start.npz"):  # the ROM is unchanged: the file is at fault
             world = self.machine.world(rom, num_envs, start=self.start, device=device)
         shown = screen_of(world)
         same = shown.shape == self.goal.pixels.shape
@@ -215,7 +215,7 @@ class GoalFile:
 
 
 def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> None:
-    """Write a folder atomically, and only if `load_goal` will accept it."""
+    """Writes a folder atomically, and only if `load_goal` will accept it."""
     meta = _meta(captured, rom, rom_name)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -237,7 +237,7 @@ def save_goal(captured: Captured, rom: bytes, rom_name: str, folder: Path) -> No
 
 
 def load_goal(folder: Path) -> GoalFile:
-    """Read a folder, with every check that does not need the ROM."""
+    """Reads a folder, with every check that does not need the ROM."""
     meta = _read_meta(folder / "goal.json")
     try:
         machine = _machine(meta)
@@ -331,7 +331,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "goal_sha256": ("64 hexadecimal digits", _is_hash),
     "start_sha256": ("64 hexadecimal digits", _is_hash),
 }
-"""Every field of `goal.json`: the expected value as text, and its check."""
+"""Fields of `goal.json`: the expected value as text, and its check."""
 
 
 def _read_meta(path: Path) -> dict[str, object]:
@@ -413,13 +413,13 @@ def _arrays_in(archive: ZipFile) -> Iterator[tuple[str, NDArray[Any]]]:
         if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
             raise ValueError(f"{shown(member.filename)} is compressed otherwise than by np.savez")
         with archive.open(member) as file:
-            # With a size: otherwise the archive decides how much is unpacked.
+            # With a size: else the archive decides how much is unpacked.
             content = file.read(member.file_size)
         yield member.filename.removesuffix(".npy"), _parse_npy(content)
 
 
 def _parse_npy(content: bytes) -> NDArray[Any]:
-    """Non-empty numeric array written by `np.save`; raises ValueError for anything else."""
+    """Non-empty numeric array written by `np.save`; ValueError for anything else."""
     header = _NPY.match(content)
     if header is None or int.from_bytes(header["length"], "little") != header.end() - 10:
         raise ValueError("expected plain numbers as np.save writes them")

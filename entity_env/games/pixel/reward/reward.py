@@ -1,7 +1,7 @@
 """Distance of screens from a goal, rewards and ends of episodes: pure functions of tensors.
 
-The distance of two pictures is a sum of integers below 2**24, so it does not depend on the order or
-the device. One float32 division normalizes it. Matches compare the integer, never the float.
+The distance of two pictures is a sum of integers below 2**24, independent of order and device. One
+float32 division normalizes it. Matches compare the integer, never the float.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ NUM_SHADES = 4
 PIXEL_RANGE: dict[Metric, int] = {"absolute": 3, "squared": 9}
 # Sums below this are exact in float32.
 _MAX_SUM = 2**24
-# Limit on the digits of tau as text: a `Fraction` has as many digits as its exponent says.
+# Limit on the digits of tau as text: a `Fraction` has as many as its exponent says.
 _MAX_DIGITS = 100
 _MAX_EXPONENT = 400
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9_]+)\s*\Z")
-# Frames per pass on the CPU: their bytes stay in the cache between operations.
+# Frames per pass on the CPU: their bytes stay in the cache.
 _CHUNK_FRAMES = 32
-# Distances are computed in 64-bit words of eight byte counters. 85 words of bytes up to 3 stay
+# Distances are computed in 64-bit words of eight byte counters; 85 words of bytes up to 3 stay
 # below 256.
 _WORD: Final = 8
 _MAX_WORDS: Final = 80
 # Sums of this many groups, with bytes added in pairs, stay below 2**15.
 _MAX_GROUPS: Final = 64
 _EVERY_SECOND: Final = 0x00FF00FF00FF00FF
-# Pixels per pass; they stay in the cache between operations.
+# Pixels per pass; they stay in the cache.
 _CHUNK_PIXELS: Final = 2**21
 
 _Count: TypeAlias = Annotated[int, Range(1, 2**31 - 1)]
@@ -115,7 +115,7 @@ class Goal:
 
 
 def threshold(tau: Tau, largest: int) -> int:
-    """Smallest integer not below tau * largest, in exact arithmetic."""
+    """Smallest integer not below tau * largest, exactly."""
     exact = exact_tau(tau)
     if exact <= 0:
         raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}: nothing is below 0")
@@ -123,7 +123,7 @@ def threshold(tau: Tau, largest: int) -> int:
 
 
 def check_pixels(name: str, pixels: Tensor, *, ndims: tuple[int, ...]) -> None:
-    """Check type, dtype, shape and range of pictures; synchronizes with the device."""
+    """Checks type, dtype, shape and range of pictures; synchronizes with the device."""
     if not isinstance(pixels, Tensor):
         raise SchemaError(f"{name}: expected a torch.Tensor, got {type(pixels).__name__}")
     if pixels.dtype != torch.uint8:
@@ -154,7 +154,7 @@ def distance_sum(frames: Tensor, goal: Goal) -> Tensor:
 
 
 def normalize_sums(sums: Tensor, goal: Goal) -> Tensor:
-    """Normalized distances in 0..1, (N,) float32, of sums (N,): one division."""
+    """Distances in 0..1, (N,) float32, of sums (N,): one division."""
     return sums.to(torch.float32) / goal.divisor
 
 
@@ -198,7 +198,7 @@ def reset_mask(terminated: Tensor, truncated: Tensor) -> Tensor:
 
 
 def fits_words(frames: Tensor) -> bool:
-    """True if frames can be read as words: on the CPU, contiguous, aligned."""
+    """Whether frames can be read as words: on the CPU, contiguous, aligned."""
     return (
         frames.device.type == "cpu"
         and frames.is_contiguous()
@@ -208,7 +208,7 @@ def fits_words(frames: Tensor) -> bool:
 
 
 def distances_in_words(frames: Tensor, goal: Tensor) -> Tensor:
-    """Sums of |frame - goal|, (N,) int32, computed as 2 max(frame, goal) - frame - goal."""
+    """Sums of |frame - goal|, (N,) int32, as 2 max(frame, goal) - frame - goal."""
     num, height, width = frames.shape
     num_words = height * width // _WORD
     size = _group_size(num_words)
@@ -317,7 +317,7 @@ def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
 def _tile_sums(pixels: Tensor) -> Tensor:
     """Sums of the tiles, (N, T) int32, of pixels (N, H, W) uint8 up to 9."""
     num, height, width = pixels.shape
-    # A column of a tile adds up to at most 8 * 9, which fits a byte.
+    # A tile's column adds up to at most 8 * 9, which fits a byte.
     columns = pixels.view(num, height // TILE, TILE, width).sum(2, dtype=torch.uint8)
     sums = columns.view(num, height // TILE, width // TILE, TILE).sum(3, dtype=torch.int32)
     return sums.flatten(1)

@@ -1,4 +1,4 @@
-"""Observation, reward and reset of a `PixelGoalEnv`: the interface, and its torch reference."""
+"""Observation, reward and reset of a `PixelGoalEnv`: interface, and torch reference."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ class GoalOps(Protocol):
     """
 
     def observe(self) -> None:
-        """Push `frames` on the stack and measure them; writes stack, tiles, sums."""
+        """Pushes `frames` on the stack and measures them; writes stack, tiles, sums."""
         ...
 
     def judge(self) -> None:
-        """Compute reward, flags and counters; writes everything except frames, stack, tiles and
-        slot."""
+        """Computes reward, flags and counters; writes all except frames, stack, tiles and slot."""
         ...
 
     def reset(self, mask: Tensor) -> None:
-        """Start episodes in a mask, (N,) bool, from each slot, and advance the slots."""
+        """Starts episodes in a mask, (N,) bool, from each slot, and advances the slots."""
         ...
 
 
@@ -45,7 +44,7 @@ class TorchGoalOps:
 
     Args:
         trackers: read and written.
-        goal: goal on the device of the trackers.
+        goal: on the device of the trackers.
         config: rewards and limits of an episode.
         starts: the reset states.
     """
@@ -57,7 +56,7 @@ class TorchGoalOps:
         self._goal = goal
         self._config = config
         self._starts = starts
-        # Tensors: CUDA divides by a host number by multiplying with its reciprocal.
+        # Tensors: see `Goal.divisor`.
         device = trackers.frames.device
         self._match_k = torch.full((), config.match_k, dtype=torch.float32, device=device)
         self._max_steps = torch.full((), config.max_steps, dtype=torch.float32, device=device)

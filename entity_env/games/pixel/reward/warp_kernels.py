@@ -1,8 +1,8 @@
 """Warp kernels of observation, reward and reset, bit for bit equal to `torch_ops`.
 
-A tile of 8 x 8 pixels is two 64-bit words, one per plane, so shades and distances are counted one
-tile at a time: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
-pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)), and the sum of squares is computed similarly.
+A tile of 8 x 8 pixels is two 64-bit words, one per plane, so shades and distances are counted by
+tile: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 &
+(a0 ^ a1)); the sum of squares is similar.
 """
 
 from entity_env.games.pixel.entities import NUM_TILE
@@ -56,7 +56,7 @@ def four_rows(address: Long, row_bytes: Long) -> Long:
 
 @func
 def push(screen: Long, stack: Long, size: int, num_screens: int, lane: int) -> None:
-    """Push a screen of `size` words on the stack."""
+    """Pushes a screen of `size` words on the stack."""
     for k in range(num_screens):
         target = stack + Long(8) * Long(size) * Long(k)
         source = target + Long(8) * Long(size)
@@ -94,7 +94,7 @@ def distance_of(low: Long, high: Long, goal_low: Long, goal_high: Long, squared:
 
 @func
 def write_tile(address: Long, low: Long, high: Long, distance: int) -> None:
-    """Write the features of a tile: pixels of each shade, and the distance."""
+    """Writes a tile's pixels of each shade, and its distance."""
     features = wp.array(ptr=address, shape=(NUM_TILE,), dtype=wp.float32)
     both = count_set_bits(low & high)
     ones, twos = count_set_bits(low) - both, count_set_bits(high) - both
@@ -109,7 +109,7 @@ def write_tile(address: Long, low: Long, high: Long, distance: int) -> None:
 def measure_tile(
     tile: int, screen: Long, columns: int, goal: Long, squared: int, features: Long
 ) -> int:
-    """Write the features of a tile of a screen; returns its distance."""
+    """Writes the features of a screen's tile; returns its distance."""
     row_bytes = Long(8) * Long(columns)
     line, column = Word(tile) // Word(columns), Word(tile) % Word(columns)
     corner = screen + Long(8) * (row_bytes * Long(line) + Long(column))
@@ -133,7 +133,7 @@ def observe_screens(
     tiles: Floats2,
     sums: Ints1,
 ) -> None:
-    """Push and measure screens; launched over environments and the threads of a block.
+    """Pushes and measures screens; launched over environments and the threads of a block.
 
     The threads of a block share a screen. Rows are flat, one per environment. The goal, with one
     row per environment or one for all, holds the two planes of each tile.
@@ -171,7 +171,7 @@ def judge_steps(
     ended: Flags1,
     screen: Floats2,
 ) -> None:
-    """Compute counters, flags and rewards; launched over environments."""
+    """Computes counters, flags and rewards; launched over environments."""
     env = wp.tid()
     now = wp.float32(sums[env]) / divisor
     matches = wp.where(sums[env] < threshold, wp.min(match_count[env] + 1, match_k), 0)
@@ -203,7 +203,7 @@ def show_start(
     lane: int,
     num_lanes: int,
 ) -> None:
-    """Fill the stack with an initial screen and copy its tiles."""
+    """Fills the stack with an initial screen and copies its tiles."""
     word = wp.int32(lane)
     while word < stack.shape[1]:
         stack[env, word] = screens[start, word % screens.shape[1]]
@@ -232,14 +232,14 @@ def begin_episodes(
     arrived: Ints1,
     num_lanes: int,
 ) -> None:
-    """Start episodes in a mask and advance the slots; launched over environments and lanes."""
+    """Starts episodes in a mask and advances the slots; launched over environments and lanes."""
     env, lane = wp.tid()
     if not mask[env]:
         return
     start = wp.int32(slot[env])
     own = start * per_start + offset[env]
     show_start(env, start, own, screens, start_tiles, stack, tiles, lane, num_lanes)
-    # Only the last lane continues: the others have read the slot by then.
+    # Only the last lane continues: by then the others have read the slot.
     if wp.atomic_add(arrived, env, 1) < num_lanes - 1:
         return
     arrived[env] = 0

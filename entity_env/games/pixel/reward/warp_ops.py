@@ -77,7 +77,7 @@ class WarpGoalOps:
 
 
 def tile_planes(frames: Tensor) -> Tensor:
-    """Each tile of pictures as two 64-bit words, packed as in `warp_kernels`."""
+    """Tiles of pictures as two 64-bit words, packed as in `warp_kernels`."""
     rows, columns = grid_shape(*frames.shape[1:])
     tiles = frames.reshape(-1, rows, TILE, columns, TILE).transpose(2, 3).flatten(1, 2)
     row = torch.arange(TILE, device=frames.device)[:, None]

@@ -1,7 +1,7 @@
 """Import of Warp, and launch of its kernels on torch's stream.
 
-Warp is an optional dependency, imported at first use. Compiled kernels are cached in the user's
-cache folder, or in the folder named by the environment variable WARP_CACHE_PATH.
+Warp is optional, and imported at first use. Compiled kernels are cached in the user's cache folder,
+or in the folder WARP_CACHE_PATH of the environment.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 from entity_env.errors import MissingExtraError, UsageError
 
 Argument: TypeAlias = Tensor | tuple[Tensor, object] | int | float
-"""A number, or a tensor, with the Warp type of its elements if the dtype does not imply it."""
+"""A number, or a tensor, with the Warp type of its elements unless the dtype implies it."""
 
 
 @cache
 def import_warp() -> ModuleType:
-    """The initialized Warp module; raises MissingExtraError if Warp is not installed."""
+    """The initialized Warp module; MissingExtraError if not installed."""
     try:
         import warp
     except ImportError as error:
@@ -39,7 +39,7 @@ def import_warp() -> ModuleType:
 
 @contextmanager
 def quiet(warp: ModuleType) -> Iterator[None]:
-    """Limit Warp's log to errors: no banner, and no line per compiled module."""
+    """Limits Warp's log to errors: no banner, and no line per compiled module."""
     level = warp.config.log_level
     warp.config.log_level = warp.LOG_ERROR
     try:
@@ -50,9 +50,9 @@ def quiet(warp: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _native_lines_without(expected: bytes) -> Iterator[None]:
-    """Drop lines that contain a text from the stderr output of native code.
+    """Drops lines with a text from the stderr output of native code.
 
-    Warp reports a missing driver on machines without a GPU, and has no setting to turn that off.
+    Warp always reports a missing driver on machines without a GPU.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -68,7 +68,7 @@ def _native_lines_without(expected: bytes) -> Iterator[None]:
 
 
 def device_of(name: str | torch.device) -> torch.device:
-    """The device, checked to be usable by both torch and Warp."""
+    """The device, checked to work in both torch and Warp."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
@@ -136,7 +136,7 @@ class BoundKernel:
             )
 
     def set(self, index: int, tensor: Tensor) -> None:
-        """Replace the tensor at an index by one of the same shape and dtype."""
+        """Replaces the tensor at an index by one of the same shape and dtype."""
         before, kind = self._arguments[index]
         if not isinstance(before, Tensor):
             raise UsageError(f"argument {index} is {before!r}, not a tensor")
@@ -148,7 +148,7 @@ class BoundKernel:
         self._arguments[index] = tensor, kind
 
     def launch(self) -> None:
-        """Launch on torch's current stream."""
+        """Launches on torch's current stream."""
         if self._device.type == "cpu":
             self._command.launch()
         else:

@@ -1,7 +1,7 @@
 """Types of NVIDIA Warp for kernels and type checkers.
 
-Bodies of functions marked `func` and `kernel` are compiled, never run by Python. Importing this
-imports Warp; call `runtime.import_warp` first.
+Functions marked `func` and `kernel` are compiled, never run by Python. Importing this imports Warp;
+call `runtime.import_warp` first.
 """
 
 # No `from __future__ import annotations`: Warp reads the annotations.

@@ -18,7 +18,7 @@ def require_tensor(
     dtypes: torch.dtype | tuple[torch.dtype, ...],
     device: torch.device,
 ) -> None:
-    """Check type, dtype, shape and device of a tensor."""
+    """Checks type, dtype, shape and device of a tensor."""
     if not isinstance(tensor, Tensor):
         raise SchemaError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     wanted = dtypes if isinstance(dtypes, tuple) else (dtypes,)
@@ -32,7 +32,7 @@ def require_tensor(
 
 
 def require_count(name: str, value: object) -> int:
-    """Checked integer from 1 to 2**31 - 1: counts are int32 on the device."""
+    """Integer from 1 to 2**31 - 1: counts are int32 on the device."""
     return checked_count(name, value, most=2**31 - 1)
 
 

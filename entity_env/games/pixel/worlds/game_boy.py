@@ -59,14 +59,13 @@ class GameBoyProcess:
         self.send(b"I", line + b"\n" + rom + start)
 
     def wait_until_ready(self) -> None:
-        """Wait until the machines are ready; raises UsageError if PyBoy cannot run them."""
+        """Waits for the machines; UsageError if PyBoy cannot run them."""
         letter, payload = self._reply()
         if letter == b"!":
             reason = payload.decode().strip().splitlines()[-1]
             raise UsageError(f"PyBoy cannot run this cartridge from this state: {reason}")
 
     def send(self, letter: bytes, payload: bytes = b"") -> None:
-        """Send a request."""
         stream = self._process.stdin
         if stream is None or stream.closed:
             raise ClosedError("this world is closed")
@@ -76,7 +75,7 @@ class GameBoyProcess:
             raise self._died() from None
 
     def receive(self) -> bytes:
-        """Receive a reply; raises WorkerError for a failure, a dead process or a timeout."""
+        """Receives a reply; WorkerError for a failure, a dead process or a timeout."""
         letter, payload = self._reply()
         if letter == b"!":
             text = payload.decode()
@@ -84,12 +83,12 @@ class GameBoyProcess:
         return payload
 
     def close(self) -> None:
-        """End the process. Does nothing when called again, or in a fork of the owner."""
+        """Ends the process; no effect if called again, or in a fork of the owner."""
         if os.getpid() != self._owner:
             return
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None and not stream.closed:
-                # Data may still be buffered for a process that has died.
+                # Data may still be buffered for a dead process.
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         try:
@@ -110,7 +109,7 @@ class GameBoyProcess:
         read = bytearray()
         while len(read) < size:
             left = deadline - time.monotonic()
-            # Polls: `select` takes no descriptor above 1,023, which many workers use up.
+            # `select` takes no descriptor above 1,023, which many workers use up.
             if left <= 0 or not wait([descriptor], left):
                 raise WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
             part = os.read(descriptor, size - len(read))
@@ -127,9 +126,9 @@ class GameBoyProcess:
 
 
 SCREEN: Final = (144, 160)
-"""Rows and columns of a Game Boy's screen."""
+"""Rows and columns."""
 MAX_ROM: Final = 8 * 1024 * 1024
-"""Maximum size of a cartridge in bytes."""
+"""Maximum bytes of a cartridge."""
 
 
 class PyBoyWorld(CheckedWorld):
@@ -290,7 +289,7 @@ class PyBoyWorld(CheckedWorld):
 
 
 def _shares(num_envs: int, workers: int) -> list[int]:
-    """Machines per process; they differ by at most one."""
+    """Machines per process, as equal as possible."""
     share, more = divmod(num_envs, workers)
     return [share + (worker < more) for worker in range(workers)]
 
@@ -303,7 +302,7 @@ def _check_rom(rom: bytes) -> None:
 
 
 def check_step_settings(frames: int, hold_frames: int, shrink: int) -> None:
-    """Check settings of `PyBoyWorld`."""
+    """Checks settings of `PyBoyWorld`."""
     require_count("frames", frames)
     if require_count("hold_frames", hold_frames) > frames:
         raise UsageError(f"hold_frames: expected 1 to {frames}, all frames, got {hold_frames}")

@@ -1,9 +1,8 @@
-"""Worker process of several Game Boys. It handles requests from stdin until stdin closes.
+"""Worker process of several Game Boys: handles requests from stdin until it closes.
 
 It runs as a file and imports PyBoy but nothing else from this package. A request is a letter, the
-payload length in four bytes, and the payload. A reply has the same form, with "!" and a traceback
-if the request failed.
-
+payload length in four bytes, and the payload; so is a reply, with "!" and a traceback if the
+request failed.
     I  a line of JSON, a ROM    -> empty; the first request
     S  a button per machine     -> empty, after the step
     P                           -> the pixels, a byte each
@@ -67,7 +66,7 @@ class Machines:
             boy.tick(settings["boot_frames"], True)
 
     def step(self, buttons: bytes) -> None:
-        """Run a step, holding one button per machine for its first frames."""
+        """Runs a step, holding one button per machine for its first frames."""
         for boy, button in zip(self._boys, buttons, strict=True):
             boy.button_press(BUTTONS[button])
             boy.tick(self._hold, self._hold == self._frames)
@@ -80,17 +79,14 @@ class Machines:
         return np.stack([boy.screen.ndarray[every, every, 0] for boy in self._boys])
 
     def state(self, machine: int) -> bytes:
-        """Whole state of a machine."""
         file = io.BytesIO()
         self._boys[machine].save_state(file)
         return file.getvalue()
 
     def keep(self, slot: int, state: bytes) -> None:
-        """Put a state into the bank."""
         self._bank[slot] = state
 
     def restore(self, machine: int, slot: int) -> None:
-        """Load a state from the bank into a machine."""
         self._boys[machine].load_state(io.BytesIO(self._bank[slot]))
 
 
@@ -103,7 +99,7 @@ def _load(boy: "PyBoy", start: bytes) -> None:
 
 
 def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:
-    """Handle one request; returns the payload of the reply."""
+    """Handles one request; returns the payload of the reply."""
     if letter == b"S":
         machines.step(payload)
     elif letter == b"P":
@@ -121,7 +117,7 @@ def answer(machines: Machines, letter: bytes, payload: bytes) -> bytes:
 
 
 def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
-    """Handle requests until the stream ends."""
+    """Handles requests until the stream ends."""
     machines: Machines | None = None
     while (message := read_message(requests)) is not None:
         letter, payload = message
@@ -143,7 +139,7 @@ def _machines(payload: bytes) -> Machines:
 
 
 def read_message(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Letter and payload of the next message; None at the end of the stream."""
+    """Letter and payload of the next message; None at the end."""
     head = stream.read(5)
     if len(head) < 5:
         return None
@@ -153,18 +149,18 @@ def read_message(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
 
 
 def write_message(stream: IO[bytes], letter: bytes, payload: bytes) -> None:
-    """Write and flush one message."""
+    """Writes and flushes a message."""
     stream.write(letter + len(payload).to_bytes(4, "little"))
     stream.write(payload)
     stream.flush()
 
 
 def main() -> None:
-    """Handle requests from stdin and reply on stdout; PyBoy's output goes to stderr."""
+    """Handles requests from stdin and replies on stdout; PyBoy's output goes to stderr."""
     warnings.simplefilter("ignore")  # SDL's Python package warns about where its library came from
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # The parent may exit before the reply or be interrupted; the request stream then closes.
+    # The parent may exit before the reply or be interrupted, which closes the request stream.
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         serve(sys.stdin.buffer, replies)
 

@@ -1,4 +1,4 @@
-"""GridWorld: a figure on a grid of cells, in torch; the example of a `World`."""
+"""GridWorld: a figure on a grid, in torch; the example of a `World`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from entity_env.games.pixel.worlds.checks import CheckedWorld
 from entity_env.games.pixel.worlds.world import Button
 
 CELL: Final = 8
-"""Pixels along each side of a cell."""
+"""Pixels per side of a cell."""
 WALL: Final = "#"
 FLOOR: Final = "."
 START: Final = "S"
@@ -99,8 +99,7 @@ class GridWorld(CheckedWorld):
         }
 
     def grid_cell(self, mark: str) -> int:
-        """Index of the cell with a mark, `S` or `F`, counted row by row; raises UsageError if
-        missing."""
+        """Index of the cell with a mark, `S` or `F`, row by row; UsageError if missing."""
         cell = "".join(self.grid).find(mark)
         if cell < 0 or len(mark) != 1:
             raise UsageError(f"the grid has no cell {mark!r}: {list(self.grid)}")
@@ -142,7 +141,7 @@ def _usable(device: torch.device | str) -> torch.device:
 
 
 def _pictures(grid: Sequence[str]) -> Tensor:
-    """Screen for every cell of the figure, (cells, H, W) uint8."""
+    """Screens by cell of the figure, (cells, H, W) uint8."""
     bricks, figure = _drawn(_BRICKS), _drawn(_FIGURE)
     empty = torch.zeros_like(bricks)
     rows = [torch.cat([bricks if mark == WALL else empty for mark in row], 1) for row in grid]

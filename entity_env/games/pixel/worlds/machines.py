@@ -1,4 +1,4 @@
-"""Machines for any ROM: the emulator and all settings that affect the screens."""
+"""Machines for any ROM: emulator, and settings that affect the screens."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def machine_for(
 ) -> Machine:
     """Machine for a ROM file, by suffix: a Game Boy for `.gb` and `.gbc`, otherwise an XO-CHIP.
 
-    None means the default of a setting.
+    None = the default of a setting.
     """
     settings = {"quirks": quirks, "frames": frames, "instructions": instructions, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
@@ -152,7 +152,7 @@ def read_rom(path: Path) -> bytes:
 
 @contextmanager
 def blamed_on(path: Path) -> Iterator[None]:
-    """Converts a `SchemaError` to a `UsageError` that names the file."""
+    """Turns a `SchemaError` into a `UsageError` that names the file."""
     try:
         yield
     except SchemaError as error:

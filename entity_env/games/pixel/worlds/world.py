@@ -44,9 +44,9 @@ class World(Protocol):
         device: device of all tensors.
 
     Raises:
-        ClosedError: raised by all methods after `close`.
-        SchemaError: raised by all methods for tensors of the wrong shape, dtype or device.
-        UsageError: raised by `snapshot` if there is no such machine or slot.
+        ClosedError: all methods after `close`.
+        SchemaError: all methods, for tensors of the wrong shape, dtype or device.
+        UsageError: `snapshot`, if there is no such machine or slot.
     """
 
     @property
@@ -61,19 +61,19 @@ class World(Protocol):
     def device(self) -> torch.device: ...
 
     def step(self, actions: Tensor) -> None:
-        """Run every machine for one step; actions (N,) int32, values of the `Button` held."""
+        """Runs every machine for one step; actions (N,) int32, values of the `Button` held."""
         ...
 
     def render(self, pixels: Tensor) -> None:
-        """Write the screens into `pixels`, (N, H, W) uint8 of shades 0..3."""
+        """Writes the screens into `pixels`, (N, H, W) uint8 of shades 0..3."""
         ...
 
     def snapshot(self, env: int, slot: int) -> None:
-        """Copy the whole state of machine `env`, below N, into the bank at `slot`, below S."""
+        """Copies the whole state of machine `env`, below N, into the bank at `slot`, below S."""
         ...
 
     def reset(self, mask: Tensor, slots: Tensor) -> None:
-        """Restore the machines in a mask, byte for byte; the others do not change.
+        """Restores the machines in a mask, byte for byte; the others do not change.
 
         Args:
             mask: (N,) bool, True = restore.
@@ -86,7 +86,7 @@ class World(Protocol):
         ...
 
     def close(self) -> None:
-        """Release all resources. May be called twice."""
+        """Releases all resources; may be called twice."""
         ...
 
 
@@ -99,8 +99,8 @@ _NAMES: Final = ", ".join(button.name for button in Button)
 def parse_keys(text: str, where: str = "keys") -> tuple[Button, ...]:
     """Buttons, one per step, from text such as `RIGHT*3 DOWN, A*2`; may be empty.
 
-    Words are separated by spaces, commas or newlines; case is ignored; `#` starts a comment.
-    `where` names the text in errors.
+    Separated by spaces, commas or newlines; case is ignored; `#` starts a comment. `where` names
+    the text in errors.
     """
     buttons: list[Button] = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,8 +1,8 @@
 """Warp kernels of the machines: opcodes, steps, screens, and resets from snapshots.
 
-A thread runs one machine, whose whole state is a row of 32-bit words (`machine_layout`). Functions
-that run an opcode return the address of the next instruction, with `ENDS_FRAME` or `HALTS` added.
-The memory size is a power of two, so addresses wrap by a mask.
+A thread runs one machine, whose state is a row of 32-bit words (`machine_layout`). Functions that
+run an opcode return the address of the next instruction, with `ENDS_FRAME` or `HALTS` added. The
+memory size is a power of two, so addresses wrap by a mask.
 """
 
 from entity_env.games.pixel.warp_utils.typing import (
@@ -77,7 +77,7 @@ from entity_env.games.pixel.xo_chip.quirks import (
 
 @func
 def halt(registers: Ints1, at: int, why: int) -> int:
-    """Halt at an instruction."""
+    """Halts at an instruction."""
     registers[HALT] = why
     return at | HALTS
 
@@ -85,8 +85,7 @@ def halt(registers: Ints1, at: int, why: int) -> int:
 @func
 def wrapped(memory: Bytes1, address: int) -> int:
     """Address wrapped to the memory size."""
-    # The second mask proves that none is negative; arrays would count a negative index from the
-    # end.
+    # The second mask proves that none is negative: arrays count negative indices from the end.
     return address & (memory.shape[0] - 1) & 0xFFFF
 
 
@@ -110,7 +109,7 @@ def read_word(memory: Bytes1, address: int) -> int:
 
 @func
 def write_byte(memory: Bytes1, address: int, value: int) -> None:
-    """Write a byte of memory."""
+    """Writes a byte of memory."""
     memory[wrapped(memory, address)] = wp.uint8(value)
 
 
@@ -128,7 +127,7 @@ def y_of(opcode: int) -> int:
 
 @func
 def skip(memory: Bytes1, after: int, condition: bool) -> int:
-    """Skip the next instruction, which has four bytes if it is F000."""
+    """Skips the next instruction, which has four bytes if it is F000."""
     if not condition:
         return after
     size = wp.where(read_word(memory, after) == 0xF000, 4, 2)
@@ -157,7 +156,7 @@ def skip_by_key(
 
 @func
 def call(registers: Ints1, at: int, after: int, target: int) -> int:
-    """Push the return address and jump to the target."""
+    """Pushes the return address and jumps."""
     depth = registers[STACK_POINTER]
     if depth == STACK_DEPTH:
         return halt(registers, at, STACK_OVERFLOW)
@@ -168,7 +167,7 @@ def call(registers: Ints1, at: int, after: int, target: int) -> int:
 
 @func
 def leave(registers: Ints1, at: int) -> int:
-    """Return from a call; unused words of the stack are 0."""
+    """Returns from a call; unused words of the stack are 0."""
     depth = registers[STACK_POINTER] - 1
     if depth < 0:
         return halt(registers, at, STACK_UNDERFLOW)
@@ -205,7 +204,7 @@ def system(registers: Ints1, planes: Words1, at: int, after: int, opcode: int, q
 
 @func
 def pair(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int) -> int:
-    """Run 5XYN: compare two registers, or store or load a range of them, in that order."""
+    """Run 5XYN: compare two registers, or store or load a range, in that order."""
     x, y, n = x_of(opcode), y_of(opcode), opcode & 15
     if n == 0:
         return skip(memory, after, registers[x] == registers[y])
@@ -223,14 +222,14 @@ def pair(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int) -> 
 
 @func
 def put(registers: Ints1, x: int, value: int, flag: int) -> None:
-    """Set a register, then the flag; the flag wins if both are the same register."""
+    """Sets a register, then the flag, which wins if both are the same register."""
     registers[x] = value & 255
     registers[FLAG] = flag
 
 
 @func
 def logic(registers: Ints1, x: int, value: int, quirks: int) -> None:
-    """Set a register to the result of a logic operation."""
+    """Sets a register to the result of a logic operation."""
     registers[x] = value
     if quirks & LOGIC_CLEARS_FLAG:
         registers[FLAG] = 0
@@ -420,11 +419,11 @@ def execute(
     keys: int,
     quirks: int,
 ) -> int:
-    """Run the instruction at an address."""
+    """Runs the instruction at an address."""
     opcode = read_word(memory, at)
     group = opcode >> 12
-    # Single comparisons let the compiler make a jump table. Each branch extracts its own
-    # operands; otherwise all of them would be computed for every instruction.
+    # Single comparisons let the compiler make a jump table. Each branch extracts its own operands,
+    # so not all are computed for every instruction.
     if group == 0x0:
         return system(registers, planes, at, following(memory, at), opcode, quirks)
     if group == 0x1:
@@ -476,7 +475,7 @@ def run_frame(
     keys: int,
     quirks: int,
 ) -> int:
-    """Run a frame from an address; the timers count down unless the machine halts."""
+    """Runs a frame from an address; the timers count down unless the machine halts."""
     pc = wp.int32(start)
     count = wp.int32(0)
     while count < instructions:
@@ -506,7 +505,7 @@ for (int place = 0; place < num_bytes; place += 64)
 """
 )
 def prefetch(address: Long, num_bytes: int) -> None:
-    """Prefetch memory in the background on a CPU; does nothing on a GPU."""
+    """Prefetches memory in the background on a CPU; no effect on a GPU."""
     ...
 
 
@@ -521,7 +520,7 @@ def step_machines(
     instructions: int,
     quirks: int,
 ) -> None:
-    """Run the frames of a step on a machine with the keys of its button held.
+    """Runs the frames of a step on a machine with the keys of its button held.
 
     `doubles` maps each byte to its bits, each doubled.
     """
@@ -531,7 +530,7 @@ def step_machines(
     registers = wp.array(ptr=row, shape=(NUM_REGISTERS,), dtype=wp.int32)
     planes = wp.array(ptr=row + Long(FIRST_PLANE_BYTE), shape=(NUM_PLANE_WORDS,), dtype=Word)
     memory = wp.array(ptr=row + Long(FIRST_MEMORY_BYTE), shape=(memory_size,), dtype=wp.uint8)
-    # Prefetch while this machine runs; without it, a program that draws takes a fifth longer.
+    # Prefetch while this machine runs; without it, drawing programs take a fifth longer.
     if env + 1 < state.shape[0]:
         prefetch(machine_at(state, env + 1), PREFETCHED_BYTES)
     doubled = wp.array(ptr=doubles.ptr, shape=(256,), dtype=Word)
@@ -554,7 +553,7 @@ def spread_nibble(bits: Word) -> Word:
 
 @kernel
 def render_machines(state: Longs2, pixels: Words3) -> None:
-    """Write the shades of a picture row, four bytes per word; launched over machines and rows."""
+    """Writes the shades of a picture row, four bytes per word; launched over machines and rows."""
     env, line = wp.tid()
     first_plane = machine_at(state, env) + Long(FIRST_PLANE_BYTE)
     planes = wp.array(ptr=first_plane, shape=(NUM_PLANE_WORDS,), dtype=Word)
@@ -571,7 +570,7 @@ def render_machines(state: Longs2, pixels: Words3) -> None:
 
 @kernel
 def reset_machines(mask: Flags1, slots: Ints1, bank: Longs2, state: Longs2, num_lanes: int) -> None:
-    """Copy snapshots into a mask of machines; launched over machines and lanes."""
+    """Copies snapshots into a mask of machines; launched over machines and lanes."""
     env, lane = wp.tid()
     if not mask[env]:
         return

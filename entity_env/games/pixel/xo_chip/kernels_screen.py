@@ -23,7 +23,7 @@ def scale_of(registers: Ints1) -> int:
 
 @func
 def flip_pair(words: Words1, near: int, far: int, bits: Long) -> Long:
-    """Flip pixels of two words, the near word by the low half; returns their previous value."""
+    """Flips pixels of two words, the near word by the low half; returns the previous value."""
     before = Long(words[near]) | (Long(words[far]) << Long(32))
     after = before ^ bits
     words[near] = Word(after)
@@ -46,7 +46,7 @@ def draw_rows(
     shift: int,
     kept: Long,
 ) -> Long:
-    """Draw a column of bytes to two words of rows; returns the pixels that were lit.
+    """Draws a column of bytes to two words of rows; returns the pixels that were lit.
 
     It does not check whether both words are touched: sprite positions are hard to predict.
     """
@@ -96,10 +96,10 @@ def draw_column(
     scale: int,
     wrap: int,
 ) -> Long:
-    """Draw a column of bytes to a plane; returns the pixels that were lit.
+    """Draws a column of bytes to a plane; returns the pixels that were lit.
 
-    On the screen the column lies in two adjacent words. If their distance is a constant, the
-    compiler reads and writes them as one.
+    On the screen the column lies in two adjacent words. At a constant distance, the compiler reads
+    and writes them as one.
     """
     # The leftmost pixel of the first word is bit 31.
     first, shift, kept = plane * PLANE_WORDS, 96 - 8 * scale - left, Long(0xFFFFFFFFFFFFFFFF)
@@ -134,9 +134,9 @@ def draw_plane(
     scale: int,
     wrap: int,
 ) -> Long:
-    """Draw a sprite of one or, if wide, two columns of bytes; returns the pixels that were lit.
+    """Draws a sprite of one or, if wide, two columns of bytes; returns the pixels that were lit.
 
-    Two calls, because a loop would add the cost of two rows to each draw.
+    Two calls: a loop would add the cost of two rows to each draw.
     """
     if wide == 0:
         return draw_column(planes, memory, doubles, plane, address, 1, left, top, rows, scale, wrap)
@@ -161,7 +161,7 @@ def draw_planes(
     n: int,
     quirks: int,
 ) -> None:
-    """Draw a sprite 8 wide and n high, or 16 by 16 for n = 0, for each selected plane."""
+    """Draws a sprite 8 wide and n high, or 16 by 16 for n = 0, in each selected plane."""
     scale = scale_of(registers)
     left, top = (x * scale) & (WIDTH - 1), (y * scale) & (HEIGHT - 1)
     wrap = quirks & SPRITES_WRAP
@@ -182,7 +182,7 @@ def draw_planes(
 
 @func
 def clear_planes(planes: Words1, selected: int) -> None:
-    """Clear the selected planes."""
+    """Clears the selected planes."""
     for word in range(NUM_PLANE_WORDS):
         if (selected >> (word // PLANE_WORDS)) & 1:
             planes[word] = Word(0)
@@ -190,7 +190,7 @@ def clear_planes(planes: Words1, selected: int) -> None:
 
 @func
 def resize(registers: Ints1, planes: Words1, high: int) -> None:
-    """Set the resolution, and clear both planes."""
+    """Sets the resolution, and clears both planes."""
     registers[HIGH] = high
     clear_planes(planes, 3)
 
@@ -205,7 +205,7 @@ def scroll_size(registers: Ints1, pixels: int, quirks: int) -> int:
 
 @func
 def scroll_right(planes: Words1, first: int, by: int) -> None:
-    """Move a row right; new pixels are dark."""
+    """Moves a row right; new pixels are dark."""
     carried = Word(0)
     for word in range(ROW_WORDS):
         bits = planes[first + word]
@@ -215,7 +215,7 @@ def scroll_right(planes: Words1, first: int, by: int) -> None:
 
 @func
 def scroll_left(planes: Words1, first: int, by: int) -> None:
-    """Move a row left; new pixels are dark."""
+    """Moves a row left; new pixels are dark."""
     carried = Word(0)
     for step in range(ROW_WORDS):
         word = first + ROW_WORDS - 1 - step
@@ -226,7 +226,7 @@ def scroll_left(planes: Words1, first: int, by: int) -> None:
 
 @func
 def scroll_sideways(registers: Ints1, planes: Words1, to_right: int, quirks: int) -> None:
-    """Move the selected planes by 4 pixels."""
+    """Moves the selected planes by 4 pixels."""
     by = scroll_size(registers, 4, quirks)
     for line in range(2 * HEIGHT):
         if (registers[SELECTED] >> (line // HEIGHT)) & 1:
@@ -238,7 +238,7 @@ def scroll_sideways(registers: Ints1, planes: Words1, to_right: int, quirks: int
 
 @func
 def scroll_down(registers: Ints1, planes: Words1, pixels: int, quirks: int) -> None:
-    """Move the selected planes down, from the last word to the first."""
+    """Moves the selected planes down, from the last word to the first."""
     by = ROW_WORDS * scroll_size(registers, pixels, quirks)
     for step in range(NUM_PLANE_WORDS):
         word = NUM_PLANE_WORDS - 1 - step
@@ -251,7 +251,7 @@ def scroll_down(registers: Ints1, planes: Words1, pixels: int, quirks: int) -> N
 
 @func
 def scroll_up(registers: Ints1, planes: Words1, pixels: int, quirks: int) -> None:
-    """Move the selected planes up, from the first word to the last."""
+    """Moves the selected planes up, from the first word to the last."""
     by = ROW_WORDS * scroll_size(registers, pixels, quirks)
     for word in range(NUM_PLANE_WORDS):
         if (registers[SELECTED] >> (word // PLANE_WORDS)) & 1:

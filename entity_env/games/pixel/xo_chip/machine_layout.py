@@ -21,7 +21,7 @@ from entity_env.games.pixel.xo_chip.quirks import (
 
 
 class Halt(IntEnum):
-    """Why a machine has halted; RUNNING if it has not."""
+    """Why a machine has halted."""
 
     RUNNING = 0
     EXIT = 1
@@ -56,7 +56,7 @@ NUM_PLANE_WORDS = 2 * PLANE_WORDS
 FIRST_PLANE_BYTE = 4 * NUM_REGISTERS
 FIRST_MEMORY_WORD = NUM_REGISTERS + NUM_PLANE_WORDS
 FIRST_MEMORY_BYTE = 4 * FIRST_MEMORY_WORD
-# Used by most steps: registers, planes, fonts and the beginning of the program.
+# Used by most steps: registers, planes, fonts and the start of the program.
 PREFETCHED_BYTES = FIRST_MEMORY_BYTE + PROGRAM_START + 256
 # A picture row in bytes, four per word.
 SHADE_WORDS = WIDTH // 4
@@ -84,7 +84,7 @@ ADDRESS = ENDS_FRAME - 1
 
 
 def quirk_bits(quirks: Quirks) -> int:
-    """Quirks as bits of a word, without the memory size."""
+    """Quirks as bits, without the memory size."""
     _, *chosen = astuple(quirks)
     return sum(is_chosen << place for place, is_chosen in enumerate(chosen))
 
@@ -111,9 +111,9 @@ def switched_on(rom: bytes, quirks: Quirks, seed: int) -> NDArray[np.int32]:
 
 
 def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:
-    """Check the range of user-supplied registers, (NUM_REGISTERS,) int32.
+    """Checks user-supplied registers, (NUM_REGISTERS,) int32.
 
-    Kernels do not check: a stack pointer beyond the stack would make them write out of bounds.
+    Kernels do not: a stack pointer beyond the stack would make them write out of bounds.
     """
     largest = np.full(NUM_REGISTERS, 255)
     largest[INDEX] = 0xFFFF

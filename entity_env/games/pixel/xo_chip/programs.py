@@ -44,7 +44,7 @@ PROGRAMS: Mapping[str, Walkthrough] = MappingProxyType(
         "maze": Walkthrough(_buttons("AA"), _buttons("DRRURRDDLDRRRR")),
     }
 )
-"""Programs of this package by name, with the buttons that reach their goals."""
+"""Programs by name, with the buttons that reach their goals."""
 
 
 @cache

@@ -41,7 +41,7 @@ SMALL_FONT_BYTES = 5
 LARGE_FONT = SMALL_FONT + SMALL_FONT_BYTES * len(_DIGITS)
 LARGE_FONT_BYTES = 10
 
-# Keys that games use for a gamepad's buttons: 5, 7, 8, 9 are arranged like arrows.
+# Keys that games use as a gamepad: 5, 7, 8, 9 are arranged like arrows.
 KEYS: Mapping[Button, int] = MappingProxyType(
     {
         Button.A: 0x6,
@@ -53,7 +53,7 @@ KEYS: Mapping[Button, int] = MappingProxyType(
         Button.RIGHT: 0x9,
     }
 )
-"""Keys of the machine's keypad, by button."""
+"""Keypad keys by button."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,7 @@ XOCHIP = Quirks()
 
 
 def font() -> bytes:
-    """Both fonts as stored in memory from address 0: sixteen digits of 5 bytes, sixteen of 10
-    bytes."""
+    """Both fonts as in memory from address 0: sixteen digits of 5 bytes, sixteen of 10 bytes."""
     small = bytes(int(row, 16) << 4 for digit in _DIGITS for row in digit)
     return small + bytes(double(row >> 4, 4) for row in small for _ in range(2))
 

@@ -1,4 +1,4 @@
-"""XoChipWorld: machines of the CHIP-8 family, run by Warp kernels on the CPU or on a GPU."""
+"""XoChipWorld: machines of the CHIP-8 family, run by Warp kernels on CPU or GPU."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from entity_env.games.pixel.xo_chip.machine_layout import (
 )
 from entity_env.games.pixel.xo_chip.quirks import HEIGHT, KEYS, WIDTH, XOCHIP, Quirks, double
 
-# Threads that restore one machine together, for coalesced access to its words.
+# Threads that together restore one machine, for coalesced access to its words.
 _LANES: Final = {"cpu": 1, "cuda": 32}
-# Small blocks spread a small number of machines over many processors.
+# Small blocks spread few machines over many processors.
 _BLOCK: Final = 32
 _GOLDEN: Final = 0x9E3779B9
 
@@ -89,11 +89,9 @@ class XoChipWorld(CheckedWorld):
         return self._state[:, HALT]
 
     def state(self) -> Mapping[str, Tensor]:
-        """Whole state; see `World.state`.
+        """Registers (N, 64) int32, planes (N, 512) int32 and memory (N, 4096 or 65536) uint8.
 
-        Returns:
-            registers (N, 64) int32, planes (N, 512) int32 and memory (N, 4096 or 65536) uint8, with
-            the layout of `machine_layout`.
+        Views, with the layout of `machine_layout`; see `World.state`.
         """
         return {
             "registers": self._state[:, :NUM_REGISTERS],
