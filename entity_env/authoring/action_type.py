@@ -47,7 +47,6 @@ class ActionType(ABC, Generic[Answer]):
 
     Attributes:
         name: key of the action in spaces, batches and checkpoints.
-        space: its action space.
     """
 
     name: ActionName

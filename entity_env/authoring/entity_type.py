@@ -359,7 +359,6 @@ def _read_at_once(
     read: Callable[[Any], Sequence[float]],
     constants: dict[str, object],
 ) -> list[_Feature]:
-    """Features read by a single call."""
     constant = f"read_{len(constants)}"
     constants[constant] = read
     first, *more = names

@@ -70,7 +70,6 @@ class Game:
         entities: dataclasses in observations, in the order of the observation space.
         actions: Enums, `Categorical`, `SelectEntity` and `Continuous`.
         global_features: dataclass of the features of the whole observation.
-        num_agents: number of agents.
         respawns: an agent whose episode has ended may start the next one while others still play;
             in a `VecEnv` only with autoreset "same_step". By default it may act again once the
             episodes of all participating agents have ended.

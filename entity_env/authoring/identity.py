@@ -134,7 +134,6 @@ def _below(file: Path) -> str:
 
 
 def _short(value: object, length: int = _NUM_DIGITS) -> str:
-    """A value from a file, shortened to one line."""
     return " ".join(str(value)[:_MAX_SHOWN].split())[:length]
 
 
@@ -168,7 +167,6 @@ def _distribution_of(module: ModuleType, path: Path) -> str:
 
 
 def _commit_of(path: Path) -> str:
-    """Commit of the repository that tracks a file or a package."""
     file = path / "__init__.py" if path.is_dir() else path
     try:
         _git(file.parent, "ls-files", "--error-unmatch", "--", file.name)

@@ -36,7 +36,6 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     definitions are sent to other processes by value.
 
     Args:
-        path: the file or folder.
         first: search its folder first, as for a script; else last, so workers find the previously
             loaded modules by name.
 
@@ -246,7 +245,6 @@ def _file_of(path: Path) -> Path:
 
 
 def _place_of(file: Path) -> tuple[str, Path]:
-    """Dotted name of a file's module, and its import folder."""
     parts = [] if file.name == _INIT else [file.stem.replace(".", "_")]
     folder = file.parent
     while (folder / _INIT).is_file() and folder.name.isidentifier():
@@ -266,7 +264,6 @@ def _search(folder: Path, *, first: bool = False) -> None:
 
 
 def _finds(top: str, root: Path) -> bool:
-    """Whether importing a name finds the file or package in this folder."""
     try:
         spec = find_spec(top)
     except ValueError:  # __main__, and modules created manually

@@ -60,9 +60,7 @@ class Turn:
     """One step of one agent, for watchers.
 
     Args:
-        agent_id: index of the agent.
         step: number of its previous actions in this episode.
-        score: its running score.
         observation: the observation before the actions.
         actions: empty for the final observation of an episode.
         episode: set only for the final observation.
@@ -306,7 +304,6 @@ def still_played(call: str) -> str:
 
 
 def _require_sound(obs: Obs) -> None:
-    """Raises SchemaError for anything but a valid `Obs`."""
     if problem := obs_problem(obs):
         raise SchemaError(problem)
     for name, value in (obs.metrics or {}).items():

@@ -136,7 +136,6 @@ class Obs:
         """Hides entities from the policy, but not from the value function.
 
         Args:
-            cls: class of the entities.
             visible: one bool per entity of that class in this observation; False = hidden.
         """
         if self.hidden is None:

@@ -277,8 +277,6 @@ def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = Fal
     """Makes the buffer for an action.
 
     Args:
-        name: name of the action.
-        space: its action space.
         may_block: masks may leave an actor without a choice, as in final observations; otherwise
             that is a `SchemaError`.
     """

@@ -29,7 +29,6 @@ class Adapter:
     need the attributes of the corresponding masks here.
 
     Args:
-        observation: converts an observation.
         flags: `(terminated, truncated)` of the last observation of an episode.
         masks: maps its mask types to the types of this package.
         actions: makes its actions; arguments as for `actions_of`.

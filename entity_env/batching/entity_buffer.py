@@ -93,7 +93,6 @@ class EntityBuffer:
         return values
 
     def pack(self) -> None:
-        """Converts the pending numbers to float32 rows."""
         count = len(self.pending)
         if not count:
             return
@@ -268,7 +267,6 @@ class Batcher:
             shown[first : first + len(flags)] = flags
 
     def metrics(self) -> dict[str, Metric]:
-        """Metrics of all rows since `clear`."""
         merged: dict[str, Metric] = {}
         try:
             for _, metrics in self._metrics:

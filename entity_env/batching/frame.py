@@ -191,7 +191,6 @@ class Frame:
     """The arrays of one batch; results of its methods are cached.
 
     Args:
-        layout: order and meaning of the arrays.
         lengths: `(layout.num_lengths, num_rows)` int64.
         slots: one flat array per slot; None = absent.
     """

@@ -191,7 +191,6 @@ class ObsBatcher(Batcher):
         self.num_rows += 1
 
     def _globals_writer(self) -> Callable[[object], None] | None:
-        """Function that adds global features, or their filler number."""
         if self._globals is None:
             return None
         write, pending = self._globals.write, self._globals.buffer.pending

@@ -243,7 +243,6 @@ class ObservationBatcher(Batcher):
         add: _AddGroup,
         role: str = "actor",
     ) -> list[EntityID]:
-        """Adds entities by ids or types as actors or actees; returns their ids."""
         if ids is not None:
             return self._add_by_id(action, ids, observation, add, role)
         found: list[EntityID] = []
@@ -485,7 +484,6 @@ def _numbers(rows: Sequence[Any], buffer: EntityBuffer) -> list[float]:
 
 
 def _extend(buffer: EntityBuffer, values: list[float], counts: Sequence[int]) -> None:
-    """Adds entities of several observations, with their number in each."""
     end, stride = len(buffer.pending), buffer.stride
     ends = accumulate(counts) if stride == 1 else accumulate([n * stride for n in counts])
     buffer.pending += values

@@ -104,8 +104,6 @@ def check_batch_env(
 
 
 class _Step(NamedTuple):
-    """A recorded step, and the resets after it."""
-
     place: str
     actions: BatchActions
     after: Snapshot
@@ -412,10 +410,8 @@ class _BatchCheck(SourceCheck[BatchEnv]):
 
         Args:
             env: a batch of `len(rows)` environments.
-            seed: seed of its episodes.
             rows: rows of the recording; None = all.
             by_step: use `step`, which resets ended episodes.
-            change: see `_Change`.
             num_steps: None = all.
         """
         rows = range(self._num_envs) if rows is None else rows
@@ -452,7 +448,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
     # ------------------------------------------------------------------ arrays
 
     def _begun(self, env: BatchEnv) -> Snapshot:
-        """Snapshot right after `reset`."""
         shown = self._snapshot(env, env.view())
         if flags_of(shown).any():
             self._violations.add(
@@ -463,7 +458,6 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         return shown
 
     def _snapshot(self, env: BatchEnv, result: object) -> Snapshot:
-        """Checked copies of all arrays."""
         if not isinstance(result, StepResult):
             self._stop(f"{self.call} gave a {type(result).__name__}, expected a StepResult")
         self._violations.extend(misshapen(env, result, self._space))

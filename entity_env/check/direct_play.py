@@ -65,7 +65,6 @@ class CheckPlan:
     """Settings of the stages of a check.
 
     Args:
-        game: the game, with its settings.
         violations: the list to which a stage adds.
         episodes, max_steps, seed: as for `check_game`.
         timeout: timeout of the game's steps; already open.
@@ -97,8 +96,6 @@ class DirectPlay:
     `act` returns None from then on.
 
     Args:
-        plan: the plan to play.
-        stage: name of this stage.
         outer: detects global generators from which the game draws.
         stop_s: `perf_counter` time from which on `act` returns None.
     """
@@ -154,7 +151,6 @@ class DirectPlay:
 
     @property
     def scores(self) -> list[list[Score]]:
-        """All scores per episode, of all agents."""
         return [episode for agent in self._agents for episode in agent.scores if episode]
 
     @property
@@ -179,7 +175,6 @@ class DirectPlay:
         return sorted({counts[-1] for counts in self._sites.values()})
 
     def play(self, num_answers: int | None = None) -> None:
-        """Plays all episodes, or at most `num_answers` calls of `act`."""
         if num_answers is not None:
             self._num_answers = num_answers
         num_idle = 0
@@ -228,7 +223,6 @@ class DirectPlay:
     def answer(
         self, agent: _CheckAgent, obs: Obs, actions: tuple[ActionKey, ...], frame: FrameType
     ) -> object:
-        """Result of `act`, called in this frame; None once closed."""
         if self._is_closed:
             self._ignored()
             return None
@@ -428,7 +422,6 @@ class DirectPlay:
         return observation
 
     def _kinds(self, actions: tuple[ActionKey, ...]) -> list[ActionType[Any]]:
-        """The requested actions; empty if invalid."""
         if not actions:
             self._violations.add("act needs at least one action to ask for: agent.act(obs, Move)")
         try:
@@ -535,8 +528,6 @@ class _CheckAgent:
 
 
 class _Answer(Pending[object]):
-    """Result of `act_async`."""
-
     def __init__(self, agent: _CheckAgent, answer: object) -> None:
         self._agent = agent
         self._answer = answer

@@ -65,7 +65,6 @@ def missing_choices(schema: Schema) -> Iterator[str]:
 
 
 def _enums_of(choice: object) -> list[type[Enum]]:
-    """The Enum of a choice, or of each field of a product."""
     if isinstance(choice, Enum):
         return [type(choice)]
     if not (dataclasses.is_dataclass(choice) and not isinstance(choice, type)):
@@ -121,7 +120,6 @@ def _enums_in_fields(cls: type) -> Iterator[tuple[str, type[Enum]]]:
 
 
 def _parts_of(kind: object) -> Iterator[type]:
-    """The classes in an annotation: optional, a tuple, or `Annotated`."""
     if isinstance(kind, type) and not typing.get_args(kind):
         yield kind
     elif features_of_class(kind) is None:  # `Features` reads an object of any class

@@ -109,8 +109,6 @@ def _digest(value: object) -> bytes:
 
 
 class _HashingFile:
-    """A file that keeps only a hash."""
-
     def __init__(self) -> None:
         self.hash = hashlib.blake2b()
         self._num_bytes = 0
@@ -147,7 +145,6 @@ def _variables(game: Game) -> Iterator[tuple[str, object]]:
 def _of_module(
     names: Mapping[str, object], folder: Path | None, seen: set[int]
 ) -> Iterator[tuple[str, object]]:
-    """Variables of a module, its classes and functions, and modules in the game's folder."""
     if id(names) in seen:
         return
     seen.add(id(names))

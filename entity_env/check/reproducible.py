@@ -33,9 +33,7 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
     """Adds a violation if an episode differs when played alone, or in another process.
 
     Args:
-        plan: the plan to play.
         cause: why episodes of one seed may differ, to append to a sentence.
-        new_process: also play in another process.
     """
     game, violations, step_timeout_s = plan.game, plan.violations, plan.step_timeout_s
     violations.place = violations.line = ""
@@ -112,8 +110,6 @@ class _Leaving(PolicyAgent):
 
 
 class _Writer(ReplayWriter):
-    """Keeps replays in memory."""
-
     def __init__(self) -> None:
         super().__init__()
         self.overlaps = False

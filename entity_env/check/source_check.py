@@ -18,8 +18,6 @@ class SourceCheck(ABC, Generic[T]):
 
     Args:
         source: a function that makes environments, or one environment.
-        seed: seed of episodes and actions.
-        max_steps: maximum number of steps.
     """
 
     def __init__(self, source: T | Callable[..., T], seed: int, max_steps: int) -> None:
@@ -62,7 +60,6 @@ class SourceCheck(ABC, Generic[T]):
                 self._violations.raised(call, error)
 
     def _keep(self, env: T) -> T:
-        """Registers an environment to be closed, and returns it."""
         if env not in self._made:
             self._made.append(env)
         return env

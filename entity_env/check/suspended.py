@@ -63,7 +63,6 @@ class _Copy:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has shown all observations."""
         seen = zip(self._num_seen, self._traces, strict=True)
         return all(number >= len(trace) for number, trace in seen)
 
@@ -108,7 +107,6 @@ class _Copy:
 
     @property
     def _place(self) -> str:
-        """Place of the last observation in the direct run."""
         seen = zip(self._num_seen, self._traces, strict=True)
         places = [trace[number - 1][0] for number, trace in seen if 0 < number <= len(trace)]
         return places[0] if places else "at the start"
@@ -133,7 +131,6 @@ class _Copy:
         kinds: Sequence[ActionType[Any]],
         episode: Episode | None = None,
     ) -> Observation:
-        """The observation, compared with the direct run's."""
         game = self._plan.game
         observation = to_observation(
             obs,

@@ -118,7 +118,6 @@ class Violations:
         self.hangs = self.hangs or others.hangs
 
     def raised(self, call: str, error: BaseException, problem: str = "", hint: str = "") -> None:
-        """Adds an exception raised by a call, with its own text or `problem`."""
         self.cause = self.cause or error
         own = f"{call} raised {summary_of(error)}{suggestion_of(error)}"
         self.add(f"{problem or own} ({line_of_error(error) or _origin(error)}){hint}")
@@ -144,13 +143,11 @@ class Violations:
             self.raised(call, error, reason_of(error))
 
     def raise_if_any(self) -> None:
-        """Raises ContractError with all violations."""
         if self._found:
             problems = [text + _repeats(count) for text, count in self._found.values()]
             raise ContractError(self.name, problems) from self.cause
 
     def log_likely_mistakes(self) -> None:
-        """Logs warnings of `entity_env.check`, one line each."""
         for text, count in self._likely.values():
             _LOGGER.warning("%s: %s%s", self.name, text, _repeats(count))
 

@@ -56,7 +56,6 @@ class Question:
     """One requested action.
 
     Args:
-        name, space: of the action.
         actors: their ids; `(None,)` for a global action.
         actees: ids of the selectable entities; empty unless it is a select action.
         allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists if

@@ -27,7 +27,6 @@ class EpisodeStats:
     Compare Gymnasium's `RecordEpisodeStatistics`.
 
     Args:
-        num_rows: rows of the batch.
         num_agents: rows per environment.
         seed_dtype: `object` if seeds may have more than 63 bits.
 
@@ -36,7 +35,6 @@ class EpisodeStats:
         reward: `(num_rows,)` sum of rewards so far.
         length: `(num_rows,)` number of actions so far, minus `clock`.
         number: `(num_rows,)` number of previous episodes; -1 before the first.
-        seed: `(num_rows,)`.
         clock: steps taken by all rows together. Callers either advance it or add to `length`.
     """
 
@@ -73,7 +71,6 @@ class EpisodeStats:
         truncated: bool,
         metrics: Mapping[str, float] | None = None,
     ) -> Episode:
-        """Summary of a row's episode, when it ends."""
         env_id, agent_id = divmod(row, self._num_agents)
         return Episode(
             reward=float(self.reward[row]),
@@ -256,7 +253,6 @@ class EpisodeCollector:
         return self._ints[index * NUM_INTS : (index + 1) * NUM_INTS]
 
     def finished(self) -> FinishedEpisodes:
-        """All episodes, in the order added."""
         if not self._metrics:
             return NO_EPISODES
         ints = np.array(self._ints, dtype=np.int64).reshape(-1, NUM_INTS).T

@@ -115,8 +115,6 @@ def is_cached(function: Callable[..., object]) -> bool | None:
 
 @intrinsic
 def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 - numba is untyped
-    """The compiler's intrinsic for `pointer`."""
-
     def convert(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 

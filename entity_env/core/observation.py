@@ -113,7 +113,6 @@ class CategoricalAction:
     Args:
         actors: ids of the acting entities, in mask order.
         indices: `(num_actors,)` int64, index of the chosen label.
-        index_to_label: the labels of the action space.
         probs: `(num_actors, num_choices)` float32, the agent's probabilities, if known.
     """
 
@@ -198,7 +197,6 @@ class Observation:
         actions: masks of the requested actions; an absent action has no actors.
         visible: per entity type `(num_entities,)` bool; False hides an entity from the policy but
             not from the value function.
-        metrics: named numbers to log.
     """
 
     global_features: NDArray[np.floating] | NDArray[np.integer] | Sequence[float]

@@ -29,7 +29,6 @@ class Entity:
     Comparisons ignore `is_single`, `shape` and `is_binary`.
 
     Args:
-        features: feature names.
         is_single: every observation has exactly one, so a network can read it as a vector.
         shape: height, width and channels, if the features are the pixels of a picture in row-major
             order, channels last; None = not a picture.

@@ -291,7 +291,6 @@ class Setting(NamedTuple):
 
     Args:
         kinds: the types of its union.
-        range: allowed numbers.
         choices: allowed texts; empty = any text.
         item: allowed items of a sequence.
     """
@@ -355,7 +354,6 @@ class Setting(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The allowed values in words."""
         if self.item is not None:
             inner, layers = self.item, ""
             while inner.item is not None:

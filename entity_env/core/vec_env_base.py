@@ -34,9 +34,7 @@ class VecEnvBase(ABC):
     Row `env_id * num_agents + agent_id` of a batch belongs to one agent of one environment.
 
     Args:
-        num_envs: number of environments.
         num_agents: rows per environment.
-        autoreset: handling of ended episodes.
     """
 
     def __init__(self, num_envs: int, num_agents: int, autoreset: Autoreset) -> None:

@@ -237,7 +237,6 @@ def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
 
 
 def _parts(mask: VecActionMask) -> list[tuple[str, RaggedArray[Any]]]:
-    """Name and array of each part of a mask."""
     parts = [(each.name, getattr(mask, each.name)) for each in fields(mask)]
     return [(name, part) for name, part in parts if part is not None]
 
@@ -295,7 +294,6 @@ class VecObs(EntityBatch):
             are global features or a global action.
         visible: per entity type `(num_entities,)` bool, only for types with hidden entities: False
             = hidden from the policy, not from the value function.
-        action_masks: masks of all actions.
         reward: `(num_rows,)` float32, earned since the row's previous observation.
         terminated: `(num_rows,)` bool, the episode ended by its rules.
         truncated: `(num_rows,)` bool, the episode was truncated.

@@ -45,7 +45,6 @@ class Step(Generic[ObsT, ActT, RewardT, FlagT]):
     """One transition; it owns its arrays.
 
     Args:
-        act: the action.
         obs: the observation after it; the final observation if an episode has ended.
         reward: a float; `(num_envs,) float32` for many environments.
         is_terminated: the episode ended by its rules; a bool, or `(num_envs,) bool`.
@@ -381,7 +380,6 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
 def _summary(
     metrics: Mapping[str, float], episodes: Sequence[Episode]
 ) -> tuple[dict[str, object], Record]:
-    """`Step.info` and record of a step."""
     record = Record({f"metrics/{name}": value for name, value in metrics.items()})
     if not episodes:
         return {}, record

@@ -21,9 +21,6 @@ class Record:
     Numbers, bools and 0-d arrays become floats, arrays read-only float64 copies; NaN and infinities
     are allowed. A name is any nonempty text; slashes separate its parts, as in `losses/value`.
 
-    Args:
-        values: initial names and values.
-
     Raises:
         UsageError: a name that is empty or not text, or a value of an unsupported type.
     """

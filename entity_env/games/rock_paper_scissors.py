@@ -40,7 +40,6 @@ class Throw(Enum):
     SCISSORS = 2
 
     def beats(self, other: Throw) -> bool:
-        """True if this throw beats the other."""
         return (self.value - other.value) % 3 == 1
 
 

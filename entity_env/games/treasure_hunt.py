@@ -71,7 +71,6 @@ class Explorer:
     steps_left: int
 
     def sees(self, thing: Treasure | Trap, sight: int) -> bool:
-        """Whether a thing is at most `sight` cells away on both axes."""
         return abs(thing.x - self.x) <= sight and abs(thing.y - self.y) <= sight
 
 
@@ -130,7 +129,6 @@ def play(
 
 
 def _places(board_size: int, count: int, rng: Random) -> list[tuple[int, int]]:
-    """Distinct random cells."""
     cells = [(x, y) for x in range(board_size) for y in range(board_size)]
     if len(cells) < count:
         raise UsageError(

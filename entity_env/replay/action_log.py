@@ -80,8 +80,6 @@ class ActionLog:
     """Keeps the actions of running episodes; makes replays of episodes that end or fail.
 
     Args:
-        game: the running game.
-        num_envs: number of its copies.
         step_timeout_s: the game's timeout when a failed episode is played again.
         failures: folder for replays of failed episodes; None = they are not written.
 
@@ -135,7 +133,6 @@ class ActionLog:
 
         Args:
             envs: the environments of the batch, in order, with one row per agent.
-            masks: masks of the batch.
             values: per action, one value per actor.
         """
         columns: list[_Column] = []
@@ -192,7 +189,6 @@ class ActionLog:
 
     @property
     def _end(self) -> int:
-        """Number of the next `_Sent`."""
         return self._num_removed + len(self._sent)
 
     def _end_episode(self, episode: Episode) -> None:
@@ -236,7 +232,6 @@ class ActionLog:
         self.begin([env_id])
 
     def _spans(self, env_id: int, number_of: int) -> dict[int, _Span]:
-        """Spans of all agents for an episode that some may have ended."""
         begin = self._begin[env_id].tolist()
         running = {agent_id: _Span(first, self._end) for agent_id, first in enumerate(begin)}
         return running | self._over.get(env_id, {}).get(number_of, {})
@@ -261,7 +256,6 @@ class ActionLog:
     def _decisions(
         self, env_id: int, spans: Mapping[int, _Span]
     ) -> Iterator[tuple[int, dict[ActionName, Any]]]:
-        """Agents and their actions, in sending order."""
         if not spans:
             return
         first = min(span.first for span in spans.values())
@@ -298,7 +292,6 @@ class ActionLog:
         spans: Mapping[int, _Span],
         reason: str | None,
     ) -> tuple[Path | None, str]:
-        """Writes the replay of a failure; returns its file and any note."""
         if self._failures is None:
             return None, ""
         if env_id in self._given_up:
@@ -328,7 +321,6 @@ class ActionLog:
     # ------------------------------------------------------------------ memory
 
     def _remove(self) -> None:
-        """Frees what no episode needs."""
         first = int(self._begin.min())
         for by_number in self._over.values():
             first = min([first, *(s.first for spans in by_number.values() for s in spans.values())])
@@ -349,7 +341,6 @@ class ActionLog:
 
 
 def _place_of(env_id: int, envs: Sequence[range]) -> int | None:
-    """Position of an environment in a batch, or None."""
     before = 0
     for part in envs:
         if env_id in part:

@@ -96,7 +96,6 @@ def dataset_of(
 
 
 def _recording_of(replay: Replay) -> dict[str, object]:
-    """Game and agents of a replay, for `Dataset.recordings`."""
     header = replay.header
     identity = {"source": header.source, "version": header.game_version}
     return {
@@ -164,8 +163,6 @@ def _game_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Ga
 
 
 class _Choice:
-    """Selects the decisions of the wanted agents."""
-
     def __init__(self, agents: Sequence[int | str]) -> None:
         self._agents = agents
         self._names: set[str] = set()

@@ -112,7 +112,6 @@ def observation_divergence(
 def _entities(
     line: Decision, was: Observation, now: Observation, spaces: Spaces
 ) -> Divergence | None:
-    """The first different feature, or number of entities of a type."""
     obs_space = spaces[0]
     old, new = (np.atleast_2d(each.global_features) for each in (was, now))
     if found := _features(line, "", obs_space.global_features, old, new):

@@ -85,7 +85,6 @@ class FailureWriter(ReplayWriter):
     """Watches `Game.run`, and writes a replay of a failing episode.
 
     Args:
-        folder: see `FailureFolder`.
         watch: another watcher to call.
     """
 

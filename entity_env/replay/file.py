@@ -38,11 +38,9 @@ class ReplayHeader:
     """The first line of a replay.
 
     Args:
-        game: name of the game.
         source: where it is defined, `module:name` or `file.py:name`; "" if unknown.
         settings: settings that differ from the defaults.
         episode_seed: seed of this episode, enough to play it again.
-        num_agents: number of agents of the game.
         spaces: result of `spaces_to_json`, which makes the file readable without the game.
         schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
         run: seed of the run, and index of the episode and of its environment, if known.
@@ -99,7 +97,6 @@ class Decision:
     """One line of a replay: a decision of an agent, or the end of its episode.
 
     Args:
-        agent_id: index of the agent.
         step: number of its previous decisions.
         actions: as from `actions_to_json`; empty at the end.
         checksum: of the observation; None if only the actions were stored.

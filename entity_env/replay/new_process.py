@@ -64,7 +64,6 @@ def verify_in_new_process(
 
     Args:
         game: imported there by name, or pickled, for example if it is defined in `__main__`.
-        replays: replays of that game.
         timeout_s, step_timeout_s, max_memory: as in `PlayLimits`.
 
     Raises:
@@ -98,7 +97,6 @@ def _in_new_process(
     limits: PlayLimits,
     options: Mapping[str, float | None],
 ) -> list[Any]:
-    """Results of a `Replay` method for several replays of a game, with these options."""
     try:
         # By name if possible: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)

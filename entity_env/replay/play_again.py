@@ -59,7 +59,6 @@ class Script:
     """The decisions of a replay, for the agents that repeat them.
 
     Args:
-        replay: the replay with the decisions.
         until: number of decisions to repeat; None = all.
         is_compared: stop at the first difference.
     """
@@ -90,7 +89,6 @@ class Script:
 
     @property
     def is_over(self) -> bool:
-        """Whether all wanted decisions have been repeated."""
         return self.num_played >= self.until
 
     def decide(
@@ -143,7 +141,6 @@ class Script:
         self.divergence = at_line(line, "end", text)
 
     def failed(self, error: BaseException, failure: str) -> None:
-        """Compares the game's exception with the failure of the replay."""
         now = failure_of(error).partition("\n")[0]
         if failure and self.is_over:
             is_same = failure.partition("\n")[0] == now
@@ -167,7 +164,6 @@ class Script:
         return not any(map(len, actors))
 
     def _first_left(self) -> Decision | None:
-        """The first remaining line of all agents."""
         left = [lines[-1] for lines in self._left if lines]
         return self._lines[min(left)] if left else None
 
@@ -208,7 +204,6 @@ class ReplayAgent(PolicyAgent):
 
     Args:
         script: shared by all agents of the game.
-        agent_id: index of this agent.
         then: decides after the script; None = leave the game.
         debug: stop in the game, in `pdb`, after the script.
     """
@@ -303,7 +298,6 @@ def play_again(
     """Plays a replay in its game, from its seed.
 
     Args:
-        replay: the replay to play.
         game: the game with its default settings; the settings of the replay are applied.
         until: number of decisions to repeat; None = all.
         then: one agent per agent of the game, to decide after that; None = leave the game.
@@ -364,7 +358,6 @@ def same_random_states() -> Iterator[None]:
 
 
 def _timeout_of(replay: RecordedEpisode) -> float | None:
-    """The timeout named in the failure of a game that hung."""
     hangs = _TIMEOUT.fullmatch(replay.failure)
     return float(hangs[1]) or None if hangs else None
 

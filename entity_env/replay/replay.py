@@ -53,10 +53,8 @@ class Replay:
     """An episode: its game's name and settings, its seed, and the decisions of its agents.
 
     Args:
-        header: header of the file.
         lines: decisions in the order they were made, and the ends of the agents' episodes.
         failure: how the episode failed, or "".
-        name: name for messages.
         is_cut: whether the file was incomplete.
     """
 

@@ -212,7 +212,6 @@ class TrainingReplays(Callback):
         kept.save(self.folder / f"{name}{SUFFIX}")
 
     def _tell(self, warning: str) -> None:
-        """Logs a warning, once per kind."""
         kind = warning.partition(":")[0]
         if kind not in self._told:
             self._told.add(kind)
@@ -223,10 +222,6 @@ def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions:
     """Writes a replay of a single-agent episode, possibly truncated; logs a warning on failure.
 
     Args:
-        game: a single-agent game.
-        agent: the agent that plays.
-        seed: seed of the episode.
-        path: path of the replay.
         max_decisions: number of decisions after which it is truncated.
 
     Returns:
@@ -249,7 +244,6 @@ class _Enough(BaseException):
 
 
 def _evaluation_writer(max_decisions: int | None = None) -> ReplayWriter:
-    """A writer that leaves the episode after a time or number of decisions."""
     numbers, until = count(1), monotonic() + _MAX_SECONDS
     most = max_decisions or _MAX_DECISIONS
 
@@ -261,7 +255,6 @@ def _evaluation_writer(max_decisions: int | None = None) -> ReplayWriter:
 
 
 def _play(game: Game, agents: Sequence[Agent], seed: int, writer: ReplayWriter) -> None:
-    """Plays an episode until it ends or is left."""
     with suppress(_Enough):
         game.play_episode(*agents, seed=seed, watch=writer, step_timeout_s=STEP_TIMEOUT_S)
 

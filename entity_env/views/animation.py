@@ -65,7 +65,6 @@ class Bar:
     Args:
         label: the choice in words.
         share: its probability; for a number, its position between the bounds; None = unknown.
-        is_chosen: whether it was chosen.
     """
 
     label: str
@@ -79,7 +78,6 @@ class ActorBars:
 
     Args:
         title: the action, and the actor if there are several.
-        bars: choices.
         num_more: omitted choices, or omitted actors that follow.
     """
 
@@ -120,13 +118,10 @@ class Animation:
     """One episode as pictures: a page, a video, or a still.
 
     Args:
-        title: name of the game.
         facts: lines below it, such as the seed.
         size: width and height of the pictures, in units of the game.
-        num_agents: number of agents of the game.
         ground: shapes shared by all pictures.
         shapes: all other shapes, each once.
-        stills: one per turn.
         is_open: as `Look.is_open`: if False, films show the observations of one agent.
     """
 
@@ -156,7 +151,6 @@ class Animation:
         Args:
             turns: turns of all agents; a final observation without entities repeats the previous
                 picture.
-            obs_space, action_space: spaces of the game.
             look: how they are drawn; None = the default.
             num_agents, title, facts: as for `Animation`.
 
@@ -423,7 +417,6 @@ def _draw_panel(
 
 
 def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[float]) -> None:
-    """Draws rings around entities, stronger with more attention."""
     most = max(attention, default=0.0)
     if most <= 0:
         return
@@ -523,7 +516,6 @@ def _choice_bars(
     row: int,
     probs: NDArray[np.float32] | None,
 ) -> tuple[list[Bar], int]:
-    """Bars of the most probable choices, and the number of others."""
     label_of: Callable[[int], str]
     if isinstance(action, SelectEntityAction):
         actees = seen.observation.actee_indices(name, seen.obs_space).tolist()

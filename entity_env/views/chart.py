@@ -88,10 +88,8 @@ class Series:
     """A line of a chart.
 
     Args:
-        name: name in the legend.
         x, y: `(num_points,)` finite, `x` increasing.
         low, high: `(num_points,)` bounds of the band around it; None = no band.
-        marks: points on it.
         is_dashed: for example for a reference.
     """
 
@@ -141,14 +139,12 @@ class Plot:
         self.left, self.top, self.right, self.bottom = left, top, right, bottom
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Position of a point in the SVG."""
         return (
             self.left + self.x.share(x) * (self.right - self.left),
             self.bottom - self.y.share(y) * (self.bottom - self.top),
         )
 
     def path(self, x: Iterable[float], y: Iterable[float]) -> str:
-        """Points for a polyline."""
         points = (self.at(*each) for each in zip(x, y, strict=True))
         return " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
 
@@ -276,7 +272,6 @@ def text_chart(
     """A chart of one line in rows of braille characters or `*`; the last two rows are the x axis.
 
     Args:
-        line: without marks or band.
         x_label: text after the last number of the x axis.
         width: characters per row, 40 or more.
         height: rows of the curve, odd, 3 or more.
@@ -311,7 +306,6 @@ def text_chart(
 def _cells(
     line: Series, x: Axis, y: Axis, columns: int, height: int, *, is_ascii: bool
 ) -> list[str]:
-    """The rows of the curve: dots joined from column to column."""
     across, down = (1, 1) if is_ascii else (2, 4)
     num_dots, num_rows = columns * across, height * down
     line = line.thinned(num_dots)

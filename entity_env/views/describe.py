@@ -65,7 +65,6 @@ def _feature_texts(
 
 @lru_cache(maxsize=256)
 def _fields_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """`member_of` for each feature, as single lines."""
     return [(one_line(field), one_line(member)) for field, member in map(member_of, names)]
 
 
@@ -76,7 +75,6 @@ class EntityRow:
     Args:
         entity: the first of them.
         cells: values by field name.
-        count: number of entities.
     """
 
     entity: SeenEntity

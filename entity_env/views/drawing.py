@@ -60,8 +60,6 @@ _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_pl
 
 @dataclass
 class _Extent:
-    """Range of the coordinates on one axis."""
-
     low: float = math.inf
     high: float = -math.inf
     is_whole: bool = True
@@ -80,9 +78,6 @@ class _Table:
     """Space for the rows of one type, in blocks side by side.
 
     If the columns of a block are too wide, they are split into parts below each other.
-
-    Args:
-        title: name of the type.
     """
 
     title: str
@@ -131,10 +126,6 @@ class _Table:
 @dataclass
 class Drawing:
     """Scenes of one size for all included observations.
-
-    Args:
-        look: how they are drawn.
-        obs_space: of the game.
 
     Raises:
         SchemaError: the look names a type or feature that the space lacks.
@@ -256,7 +247,6 @@ class Drawing:
         return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
-        """Table rows, global features first."""
         drawn = [e for e in self._drawn(seen) if len(e.features) and self._place(e) is None]
         asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
         drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))

@@ -61,7 +61,6 @@ def find_look(game: Game, name: str | None = None) -> Look:
 
 
 def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:
-    """Names of a dataclass's bool features."""
     for name, kind in declared_fields(cls).items():
         if kind in (bool, np.bool_):
             yield f"{prefix}{name}"

@@ -128,7 +128,6 @@ class Look:
         is_open: all agents may know each other's observations and actions, as in a board game: then
             every observation is drawn, and `agent_id` names its agent. Otherwise those of one agent
             are drawn, and a person does not see what others do in the same step.
-        name: name for errors.
 
     Raises:
         SchemaError: an argument of the wrong type, or a size that is not above 0.
@@ -252,7 +251,6 @@ class Look:
 
 
 def _is_tinted_by_enum(features: Sequence[str]) -> bool:
-    """Whether a first Enum field chooses the color of a type without a style."""
     enum, _ = first_enum(features)
     return enum == "color" or (
         bool(enum) and "color" not in {member_of(each)[0] for each in features}

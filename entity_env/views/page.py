@@ -22,7 +22,6 @@ def page(title: str, picture: str, data: object) -> str:
     """The page of an animation; texts from games are data, never markup.
 
     Args:
-        title: title of the page.
         picture: SVG shown if scripts are disabled.
         data: JSON-compatible input of `player.html`.
     """

@@ -194,7 +194,6 @@ def draw_array(
 
     Args:
         drawing: grows to fit the observation.
-        seen: the observation.
         pixels: width and height, with a margin if the aspect ratio differs.
 
     Raises:
@@ -222,7 +221,6 @@ def write_film(
 
     Args:
         file: replaced if it exists.
-        painter: draws the pictures.
         shapes_of: the shapes of a picture, by index.
         num_pictures: 1 or more.
         frame_s: seconds per picture.
@@ -276,7 +274,6 @@ def _film(image_of: Callable[[int], Image.Image], num_pictures: int) -> Image.Im
 def _with_palette(
     image_of: Callable[[int], Image.Image], num_pictures: int
 ) -> Callable[[int], Image.Image]:
-    """The same images with few colors, chosen from a sample."""
     from PIL import Image
 
     step = max(num_pictures // _SAMPLES, 1)

@@ -77,7 +77,6 @@ class Scene:
     right and y downward. `of` is the entity shown. For colors and `rotate` see `Shape`.
 
     Args:
-        width, height: size of the picture.
         look: name of the look, for errors.
 
     Raises:

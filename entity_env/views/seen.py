@@ -31,10 +31,8 @@ class SeenEntity:
 
     Args:
         id: as in `Observation.entity_ids`.
-        type: name of its type.
         features: `(num_features,)` float64; a list in a `PlainObservation`.
         is_visible: False if hidden from the policy.
-        names: feature names.
         index: position among all entities, in the order of the space; -1 for the global features.
     """
 
@@ -74,7 +72,6 @@ class SeenObservation:
 
     Args:
         observation: observation of one step; its arrays are not copied.
-        obs_space: observation space of the game.
         agent_id: the observing agent, from whose point of view the game may show the observation.
         hidden: also list entities hidden from the policy.
         agent_names: display names of all agents; empty = unknown.

@@ -29,7 +29,6 @@ def animated_svg(
     """Pictures, one after another; only the middle one if the user prefers reduced motion.
 
     Args:
-        size, title: as for `still_svg`.
         ground: drawn in all pictures.
         shapes: each shape once.
         stills: the pictures, as indices of `shapes`.

@@ -117,11 +117,8 @@ class Grid:
         is asked and the entity is the only actor, else by `*` if one of its flags is set.
 
         Args:
-            entities: entities with coordinates.
-            styles: styles by type.
             limit: maximum columns and rows. A larger board with integer places scrolls to the focus
                 or, without focus, to the acting entities; without any, the board is scaled down.
-            acting: the entities that act.
             keys: keys of entities that a person can select, by index; None = no person is asked.
             focus: index of the entity that Enter selects.
 
@@ -162,7 +159,6 @@ class Grid:
     def _first_cell(
         self, places: Sequence[tuple[float, float]], shown: tuple[int, int]
     ) -> list[int]:
-        """First column and row of the part centered on the places."""
         middle = np.nan_to_num(np.array(places).mean(axis=0) - self._low)
         return [
             int(min(max(middle[axis] - shown[axis] // 2, 0), self.size[axis] - shown[axis]))
@@ -274,7 +270,6 @@ def _tables(
     *,
     ascii_only: bool,
 ) -> Iterator[list[Text]]:
-    """The lines of each table, and of each entity on its own line."""
     times = "x" if ascii_only else "×"
     tables = entity_tables(
         entity
@@ -311,7 +306,6 @@ def _cells(cells: Mapping[str, str], columns: Mapping[str, int]) -> str:
 
 
 def _in_blocks(title: str, lines: Sequence[str], width: int) -> Iterator[Text]:
-    """Rows below their title, in as many blocks as fit."""
     size = max(map(len, (title, *lines)))
     most = max(1, (width + len(_BLOCK_GAP)) // (size + len(_BLOCK_GAP)))
     num_blocks = min(most, math.ceil(len(lines) / _BLOCK_ROWS))
@@ -337,7 +331,6 @@ def thoughts_of(
 
     Args:
         turn: a decision; without `thoughts` nothing is yielded.
-        obs_space, action_space: spaces of the game.
         look: for the text of selected entities.
         ascii_only: use only ASCII characters.
     """

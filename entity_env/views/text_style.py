@@ -103,8 +103,6 @@ def entity_styles(
     the space and the look.
 
     Args:
-        obs_space: observation space of the game.
-        look: look of the game, or None.
         ascii_only: use only ASCII characters.
     """
     look = look or Look()
@@ -173,7 +171,6 @@ def _default_colors(
 
 
 def _columns(features: Sequence[str], name: str) -> list[int]:
-    """The column of a feature, or of its one-hot members."""
     if name in features:
         return [features.index(name)]
     return [i for i, each in enumerate(features) if name and member_of(each)[0] == name]

@@ -71,7 +71,6 @@ class AzulBatch(BatchEnv):
     its draws are those of `SplitMix(splitmix64_int(s))`.
 
     Args:
-        num_envs: number of games.
         num_players, reward_scheme, starting_player, max_rounds: see `EnvConfig`.
 
     Raises:
@@ -194,7 +193,6 @@ class AzulBatch(BatchEnv):
         return kernel if isinstance(self._words, list) else machine_code(kernel)
 
     def _begin(self, env_ids: NDArray[np.int64]) -> None:
-        """Starts new games, dealt by the next draws."""
         start = self.config.starting_player
         first = -1 if start == "random" else int(start)
         self._run(begin_batch)(env_ids, self.config.num_players, first, self._words, self._arrays)
@@ -205,7 +203,6 @@ class AzulBatch(BatchEnv):
             self._arrays.streams[env_ids] = splitmix64(self.env_seeds(seed, env_ids))
 
     def _find_ended(self) -> None:
-        """Finds the environments to reset before the next step."""
         self._ended = np.flatnonzero(self._arrays.terminals | self._arrays.truncations)
 
 

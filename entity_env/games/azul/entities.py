@@ -190,8 +190,6 @@ _WIDTHS: Final[Mapping[object, int]] = {Five: 5, Colour: 5, Filling: 6}
 
 
 class _Reader(Generic[Shown]):
-    """Converts feature rows to entities."""
-
     def __init__(self, entity: type[Shown]) -> None:
         self._entity: Final = entity
         types = get_type_hints(entity)

@@ -128,7 +128,6 @@ class AzulEnv:
     A seed and a sequence of actions determine the episodes, with or without numba.
 
     Args:
-        config: settings.
         features: encodes observations: a `FeatureExtractor` or any object with its two methods. It
             is tried once on a first position.
         seed: seed of all episodes, 0 or more; random by default.
@@ -137,9 +136,6 @@ class AzulEnv:
         UsageError: an invalid argument.
         SchemaError: `features` does not return an array of `obs_size` numbers. `reset` and `step`
             raise it too, and change nothing then.
-
-    Attributes:
-        obs_size: length of an observation.
     """
 
     def __init__(
@@ -268,7 +264,6 @@ class AzulEnv:
         )
 
     def _finished(self, step: EnvStep) -> EnvStep:
-        """The step with the additions of the configuration."""
         config, game = self.config, self._game
         if self._is_plain or game is None:
             return step

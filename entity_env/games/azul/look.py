@@ -129,7 +129,6 @@ def _colour(entity: SeenEntity) -> int:
 
 
 def _draw_text(seen: SeenObservation, width: int) -> Text | None:
-    """The table as text, if there is one."""
     if not seen["Table"]:
         return None
     state = position_of(seen, has_unknown=True)
@@ -238,7 +237,6 @@ def _draw_tile(
     *,
     is_faint: bool = False,
 ) -> None:
-    """Draws a tile, or an empty place, centered at x, y."""
     fill = _SLOT if colour is None else _TILES[colour] + ("38" if is_faint else "")
     stroke = "" if colour is None or is_faint else "#00000033"
     corner = x - side / 2, y - side / 2

@@ -112,7 +112,6 @@ class SelfPlayBatch(ArrayBatch):
     """The games of one process.
 
     Args:
-        envs: indices of the games.
         others: `(num_envs,)` int64, player of each second seat, an index into `OTHERS`.
         lead_scale, win_reward: as for `AzulSelfPlay`.
     """

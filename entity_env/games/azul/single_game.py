@@ -39,8 +39,6 @@ NO_OBSERVATIONS: Final = np.zeros((0, OBS_SIZE), np.float32)
 
 
 class _Kernels(NamedTuple):
-    """Kernels of one game."""
-
     start: Any
     show: Any
     move: Any

@@ -16,15 +16,12 @@ class Transition(NamedTuple):
     """One decision of one player, up to that player's next decision.
 
     Attributes:
-        player: index of the player.
         observation_before: `(obs_size,)` float32.
         mask_before: `(300,)` bool, legal actions.
-        action_id: the chosen action.
         reward: sum of the player's rewards until the next decision or the end of the episode.
         observation_after: `(obs_size,)` float32, at the next decision or the end.
         mask_after: `(300,)` bool, legal actions then; all False at the end.
         done: terminated or truncated.
-        truncated: the episode is truncated.
     """
 
     player: int
@@ -58,9 +55,6 @@ class TransitionLog:
 
     Args:
         step: result of `AzulEnv.reset`; a log covers one episode.
-
-    Attributes:
-        step: the last step.
     """
 
     def __init__(self, step: EnvStep) -> None:

@@ -80,7 +80,6 @@ def draw_state(
     """The whole table: factories, center, bag and every board.
 
     Args:
-        state: the position to draw.
         colours: paint the tiles with ANSI sequences; see `has_colours`.
         viewpoint: player whose board comes first; default: player 1.
         names: names of the players; default: "Player 1" and so on.
@@ -216,7 +215,6 @@ class _Paint:
         return "".join(self.tile(i) * count for i, count in enumerate(counts))
 
     def counts(self, counts: Sequence[int]) -> str:
-        """Number of tiles of each color."""
         texts = [f"{self.tile(i)} {count}" for i, count in enumerate(counts) if count]
         return "  ".join(texts) or "empty"
 

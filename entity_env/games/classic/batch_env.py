@@ -74,7 +74,6 @@ class ClassicEnv(BatchEnv):
 
     Args:
         num_envs: number of environments, at least 1.
-        max_episode_steps: steps after which an episode is truncated.
         backend: implementation of the physics; see `Backend`.
 
     Attributes:

@@ -30,7 +30,6 @@ class Sheet:
         self._cells = [[" "] * columns for _ in range(rows)]
 
     def put(self, column: float, row: float, characters: str) -> None:
-        """Writes characters centered at a column."""
         first = round(column) - len(characters) // 2
         for i, character in enumerate(characters, first):
             if 0 <= i < self.columns and 0 <= round(row) < self.rows:

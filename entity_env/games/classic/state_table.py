@@ -52,13 +52,11 @@ class StateTable:
     """The table of a batch, and views of its parts.
 
     Args:
-        num_envs, state_size, obs_size, max_episode_steps: sizes of the batch.
         has_torques: actions are float32 torques instead of choices.
         has_double_state: the state is a float64 array outside the table.
 
     Attributes:
         table: `(num_rows, width)` float32, the whole table.
-        address: address of the table, for compiled code.
         state: `(state_size, num_envs)` float32, or float64 outside the table.
         observations: `(num_envs, obs_size)` float32.
         rewards: `(num_envs,)` float32.

@@ -91,7 +91,6 @@ class Boards(ArrayBatch):
 
     Args:
         game: `multi_snake` with its settings.
-        envs: their indices.
         autoreset: "same_step" starts the next episode at once; "next_step" shows the final
             observation first; "disabled" repeats it until a reset.
     """

@@ -38,7 +38,6 @@ class BoardLayout(NamedTuple):
     """Settings of all boards, and the column layout of `BoardArrays.snakes`.
 
     Args:
-        num_snakes: snakes per board.
         max_segments: maximum length of a body in cells, without its head.
         max_step: steps after which an episode is truncated.
         head, food: columns of the cells of heads and food, one per snake.

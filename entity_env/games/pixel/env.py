@@ -126,7 +126,6 @@ class PixelGoalEnv(BatchEnv):
 
     Attributes:
         trackers: observations and state of the episodes, always the same tensor objects.
-        world: the machines.
     """
 
     trackers: Trackers
@@ -210,7 +209,6 @@ class PixelGoalEnv(BatchEnv):
         Args:
             actions: (N,) int32 or int64 on the device, values of `Button`; values out of range are
                 clamped. Reset ended environments first; only the host interface checks this.
-            autoreset: reset the environments whose episode ends.
 
         Returns:
             `trackers`.
@@ -335,7 +333,6 @@ class PixelGoalEnv(BatchEnv):
         self._step(torch.from_numpy(actions).to(self.device))
 
     def _begin_from(self, chosen: NDArray[np.bool_], seed: BatchSeed) -> None:
-        """Chooses the next reset states of some environments from a seed."""
         own = self.env_seeds(seed) % np.uint64(len(self._reset_states.bank))
         kept = self.trackers.slot.cpu().numpy()
         slots = np.where(chosen, own, kept).astype(np.int32)

@@ -109,7 +109,6 @@ class ResetStates:
         tiles: (S * M, T, 7) float32, as in `Trackers`.
         dist: (S * M,) float32.
         offset: (N,) int32: the row of environment i is slot * M + offset[i].
-        per_start: M.
     """
 
     bank: Tensor

@@ -159,7 +159,6 @@ def _brightness(tile: SeenEntity) -> float:
 
 
 def _color(brightness: float) -> str:
-    """A color between the darkest and the brightest shade."""
     dark, bright = (np.frombuffer(bytes.fromhex(GREENS[i][1:]), np.uint8) for i in (0, 3))
     mixed = np.rint(dark + brightness * (bright - dark.astype(float)))
     return f"#{mixed.astype(np.uint8).tobytes().hex()}"

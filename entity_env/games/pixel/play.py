@@ -73,7 +73,6 @@ def open_rom(
     """A batch of machines that run a ROM; other arguments are the settings of `play_rom`.
 
     Args:
-        num_envs: number of machines.
         needs_goal: refuse to run without a goal, for training and evaluation.
 
     Raises:

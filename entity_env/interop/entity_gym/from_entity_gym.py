@@ -80,7 +80,6 @@ def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[A
 
 
 def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - untyped
-    """Whether the ids are those of all entities of a type."""
     return chosen is known or (
         type(known) is list and len(chosen) == len(known) and bool(chosen) and chosen == known
     )

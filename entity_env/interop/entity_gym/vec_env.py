@@ -112,7 +112,6 @@ class _Spaces:
         self._vec.close()
 
     def _masks_of(self, actions: Iterable[ActionName]) -> dict[ActionName, VecActionMask]:
-        """Masks of the last batch."""
         if self._shown is None:
             raise ProtocolError("nothing is being played: call reset first")
         for name in actions:
@@ -369,7 +368,6 @@ def _require_names(names: Sequence[str]) -> None:
 
 
 def _with_settings(source: AnySource, text: str) -> AnySource:
-    """The source with the settings of `env.kwargs`, a JSON object."""
     try:
         settings = json.loads(text)
     except ValueError:
@@ -522,7 +520,6 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
 def _in_order(
     name: ActionName, given: Sequence[EntityID], picks: Sequence[int], actors: Sequence[int]
 ) -> NDArray[np.int64]:
-    """Choice of each actor, in mask order."""
     if len(given) != len(picks) or set(given) != set(actors):
         raise SchemaError(
             f"action {name!r} needs one choice of each actor {list(actors)}: got "

@@ -68,7 +68,6 @@ def make_vector_env(
     Args:
         source: a class of batch environments, a game for one agent, a class of environments, or a
             function that returns one.
-        num_envs: number of environments.
         autoreset_mode: an `AutoresetMode` or its value.
         max_episode_steps: steps after which an episode is truncated; None = the source's own limit.
         num_workers: as for `VecEnv`; not for batch environments.
@@ -199,14 +198,10 @@ class OneGame:
     """One copy of a game with padded entities. The caller must close `vec`.
 
     Args:
-        source: as for `VecEnv`.
         max_entities, max_actors, illegal_actions: as for `GameEnv`.
 
     Attributes:
-        obs: the last batch.
-        masks: its masks.
         episode_seed: `Episode.seed` of the current episode.
-        was_reset: True once an episode has begun.
     """
 
     def __init__(

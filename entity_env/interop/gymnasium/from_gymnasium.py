@@ -155,11 +155,9 @@ class GymnasiumVecEnv(VecEnv):
         num_envs: number of environments; not needed for a vector environment.
         num_workers: number of processes, each with a vector environment for its share; 0 = in this
             process.
-        seed: seed of the run.
         autoreset: "disabled" leaves resets to `reset_envs`. This mode, and `reset_envs` in any
             mode, require that the mode of `env` is DISABLED.
         entity: name of the entity made of all parts that `entities` does not name.
-        action: name of the action.
         entities: entity types, each with its part of the observation, or a part and its mask.
         features: feature names of some entities; default: `position.0` and so on.
         on_error, step_timeout_s, start_method: as for `VecEnv`.
@@ -236,7 +234,6 @@ class GymnasiumBatch(ArrayBatch):
 
     Args:
         env: the vector environment, closed by this object.
-        autoreset: "same_step" or "disabled".
         actions, shown: converters of the action and observation spaces.
         first_env: as for `ArrayBatch`.
     """

@@ -63,7 +63,6 @@ class ImportedLoop:
         self._env: Any = None
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
-        """See `Game`."""
         self._env = env = self._made(settings)
         try:
             self._play(env, agents, seed)
@@ -164,7 +163,6 @@ class AgentSpaces:
     """Spaces of one kind of agent, as classes and actions of a game.
 
     Args:
-        obs_space, action_space: Gymnasium spaces.
         entity, action, entities, features: as for `GymnasiumVecEnv`.
     """
 
@@ -206,7 +204,6 @@ class AgentSpaces:
         return shown
 
     def action(self, answer: Any) -> Any:  # noqa: ANN401 - of act, and of the action space
-        """Converts an agent's answer to an action of the environment."""
         answers = (answer,) if len(self.kinds) == 1 else answer
         return self.actions.one(
             {
@@ -267,8 +264,6 @@ def env_seed(seed: int) -> int:
 
 
 class _GymnasiumLoop(ImportedLoop):
-    """Plays one episode after another."""
-
     num_agents = 1
 
     def __init__(

@@ -17,12 +17,7 @@ _NAMESPACE: Final = "entity_env"
 
 
 class NamedGameEnv(GameEnv):
-    """`GameEnv` of one of the package's games.
-
-    Args:
-        game: name of the game.
-        given: as for `GameEnv`.
-    """
+    """`GameEnv` of one of the package's games."""
 
     def __init__(self, game: str, **given: Any) -> None:  # noqa: ANN401 - of any keyword
         super().__init__(_game(game), **given)

@@ -392,7 +392,6 @@ class PaddedActions:
     def _allow_selected(
         self, allowed: NDArray[np.bool_], obs: VecObs, mask: VecSelectEntityActionMask
     ) -> None:
-        """Allows every pair of an actor and an entity that it may select."""
         rows = mask.actors.row_index
         actors = np.arange(len(rows)) - mask.actors.offsets[rows]
         widths = mask.actees.lengths[rows]
@@ -426,7 +425,6 @@ def _action(
 def _next_allowed(
     table: NDArray[np.int64], present: NDArray[np.bool_], allowed: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """The choices, with illegal ones replaced by the next allowed one."""
     num_choices = allowed.shape[2]
     inside = (table >= 0) & (table < num_choices)
     looked_up = np.where(inside, table, 0)[..., None]

@@ -36,7 +36,6 @@ def padded(
 
     Args:
         vec: the environments; they are stepped at random.
-        begin: resets them.
         max_entities, max_actors, illegal: as for `GameEnv`.
 
     Raises:

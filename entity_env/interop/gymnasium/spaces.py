@@ -138,7 +138,6 @@ def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]
 
 
 def _usable_keys(space: AnySpace) -> list[str]:
-    """Keys of a `Dict` whose parts are numbers."""
     if not isinstance(space, spaces.Dict):
         return []
     usable = spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Sequence
@@ -259,10 +258,8 @@ class ObsConverter:
     """Converts observations of a Gymnasium space to rows of entities.
 
     Args:
-        space: space of one observation.
         entity: name of the entity made of all parts that `parts` does not name.
         parts: see `GymnasiumVecEnv`.
-        features: feature names by entity.
         has_actor: keep that entity even if it has no features.
 
     Raises:
@@ -404,7 +401,6 @@ class ActionConverter:
         return value_of(self._space, lambda leaf: self._actions(leaf, values, ready))
 
     def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
-        """Action of one environment."""
         arrays, ready = (
             {k: np.asarray([value]) for k, value in values.items()},
             np.ones(1, np.bool_),
@@ -420,7 +416,6 @@ class ActionConverter:
 def _leaf_actions(
     space: AnySpace, given: Sequence[NDArray[Any]], ready: NDArray[np.bool_]
 ) -> NDArray[Any]:
-    """Batch of one leaf."""
     num_envs = len(ready)
     if isinstance(space, spaces.Box):
         numbers = np.tile(space.low, (num_envs, *([1] * space.low.ndim)))

@@ -363,7 +363,6 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     def _infos(
         self, masks: Masks, mask: Flags, episode_seed: NDArray[np.int64] | None = None
     ) -> Infos:
-        """Infos of the environments in `mask`; by default of current episodes."""
         info = self._actions.info(masks)
         if episode_seed is None:
             episode_seed = self._episode_seed
@@ -500,7 +499,6 @@ class BatchVectorEnv(VectorEnvBase):
         return stepped
 
     def _info(self, mask: Flags) -> Infos:
-        """Action masks, if the batch has any."""
         masks = self._batch.legal_masks
         return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, mask)
 

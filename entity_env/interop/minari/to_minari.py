@@ -86,8 +86,6 @@ def to_minari(
 
 
 class _Columns(NamedTuple):
-    """Padded observations."""
-
     observations: _Tree
     infos: dict[str, _Tree]
 
@@ -107,7 +105,6 @@ def _vec_obs(dataset: Dataset, batch: EntityBatch) -> VecObs:
 
 
 def _varying(obs: VecObs) -> dict[EntityName, int]:
-    """Maximum number of entities, for types whose number varies."""
     found = {}
     for name, entities in obs.features.items():
         counts = np.unique(entities.lengths[obs.is_ready | (entities.lengths > 0)])

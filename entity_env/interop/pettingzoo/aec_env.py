@@ -33,7 +33,6 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
     as in PettingZoo's `parallel_to_aec`. No agent sees the others' choices.
 
     Args:
-        game: a game for any number of agents.
         max_entities: as for `GameEnv`.
         max_turns: total turns of all agents after which an episode is truncated; None = never.
         illegal_actions, render_mode: as for `GameEnv`.

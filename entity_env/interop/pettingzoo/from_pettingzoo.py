@@ -85,8 +85,6 @@ def from_pettingzoo(
 
 
 class _Player:
-    """One agent: its spaces, its score, and whether its episode is over."""
-
     def __init__(self, shown: AgentSpaces, masked: tuple[bool, bool]) -> None:
         self._shown = shown
         self._is_masked, self._is_alone = masked
@@ -115,8 +113,6 @@ class _Player:
 
 
 class _PettingZooLoop(ImportedLoop):
-    """Plays one episode after another."""
-
     def __init__(
         self,
         make: Callable[..., Any],

@@ -121,7 +121,6 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
     that do not act. Call `reset`, `step` and `close` from one thread.
 
     Args:
-        game: a game for any number of agents.
         max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`.
         seed: seed of the first `reset` without one; drawn by default.
         settings: keyword arguments of the game's `play`.

@@ -108,7 +108,6 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
     Args:
         state: modified; invalid afterward if `draw` raises or returns a color that is not in the
             bag.
-        action: the move.
         check: False skips the legality check: the action must be legal.
 
     Raises:

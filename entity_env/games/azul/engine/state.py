@@ -322,7 +322,6 @@ class GameState:
         """State from a dict of `to_dict`, also after a round trip through JSON.
 
         Args:
-            data: the dict.
             rng, draw: as for `new_game`.
 
         Raises:
@@ -382,8 +381,6 @@ def count_tiles(state: GameState) -> list[int]:
 
 
 class _Given:
-    """Reads and checks values of a dict given to `from_dict`."""
-
     def __init__(self, data: object, where: str) -> None:
         if not isinstance(data, Mapping):
             _fail(where, "must be a mapping", data)

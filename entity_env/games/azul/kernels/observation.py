@@ -65,7 +65,6 @@ def write_observation(words: PackedState, player: int, row: Row) -> None:
 
 @kernel(inline=True)
 def _relative(other: int, player: int, num_players: int) -> int:
-    """Seat of `other` relative to `player`."""
     distance = other - player
     return distance + num_players if distance < 0 else distance
 

@@ -136,7 +136,6 @@ def _reward_lead(
 
 @kernel()
 def _finish(games: SelfPlayGames, i: int, scale: float, win: float, steps: SelfPlaySteps) -> None:
-    """Writes a game's last rewards and result."""
     words = games.words[i]
     mine, theirs = words[seat(0) + at.SCORE], words[seat(1) + at.SCORE]
     steps.scores[i, 0] = mine

@@ -98,8 +98,6 @@ class RandomAgent:
 
 
 class _HeuristicAgent:
-    """Chooses the legal action with the highest heuristic value."""
-
     needs_state: Final = True
     _idea: int
 

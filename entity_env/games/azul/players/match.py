@@ -32,10 +32,7 @@ class GameResult(Result):
     """Result of a game, by seat.
 
     Attributes:
-        names: agents by seat.
-        scores: final points.
         rows: full rows; the tie-breaker.
-        num_moves, num_rounds: moves and rounds played.
         end: why the game ended; None if truncated.
     """
 

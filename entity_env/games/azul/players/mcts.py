@@ -36,7 +36,6 @@ class Tree(NamedTuple):
 
     @classmethod
     def empty(cls, max_nodes: int = MAX_NODES) -> Tree:
-        """A root without children."""
         first, counts, actions, visits = (np.zeros(max_nodes, np.int32) for _ in range(4))
         totals, priors = (np.zeros(max_nodes, np.float64) for _ in range(2))
         return cls(np.ones(1, np.int64), first, counts, actions, visits, totals, priors)
@@ -61,7 +60,6 @@ class Search:
     """A search from a position.
 
     Args:
-        state: the root position.
         tree: an empty tree; grows with the search.
         rounds: rounds of a rollout after the deal that ends the tree.
         word: initial state of the draws; see `SplitMix`.

@@ -52,7 +52,6 @@ class Captured:
     """A start, a goal, and the buttons between them.
 
     Attributes:
-        machine: settings of the machine that ran the ROM.
         start_keys: buttons held from power-on to the start, one step each.
         keys: buttons held from the start to the goal, at least one.
         start: whole state at the start.
@@ -178,9 +177,6 @@ class GoalFile:
     """Validated contents of a folder.
 
     Attributes:
-        folder: path of the folder.
-        machine: settings of the machine that runs the ROM.
-        rom_sha256: hash of the ROM.
         start: whole state at the start.
         goal: the goal, on the CPU.
         start_sum: distance of the start from the goal.

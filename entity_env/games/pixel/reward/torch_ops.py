@@ -45,8 +45,6 @@ class TorchGoalOps:
     Args:
         trackers: read and written.
         goal: on the device of the trackers.
-        config: rewards and limits of an episode.
-        starts: the reset states.
     """
 
     def __init__(

@@ -99,9 +99,7 @@ class BoundKernel:
     Launches neither allocate nor synchronize, so a CUDA graph can capture them.
 
     Args:
-        kernel: a kernel function.
         dim: range of indices to launch over.
-        arguments: arguments of the kernel.
         device: device of the tensors, as returned by `device_of`.
         block_dim: threads per block; on the CPU a block is one thread.
     """
@@ -136,7 +134,6 @@ class BoundKernel:
             )
 
     def set(self, index: int, tensor: Tensor) -> None:
-        """Replaces the tensor at an index by one of the same shape and dtype."""
         before, kind = self._arguments[index]
         if not isinstance(before, Tensor):
             raise UsageError(f"argument {index} is {before!r}, not a tensor")

@@ -140,7 +140,6 @@ class PyBoyWorld(CheckedWorld):
 
     Args:
         rom: contents of a `.gb` file.
-        num_envs: number of machines.
         start: a state of this cartridge, written by PyBoy's `save_state`; None = power-on. PyBoy
             detects another cartridge's state only if its size differs.
         boot_frames: frames to run before the first step, with no button held.
@@ -289,7 +288,6 @@ class PyBoyWorld(CheckedWorld):
 
 
 def _shares(num_envs: int, workers: int) -> list[int]:
-    """Machines per process, as equal as possible."""
     share, more = divmod(num_envs, workers)
     return [share + (worker < more) for worker in range(workers)]
 

@@ -36,7 +36,6 @@ class Machines:
     """Game Boys with one cartridge, initially in the same state.
 
     Args:
-        rom: the cartridge.
         start: a state saved by PyBoy; empty = power-on.
         settings: `machines`, the number of machines, and `boot_frames`, `frames`, `hold_frames` and
             `shrink` as for `PyBoyWorld`.

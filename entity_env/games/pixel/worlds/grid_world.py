@@ -62,11 +62,9 @@ class GridWorld(CheckedWorld):
     or START. The same buttons give identical bytes on every device.
 
     Args:
-        num_envs: number of machines.
         grid: rows of equal length: `#` is a wall, `.` floor, one `S` the start of the figure, and
             at most one `F` its destination, drawn as floor.
         num_slots: snapshots in the bank, initially all of the start.
-        device: device of all tensors.
 
     Raises:
         SchemaError: an invalid grid.

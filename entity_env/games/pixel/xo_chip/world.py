@@ -43,10 +43,7 @@ class XoChipWorld(CheckedWorld):
 
     Args:
         rom: the program, loaded at address 0x200.
-        num_envs: number of machines.
         quirks: the dialect.
-        frames: frames per step.
-        instructions: instructions per frame.
         num_slots: snapshots in the bank, initially all of the first machine switched on.
         seed: seed of the random numbers, from 1 to 2**32 - 1.
         device: "cpu" or "cuda".
