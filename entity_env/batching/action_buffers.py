@@ -276,9 +276,8 @@ class SelectEntityBuffer(ActionBuffer):
 def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = False) -> ActionBuffer:
     """Makes the buffer for an action.
 
-    Args:
-        may_block: masks may leave an actor without a choice, as in final observations; otherwise
-            that is a `SchemaError`.
+    With `may_block`, masks may leave an actor without a choice, as in final observations; otherwise
+    that is a `SchemaError`.
     """
     match space:
         case GlobalCategoricalActionSpace():

@@ -50,11 +50,7 @@ class OuterState:
                 )
 
     def cause(self, how: str = _LEFT_OVER) -> str:
-        """Why episodes of one seed differ, to append to a sentence.
-
-        Args:
-            how: description of a variable that causes it.
-        """
+        """Why episodes of one seed differ, to append to a sentence; `how` describes a variable."""
         return self.known_cause(how) or (
             "; the episode may also depend on a generator made without the seed, the clock, id() "
             f"or hash(), or state that is {how}"

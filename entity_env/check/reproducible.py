@@ -32,8 +32,7 @@ _SLOWER: Final = 10
 def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process: bool) -> None:
     """Adds a violation if an episode differs when played alone, or in another process.
 
-    Args:
-        cause: why episodes of one seed may differ, to append to a sentence.
+    `cause` says why, to append to a sentence.
     """
     game, violations, step_timeout_s = plan.game, plan.violations, plan.step_timeout_s
     violations.place = violations.line = ""

@@ -14,10 +14,9 @@ T = TypeVar("T", Environment, BatchEnv)
 
 
 class SourceCheck(ABC, Generic[T]):
-    """One check; `call` names the current call, for exceptions.
+    """One check of an environment, or of a function that makes them.
 
-    Args:
-        source: a function that makes environments, or one environment.
+    `call` names the current call, for exceptions.
     """
 
     def __init__(self, source: T | Callable[..., T], seed: int, max_steps: int) -> None:

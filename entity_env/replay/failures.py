@@ -19,10 +19,9 @@ _MAX_FAILURES: Final = 100
 
 
 class FailureFolder:
-    """Writes replays of failures to a folder, `GAME-env12-episode3.replay`, 100 at most.
+    """Writes replays of failures, `GAME-env12-episode3.replay`, to a folder created when needed.
 
-    Args:
-        path: created when needed.
+    At most 100.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,11 +81,7 @@ def _is_new(path: Path) -> bool:
 
 
 class FailureWriter(ReplayWriter):
-    """Watches `Game.run`, and writes a replay of a failing episode.
-
-    Args:
-        watch: another watcher to call.
-    """
+    """Watches `Game.run`, and writes a replay of a failing episode; `watch` is called too."""
 
     def __init__(self, folder: Path, watch: Watch) -> None:
         super().__init__(see=False, watch=watch)

@@ -56,12 +56,7 @@ _TIMEOUT: Final = re.compile(r"hangs: no answer for (\d{1,5}(?:\.\d{1,9})?) s")
 
 
 class Script:
-    """The decisions of a replay, for the agents that repeat them.
-
-    Args:
-        until: number of decisions to repeat; None = all.
-        is_compared: stop at the first difference.
-    """
+    """The decisions of a replay, for the agents that repeat them; arguments as for `play_again`."""
 
     def __init__(
         self, replay: RecordedEpisode, until: int | None = None, *, is_compared: bool = True

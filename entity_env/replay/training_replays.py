@@ -219,13 +219,9 @@ class TrainingReplays(Callback):
 
 
 def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions: int) -> bool:
-    """Writes a replay of a single-agent episode, possibly truncated; logs a warning on failure.
+    """Writes a replay of a single-agent episode, truncated after `max_decisions`.
 
-    Args:
-        max_decisions: number of decisions after which it is truncated.
-
-    Returns:
-        Whether a replay was written.
+    Returns whether it was written; logs a warning on failure.
     """
     writer = _evaluation_writer(max_decisions)
     try:

@@ -275,7 +275,6 @@ def text_chart(
         x_label: text after the last number of the x axis.
         width: characters per row, 40 or more.
         height: rows of the curve, odd, 3 or more.
-        is_ascii: use only ASCII characters.
     """
     if not len(line.x):
         return []

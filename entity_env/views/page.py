@@ -21,9 +21,8 @@ _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text"
 def page(title: str, picture: str, data: object) -> str:
     """The page of an animation; texts from games are data, never markup.
 
-    Args:
-        picture: SVG shown if scripts are disabled.
-        data: JSON-compatible input of `player.html`.
+    Shows the SVG `picture` if scripts are disabled; `data` is the JSON-compatible input of
+    `player.html`.
     """
     text = json.dumps(_rounded(data), separators=(",", ":")).encode()
     parts = {

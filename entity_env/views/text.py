@@ -332,7 +332,6 @@ def thoughts_of(
     Args:
         turn: a decision; without `thoughts` nothing is yielded.
         look: for the text of selected entities.
-        ascii_only: use only ASCII characters.
     """
     if turn.thoughts is None:
         return

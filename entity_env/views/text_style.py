@@ -101,9 +101,6 @@ def entity_styles(
 
     No two types or Enum members share a glyph, unless the look says so. The glyphs depend only on
     the space and the look.
-
-    Args:
-        ascii_only: use only ASCII characters.
     """
     look = look or Look()
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}

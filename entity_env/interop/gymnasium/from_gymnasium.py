@@ -92,8 +92,7 @@ class AllowedActions:
         `(num_truncated, num_choices)`; None = all.
 
         Args:
-            done: `(num_envs,)` bool, the episode has ended.
-            truncated: `(num_envs,)` bool, the episode was truncated.
+            done, truncated: `(num_envs,)` bool.
             final_info: `final_info` of environments that reset themselves; None = use the last
                 masks read.
         """
