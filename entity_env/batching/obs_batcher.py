@@ -71,7 +71,7 @@ class _Column:
 
 
 class ObsBatcher(Batcher):
-    """Collects `Obs` objects of games with one schema, and reads them at once."""
+    """Collects `Obs` objects of games with one schema; entities are read when added."""
 
     def __init__(
         self,

@@ -170,7 +170,7 @@ class DirectPlay:
     def closings(self) -> list[int]:
         """Numbers of answers after which `act` can return None, to cover every call site once.
 
-        In mid-episode where possible.
+        During an episode where possible.
         """
         return sorted({counts[-1] for counts in self._sites.values()})
 
@@ -346,7 +346,7 @@ class DirectPlay:
         )
 
     def _add_unfinished(self, agent: _CheckAgent) -> None:
-        """Adds a violation if `play` returned in mid-episode."""
+        """Adds a violation if `play` returned during an episode."""
         self._at(agent)
         self._violations.line = self._returned_at
         which = f" for agent {agent.agent_id}" if len(self._agents) > 1 else ""

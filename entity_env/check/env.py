@@ -154,7 +154,7 @@ class _EnvCheck(SourceCheck[Environment]):
             )
 
     def _play_out_of_order(self, env: Environment, first: Snapshot) -> None:
-        """Resets in mid-episode, and acts after an end."""
+        """Resets during an episode, and acts after one has ended."""
         rng = np.random.default_rng(self._seed)
         observation = self._reset(env, 0)
         if not observation.done:

@@ -114,7 +114,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
 
         Args:
             is_done: environments to reset; the others continue and repeat their last observation.
-                None = all, even in mid-episode.
+                None = all, even during an episode.
 
         Raises:
             ClosedError: after `close`.
@@ -158,7 +158,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT, RewardT, FlagT], Record]:
         """`step`, then `reset` of the environments whose episode has ended.
 
-        After an end, `obs` is the final observation and `init_obs` the first of the next episode;
+        After an episode ends, `obs` is the final observation and `init_obs` the first of the next episode;
         with many environments, `init_obs` covers all of them. Act on `step.next_obs`. Raises as
         `step`.
         """
@@ -173,7 +173,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         """Closes the environment; may be called twice."""
 
     def _kept(self, obs: ObsT) -> ObsT:
-        """A copy of an observation that a reset would overwrite."""
+        """The observation, or a copy if a reset would overwrite it."""
         return obs
 
     def __enter__(self) -> Self:
@@ -393,8 +393,8 @@ def _summary(
 class EpisodeOfGame(EpisodeOfEnvironment):
     """`EpisodeEnv` of a single-agent game; seeds are those of `Game.run`.
 
-    A `play` that loops over episodes is not restarted between them, except after a reset in
-    mid-episode and after `reset_with_index`.
+    A `play` that loops over episodes is not restarted between them, except after a reset
+    during an episode and after `reset_with_index`.
     """
 
     def __init__(self, game: Game, seed: int = 0, *, transport: Transport | None = None) -> None:
@@ -421,7 +421,7 @@ class _GameEnv(TrainAgentEnv):
     """A `TrainAgentEnv` that can start a run at any episode."""
 
     def begin(self, seed: int, number: int) -> Observation:
-        """Starts episode `number` of the run; unwinds a game in mid-episode."""
+        """Starts episode `number` of the run; unwinds a game that is still in one."""
         self._seeds = None
         self._ends.ended.clear()
         self._observations = []

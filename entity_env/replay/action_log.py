@@ -39,7 +39,7 @@ EpisodeWatch: TypeAlias = Callable[[Sequence[Episode], Callable[[], Replay]], No
 that makes their replay (actions only), valid until this call returns."""
 
 _MAX_BYTES: Final = 1 << 28
-"""Maximum bytes of actions; beyond, the longest episodes are dropped."""
+"""Maximum memory for actions; beyond it, the longest episodes are dropped."""
 _ENTRY_BYTES: Final = 500
 """Approximate size of the objects around a step's arrays."""
 _RAISED: Final = "the game raised "
@@ -270,7 +270,7 @@ class ActionLog:
                         yield agent_id, actions
 
     def _actions_of(self, sent: _Sent, row: int) -> dict[ActionName, Any]:
-        """The actions of a row as JSON; without actors, they may not have been requested."""
+        """The actions of a row as JSON; omits those without actors, perhaps not requested."""
         actions: dict[ActionName, Any] = {}
         for (name, space), column in zip(self._spaces.items(), sent.columns, strict=True):
             mine = column[row : row + 1] if isinstance(column, np.ndarray) else column[row]
@@ -310,7 +310,7 @@ class ActionLog:
         return self._failures.save(make)
 
     def _fail_again(self, replay: Replay, *, is_known: bool) -> tuple[Replay, str]:
-        """The replay with observations if it fails again, else a note."""
+        """The replay, with observations if it fails again, else with a note."""
         seen, found = played_again(replay, self._game, self._step_timeout_s)
         if not is_known and seen.failure and seen.num_decisions >= replay.num_decisions:
             return seen, ""

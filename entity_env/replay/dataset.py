@@ -144,7 +144,7 @@ def _played(
 
 
 def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Spaces:
-    """The spaces of a given game, which know single entities (`is_single`), or the replay's."""
+    """The spaces of a given game, which know what occurs exactly once, else the replay's."""
     if not isinstance(game, Game):
         return replay.spaces
     spaces = game.obs_space(), game.action_space()

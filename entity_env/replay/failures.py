@@ -21,7 +21,7 @@ _MAX_FAILURES: Final = 100
 class FailureFolder:
     """Writes replays of failures, `GAME-env12-episode3.replay`, to a folder created when needed.
 
-    At most 100.
+    At most 100 files.
     """
 
     def __init__(self, path: Path) -> None:

@@ -110,7 +110,7 @@ def _in_new_process(
         ) from error
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
-    # -P: nor from the current folder.
+    # -P: do not import from the current folder either.
     command = [sys.executable, "-P", "-c", _MAIN]
     given = pickle.dumps(sys.path) + job
     limit_s = limits.timeout_s

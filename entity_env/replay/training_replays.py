@@ -60,8 +60,7 @@ class TrainingReplays(Callback):
 
     `step-000120000.replay` is an evaluation episode, played at `moments` steps from the first to
     the last, always from the same start, which does not occur in training. Actions are sampled as
-    in training, each time with the same seed. The episode is truncated after 10,000 decisions or 10
-    s.
+    in training, each time with the same seed. It is truncated after 10,000 decisions or 10 s.
 
     Once a worker of `vec` has died or hung, the game is no longer played in this process, and only
     actions are stored.

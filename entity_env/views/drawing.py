@@ -52,7 +52,7 @@ _TABLE_WIDTH: Final = 17.0
 """Minimum width for tables below a board, side by side."""
 _BLOCK_ROWS: Final = 12
 _MAX_ROWS: Final = 60
-"""Maximum rows of a table, first the entities that act or can be selected."""
+"""Maximum rows of a table; entities that act or can be selected come first."""
 _RING: Final = "#000000"
 _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_places_of_tables")
 """Cached properties that are recomputed when it grows."""
@@ -414,7 +414,7 @@ def _end_of(row: EntityRow) -> str:
 
 
 def _asked_in(seen: SeenObservation) -> set[int]:
-    """Indices of entities that act or can be selected; empty after an end."""
+    """Indices of entities that act or can be selected; empty after the episode."""
     observation = seen.observation
     found: set[int] = set()
     for name, mask in () if observation.done else observation.actions.items():

@@ -19,7 +19,7 @@ StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "grou
 PALETTE: Final = (
     *("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#f0e442", "#555555"),
 )
-"""Distinguishable for colorblind people (Okabe and Ito 2008), with gray for black."""
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008), with gray for black."""
 
 COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
 """Names of the colors of `PALETTE`."""

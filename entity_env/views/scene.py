@@ -74,7 +74,9 @@ class Scene:
     """Shapes, in drawing order.
 
     Every method adds one shape. Positions and sizes are in units of the game; x increases to the
-    right and y downward. `of` is the entity shown. For colors and `rotate` see `Shape`.
+    right and y downward. Colors are `#rgb`, `#rrggbb`, or with alpha `#rgba` and `#rrggbbaa`; "" =
+    none. `rotate` is in degrees clockwise around the center. `of` is the entity shown, for hovering
+    and attention.
 
     Args:
         look: name of the look, for errors.

@@ -239,8 +239,8 @@ def listed(
     """The entities without coordinates, and the global features.
 
     One table per type, with a title and a row for each entity. Equal entities share a row; tables
-    are side by side if the width allows. A single entity, and the entities of too wide a table, get
-    one line each.
+    are side by side if the width allows. A single entity, and the entities of a table that is too
+    wide, get one line each.
     """
     shelf: list[list[Text]] = []
     for table in _tables(entities, styles, width, ascii_only=ascii_only):

@@ -36,7 +36,7 @@ FLAGGED: Final = "*"
 
 @dataclass(frozen=True)
 class EntityStyle:
-    """Style of one entity type; fields named `x`, `y`, `digit` and `tints` are feature columns."""
+    """Style of one entity type; `x`, `y`, `digit` and `tints` are feature columns."""
 
     label: str
     glyph: str

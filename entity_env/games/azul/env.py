@@ -168,7 +168,7 @@ class AzulEnv:
 
     @property
     def done(self) -> bool:
-        """Whether no episode is in progress: before the first reset, and after an end."""
+        """Whether no episode is in progress: before the first reset and after an episode."""
         return self._is_done
 
     @property

@@ -18,7 +18,7 @@ from entity_env.vec.batch_env import NUM_SLOTS
 HEADER: Final = np.int64(0)
 """int64: the scalars, indexed by `CLOCK` and the constants after it."""
 ENDED: Final = np.int64(1)
-"""uint64, one bit per environment: its episode has ended and it has not been reset. Then
+"""uint64, one bit per environment, 1 = its episode has ended and it has not been reset. Then
 `NUM_SLOTS` copies of these bits after a step, for masks; see `PackedResult`."""
 TERMINALS: Final = np.int64(2)
 """uint8, like the truncations."""

@@ -153,7 +153,7 @@ class ScreenPlay:
             self._env = None
 
     def text(self, columns: int, rows: int, *, has_colors: bool, ascii_only: bool) -> Text | None:
-        """The screen, as large as fits, while it is being played."""
+        """The screen, as large as fits; None when nothing is being played."""
         if self._env is None:
             return None
         from entity_env.games.pixel.look import draw_pixels

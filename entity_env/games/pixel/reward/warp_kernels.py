@@ -1,8 +1,8 @@
 """Warp kernels of observation, reward and reset, bit for bit equal to `torch_ops`.
 
 A tile of 8 x 8 pixels is two 64-bit words, one per plane, so shades and distances are counted by
-tile: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 &
-(a0 ^ a1)); the sum of squares is similar.
+tile: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
+pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)); the sum of squares is similar.
 """
 
 from entity_env.games.pixel.entities import NUM_TILE

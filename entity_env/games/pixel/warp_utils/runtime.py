@@ -1,7 +1,7 @@
 """Import of Warp, and launch of its kernels on torch's stream.
 
 Warp is optional, and imported at first use. Compiled kernels are cached in the user's cache folder,
-or in the folder WARP_CACHE_PATH of the environment.
+or in the folder named by the environment variable WARP_CACHE_PATH.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def quiet(warp: ModuleType) -> Iterator[None]:
 def _native_lines_without(expected: bytes) -> Iterator[None]:
     """Drops lines with a text from the stderr output of native code.
 
-    Warp always reports a missing driver on machines without a GPU.
+    Warp reports a missing driver on machines without a GPU; no setting turns that off.
     """
     sys.stderr.flush()
     kept = os.dup(2)

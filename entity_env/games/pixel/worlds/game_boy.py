@@ -109,7 +109,7 @@ class GameBoyProcess:
         read = bytearray()
         while len(read) < size:
             left = deadline - time.monotonic()
-            # `select` takes no descriptor above 1,023, which many workers use up.
+            # Polls: `select` takes no descriptor above 1,023, which many workers use up.
             if left <= 0 or not wait([descriptor], left):
                 raise WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
             part = os.read(descriptor, size - len(read))

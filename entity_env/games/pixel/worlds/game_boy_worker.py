@@ -1,8 +1,9 @@
 """Worker process of several Game Boys: handles requests from stdin until it closes.
 
 It runs as a file and imports PyBoy but nothing else from this package. A request is a letter, the
-payload length in four bytes, and the payload; so is a reply, with "!" and a traceback if the
-request failed.
+payload length in four bytes, and the payload. A reply has the same form, with "!" and a traceback
+if the request failed.
+
     I  a line of JSON, a ROM    -> empty; the first request
     S  a button per machine     -> empty, after the step
     P                           -> the pixels, a byte each

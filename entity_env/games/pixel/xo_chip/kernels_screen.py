@@ -98,8 +98,8 @@ def draw_column(
 ) -> Long:
     """Draws a column of bytes to a plane; returns the pixels that were lit.
 
-    On the screen the column lies in two adjacent words. At a constant distance, the compiler reads
-    and writes them as one.
+    On the screen the column lies in two adjacent words. If their distance is a constant, the
+    compiler reads and writes them as one.
     """
     # The leftmost pixel of the first word is bit 31.
     first, shift, kept = plane * PLANE_WORDS, 96 - 8 * scale - left, Long(0xFFFFFFFFFFFFFFFF)
