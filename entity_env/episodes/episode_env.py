@@ -158,9 +158,9 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT, RewardT, FlagT], Record]:
         """`step`, then `reset` of the environments whose episode has ended.
 
-        After an episode ends, `obs` is the final observation and `init_obs` the first of the next episode;
-        with many environments, `init_obs` covers all of them. Act on `step.next_obs`. Raises as
-        `step`.
+        After an episode ends, `obs` is the final observation and `init_obs` the first of the next
+        episode; with many environments, `init_obs` covers all of them. Act on `step.next_obs`.
+        Raises as `step`.
         """
         step, record = self.step(act)
         is_done = step.is_done()
