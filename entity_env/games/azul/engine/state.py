@@ -43,6 +43,7 @@ any line of any player, so no wall could ever change. `no_tiles`: no progress be
 left to deal."""
 
 ENDS: Final[tuple[End, ...]] = ("row", "no_progress", "no_tiles")
+"""All reasons why a game can end."""
 
 
 class Phase(Enum):
