@@ -63,13 +63,16 @@ $(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt
 	@echo "Installing Zensical and Jupyter into $(DOCS): a minute the first time."
 	@$(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install -qq --constraint constraints.txt --requirement tools/docs/requirements.txt --editable .
+	@$(DOCS)/bin/python -m pip install -qq --no-deps axe-playwright-python==0.1.8  # for its axe-core alone
 	@touch $@
 
 # Generated pages need the games and their packages, the site only what it is built with: two environments.
-docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, and build the site into build/site
+docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, build the site into build/site, check its pages in Chromium
 	$(DOCS)/bin/python -m tools.docs.run_notebook "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	$(BIN)/python -m tools.docs.stage
 	$(DOCS)/bin/zensical build --clean --strict
+	$(BIN)/python -m tools.docs.finish
+	$(DOCS)/bin/python -m tools.docs.check_site
 
 docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and build again what changes
 	$(BIN)/python -m tools.docs.stage --serve $(DOCS)/bin/zensical serve

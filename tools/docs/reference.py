@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "entity_env"
 NOT_IMPORTED = {f"{PACKAGE}.cli"}
 """Packages that programs have no reason to import."""
+BEGINNINGS: Final = ("entity_env.authoring.game.Game", "entity_env.authoring.obs.Obs")
+"""Names that come first on the page of their package."""
 _INDEX = """# Reference
 
 What every name, option and file means. To learn how they go together, begin with
@@ -48,7 +50,7 @@ batches, masks, transitions and episodes.
 def pages() -> dict[str, str]:
     """All generated pages of the reference, by path from the root of the site."""
     listed = "\n".join(
-        f"- [`{name}`](api/{name}.md): {_summary_of(name)}" for name in public_packages()
+        f"- [`{name}`](api/{name}.md): {summary_of(name)}" for name in public_packages()
     )
     return {
         "reference/index.md": _INDEX.replace("@PACKAGES@", listed),
@@ -120,7 +122,8 @@ def _api_page(package: str, names: Mapping[str, str], first: Mapping[str, str]) 
         lines.append(f"Described elsewhere: {', '.join(also)}.\n")
     if foreign:
         lines.append(f"Of another library: {', '.join(foreign)}.\n")
-    return "\n".join([*lines, *(_directive(package, name) for name in sorted(own, key=_rank))])
+    ordered = sorted(own, key=lambda name: _rank(name, names[name]))
+    return "\n".join([*lines, *(_directive(package, name) for name in ordered)])
 
 
 def _directive(package: str, name: str) -> str:
@@ -130,12 +133,33 @@ def _directive(package: str, name: str) -> str:
     return f"::: {package}.{name}\n{options}"
 
 
-def _rank(name: str) -> tuple[bool, bool, str]:
-    """Classes first, then constants, then functions."""
-    return not name[0].isupper(), name.isupper(), name.lower()
+def _rank(name: str, origin: str) -> tuple[int, str]:
+    """What games begin with comes first, then classes, constants, functions, and types of hints."""
+    if origin in BEGINNINGS:
+        return BEGINNINGS.index(origin) - len(BEGINNINGS), ""
+    kinds = (_is_hint(origin), not name[0].isupper(), name.isupper())
+    return sum(2**i for i, is_kind in zip((2, 1, 0), kinds, strict=True) if is_kind), name.lower()
 
 
-def _summary_of(package: str) -> str:
+def _is_hint(origin: str) -> bool:
+    """True for a name of a type that is not a class, such as `Seeds = int | Sequence[int]`."""
+    module, _, name = origin.rpartition(".")
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not path.exists() or name.isupper() or not name[0].isupper():
+        return False
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and name in (alias.name for alias in node.names):
+            return _is_hint(f"{node.module}.{name}")
+        if isinstance(node, ast.Assign | ast.AnnAssign) and not isinstance(node.value, ast.Call):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id == name:
+                return True
+    return False
+
+
+def summary_of(package: str) -> str:
+    """The first paragraph of a package's docstring, on one line."""
     text = ast.get_docstring(ast.parse(_init(package).read_text())) or ""
     return " ".join(text.partition("\n\n")[0].split())
 

@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from tools.docs import curves, figures, games, notebook, reference
+from tools.docs.front_matter import with_front_matter
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -129,7 +130,7 @@ def misplaced(found: Mapping[str, str], config: str) -> list[str]:
 
 def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """All files of the source of the site but replays: pages, and what they show and offer."""
-    yield from ((name, text.encode()) for name, text in found.items())
+    yield from ((name, with_front_matter(name, text).encode()) for name, text in found.items())
     offered = {path for path in map(_from_root, DOCS.rglob("*.*")) if path.suffix != ".json"}
     for page in sources():
         offered |= set(targets((ROOT / page).read_text("utf-8"), page))

@@ -1,0 +1,74 @@
+// In every page that check_site.py opens.
+window.siteCheck = {
+  // Colors in a transition would have the contrast of neither.
+  stopMotion() {
+    const style = document.createElement("style")
+    style.textContent = "*, ::before, ::after { transition: none !important; animation: none !important }"
+    document.head.append(style)
+  },
+
+  frames: count =>
+    new Promise(done => requestAnimationFrame(() => (count > 1 ? siteCheck.frames(count - 1).then(done) : done()))),
+
+  // Rule and element of every violation; frames are pages that are checked themselves.
+  async violations(rules, excluded) {
+    const runOnly = rules.length ? { runOnly: rules } : {}
+    const exclude = excluded.filter(each => document.querySelector(each))
+    const options = { resultTypes: ["violations"], iframes: false, ...runOnly }
+    const found = await axe.run({ include: document, exclude }, options)
+    return found.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.target.join(" ")]))
+  },
+
+  // What is wider than the window or than what it is in.
+  clipped() {
+    const isClipped = each => each.scrollWidth > each.clientWidth + 1
+    const wrappers = "table, .md-typeset__table, .md-typeset__scrollwrap"
+    const found = document.documentElement.scrollWidth > innerWidth ? ["the page"] : []
+    for (const table of document.querySelectorAll(".md-typeset table"))
+      for (let each = table; each.matches(wrappers); each = each.parentElement)
+        if (isClipped(each)) {
+          found.push(`table ${table.innerText.slice(0, 60)}`)
+          break
+        }
+    return found
+  },
+
+  // What the buttons of blocks of code copy.
+  copied() {
+    return [...document.querySelectorAll(".md-code__button[data-md-type=copy]")].map(button => {
+      const code = document.querySelector(button.dataset.clipboardTarget)
+      return code.dataset.copy ?? code.innerText
+    })
+  },
+
+  isIndexFetched: () => performance.getEntriesByType("resource").some(each => /\/search\.js(on)?$/.test(each.name)),
+
+  search: () => [...document.querySelectorAll("body > div")].find(each => each.shadowRoot)?.shadowRoot,
+
+  // The middle of the button that copies the first session.
+  copyButton() {
+    const button = document.querySelector("code:has(.gp)").parentElement.querySelector("[data-md-type=copy]")
+    button.scrollIntoView({ block: "center" })
+    const { x, y, width, height } = button.getBoundingClientRect()
+    return [x + width / 2, y + height / 2]
+  },
+
+  openSearch() {
+    const button = document.querySelector(".md-search__button")
+    button.focus()
+    button.click()
+  },
+
+  type(query) {
+    const input = siteCheck.search().querySelector("input")
+    input.value = query
+    input.dispatchEvent(new Event("input", { bubbles: true }))
+  },
+
+  // The first page that a search lists, once the list is that of the query.
+  firstFound(query) {
+    const first = siteCheck.search()?.querySelector("[role=option]")
+    const marked = [...(first?.querySelectorAll("mark") ?? [])].map(each => each.innerText.toLowerCase())
+    return marked.some(each => each.startsWith(query)) ? first.href : ""
+  },
+}

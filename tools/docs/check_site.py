@@ -1,0 +1,158 @@
+"""Opens every page of the built site in Chromium, wide and narrow, light and dark, and checks it.
+
+    python -m tools.docs.check_site [PAGE ...]
+
+Checked are the rules of axe-core, that no page or table is wider than a phone, that copied text has
+no prompts, and the search: what it lists first, that its index is not part of the first page, and
+that it works in pages opened as files. Without Chromium or axe-core nothing is checked, and a line
+says so. For the environment of the site, which has axe-core.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tests.helpers.chromium import PROGRAM, Chromium
+
+SITE: Final = Path(__file__).resolve().parents[2] / "build" / "site"
+WIDE: Final = 1280
+NARROW: Final = 390
+SHARED: Final = [".md-header", ".md-sidebar--primary", ".md-footer"]
+QUERIES: Final = ("reward", "truncated", "checkpoint")
+"""Words that a written page explains, and that many names of the API contain."""
+SCRIPT: Final = Path(__file__).with_suffix(".js").read_text("utf-8")
+
+
+class _Files(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def pages() -> list[str]:
+    """Every page of the site, from its root."""
+    found = (path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    return sorted(each for each in found if not each.startswith("files/"))
+
+
+def check_page(browser: Chromium, *, is_home: bool) -> Iterator[str]:
+    """Problems of the page that is open, a line each.
+
+    Args:
+        is_home: check the header and the navigation, which all pages share, in every look.
+    """
+    browser.value("siteCheck.stopMotion()")
+    for width in (WIDE, NARROW):
+        for scheme in ("light", "dark"):
+            look(browser, width, scheme)
+            rules = [] if scheme == "light" else ["color-contrast"]
+            is_first = (width, scheme) == (WIDE, "light")
+            excluded = [] if is_home or is_first else SHARED
+            for rule, element in browser.value(f"siteCheck.violations({rules}, {excluded})"):
+                yield f"{rule}, {width} px, {scheme}: {element}"
+    yield from (f"wider than {NARROW} px: {what}" for what in browser.value("siteCheck.clipped()"))
+    for text in browser.value("siteCheck.copied()"):
+        if text.startswith(("$ ", ">>> ")) or "\n$ " in text:
+            yield f"copied with its prompt: {text[:60]!r}"
+
+
+def look(browser: Chromium, width: int, scheme: str) -> None:
+    """Sets the width of the window, and the colors that the system asks for."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == NARROW}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.call("Emulation.setEmulatedMedia", features=[feature])
+    browser.value("siteCheck.frames(2)")
+
+
+def go(browser: Chromium, url: str) -> None:
+    """Opens a page and waits until its scripts have run."""
+    browser.value("window.isOld = true")
+    browser.call("Page.navigate", url=url)
+    browser.wait_for("!window.isOld && document.readyState == 'complete'")
+    browser.value(f"{axe_core()};{SCRIPT};0")
+
+
+def check_search(browser: Chromium, home: str) -> Iterator[str]:
+    """Problems of the search, from the first page."""
+    go(browser, home)
+    look(browser, WIDE, "light")
+    if home.startswith("http") and browser.value("siteCheck.isIndexFetched()"):
+        yield "search: the index is fetched before anybody searches"
+    browser.value("siteCheck.openSearch()")
+    browser.wait_for("!!siteCheck.search()?.querySelector('input')")
+    for query in QUERIES:
+        browser.value(f"siteCheck.type({query!r})")
+        first = browser.wait_for(f"siteCheck.firstFound({query!r})")
+        if "/reference/api/" in first:
+            yield f"search: {query!r} lists a member of the API first: {first}"
+
+
+def check_clipboard(browser: Chromium, home: str) -> Iterator[str]:
+    """Problems of the first button that copies a session."""
+    go(browser, home)
+    look(browser, WIDE, "light")
+    browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+    browser.call("Page.bringToFront")
+    browser.click(*browser.value("siteCheck.copyButton()"))
+    browser.wait_for("!!document.querySelector('.md-dialog').innerText")
+    copied = browser.value("navigator.clipboard.readText()")
+    if not copied.startswith("entity-env ") or "$" in copied:
+        yield f"clipboard: {copied!r}"
+
+
+def check(names: list[str]) -> list[str]:
+    """All problems of some pages, and those of the search and the clipboard."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(SITE)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    root = f"http://127.0.0.1:{server.server_port}"
+    found: list[str] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Chromium(f"{root}/404.html", Path(folder)) as browser,
+    ):
+        for name in names:
+            go(browser, f"{root}/{name}")
+            found += (
+                f"{name}: {each}" for each in check_page(browser, is_home=name == "index.html")
+            )
+        found += check_clipboard(browser, f"{root}/index.html")
+        for home in (f"{root}/index.html", (SITE / "index.html").as_uri()):
+            found += check_search(browser, home)
+        # Replays are single files without an icon.
+        found += (each for each in browser.problems if "/favicon.ico" not in each)
+    server.shutdown()
+    server.server_close()
+    return found
+
+
+@cache
+def axe_core() -> str:
+    """The script of axe-core; "" where it is not installed."""
+    spec = find_spec("axe_playwright_python")
+    folders: Any = spec.submodule_search_locations if spec else []
+    return "".join((Path(each) / "axe.min.js").read_text("utf-8") for each in folders)
+
+
+def main() -> None:
+    missing = [name for name, has in (("Chromium", PROGRAM), ("axe-core", axe_core())) if not has]
+    if missing:
+        print(f"site: not checked in a browser, {' and '.join(missing)} not found")
+        return
+    started = time.monotonic()
+    names = sys.argv[1:] or pages()
+    if found := check(names):
+        sys.exit("\n".join([*found, f"site: {len(found)} problems of {len(names)} pages"]))
+    print(f"site: {len(names)} pages checked in Chromium, {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

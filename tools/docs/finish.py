@@ -1,0 +1,88 @@
+"""Makes the search of the built site smaller, and lets it list pages before members of the API.
+
+    python -m tools.docs.finish
+
+Run after `zensical build`, which knows no weights of pages. The index loses the signatures of the
+API. Written pages come first in it, and the script of the search sorts by that first, unless the
+query is written like a name: `VecEnv`, `load_agent`. `search.js` is the index for pages that are
+opened as files, where scripts can load nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any, Final
+
+from tools.docs.front_matter import ROOT, is_concept
+
+SITE: Final = ROOT / "build" / "site"
+SORT: Final = "l.items.sort(ht(...s))"
+"""How the script of Zensical's search sorts what it found; pinned with its version."""
+_PAGES_FIRST: Final = """\
+// Added by tools/docs/finish.py: pages before members of the API, unless the query is such a name.
+var query = ""
+self.addEventListener("message", ({ data }) => {
+  if (data.type === 2) query = String(data.data.input)
+})
+var isMember = item => item.id >= FIRST_MEMBER
+var pagesFirst = (a, b) => /[A-Z_.]/.test(query) ? 0 : isMember(a) - isMember(b)
+"""
+_CODE: Final = re.compile(r"<pre>.*?</pre>\s*", re.DOTALL)
+_LABELS: Final = re.compile(r"\s*<small>.*?</small>", re.DOTALL)
+
+
+def shortened(index: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """An index without signatures and labels of the API, whose entries come last; and their first.
+
+    Args:
+        index: of Zensical, each item with `location`, `title`, `text` and `path`.
+    """
+    pages, members = [], []
+    for item in index["items"]:
+        page, _, anchor = item["location"].partition("#")
+        if is_concept(page):
+            pages.append(item)
+            continue
+        package = page.removeprefix("reference/api/").removesuffix(".html")
+        owner = anchor.removeprefix(f"{package}.").rpartition(".")[0]
+        members.append(
+            {
+                **item,
+                "title": _LABELS.sub("", item["title"]),
+                "text": _CODE.sub("", item["text"], count=1),
+                "path": [*item["path"], *([owner] if owner else [])],
+            }
+        )
+    return {**index, "items": [*pages, *members]}, len(pages)
+
+
+def sorting(script: str, first_member: int) -> str:
+    """The script of the search, which sorts items from a number on after all others.
+
+    Raises:
+        ValueError: the script sorts in another way than that of the pinned Zensical.
+    """
+    if script.count(SORT) != 1:
+        raise ValueError(f"expected {SORT} once in the script of the search")
+    before = _PAGES_FIRST.replace("FIRST_MEMBER", str(first_member))
+    return before + script.replace(SORT, "l.items.sort(ht(pagesFirst,...s))")
+
+
+def main() -> None:
+    index, first_member = shortened(json.loads((SITE / "search.json").read_text("utf-8")))
+    (worker,) = (SITE / "assets" / "javascripts" / "workers").glob("search.*.js")
+    try:
+        script = sorting(worker.read_text("utf-8"), first_member)
+    except ValueError as error:
+        sys.exit(f"{worker}: {error}. tools/docs/finish.py is for the Zensical of requirements.txt")
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+    (SITE / "search.json").write_text(text, "utf-8")
+    (SITE / "search.js").write_text(f"var __index = {text}\n", "utf-8")
+    worker.write_text(script, "utf-8")
+    print(f"search: {len(index['items'])} entries, {len(text.encode()) / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What the head of a page says about it: a description, the release, its weight in the search."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tools.docs import reference
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MOST: Final = 160
+"""Characters of a description: search engines show no more."""
+TITLES: Final = {"index.md": "Games in plain Python, and agents that play them"}
+"""Titles in the window, of pages whose first heading is no good one."""
+_API: Final = re.compile(r"^::: (\S+)", re.MULTILINE)
+_LINK: Final = re.compile(r"!?\[((?:[^][]|\[[^]]*\])*)\](?:\([^)]*\)|\[[^]]*\])")
+_NO_TEXT: Final = ("#", "|", "<", "```", "- ", "* ", "!", ":::", "    ", "1. ")
+
+
+@cache
+def project() -> dict[str, object]:
+    """The table `project` of pyproject.toml."""
+    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
+        "project"
+    ]
+    return found
+
+
+def with_front_matter(name: str, text: str) -> str:
+    """A page with its front matter. The theme reads it, and the search of Material for MkDocs."""
+    meta: dict[str, object] = {"description": description(text), "release": project()["version"]}
+    if name in TITLES:
+        meta["title"] = TITLES[name]
+    if is_concept(name):
+        meta["search"] = {"boost": 2}
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in meta.items()]
+    return "\n".join(["---", *lines, "---", "", text])
+
+
+def is_concept(name: str) -> bool:
+    """True for pages that somebody wrote, which the search lists before members of the API."""
+    return not name.startswith("reference/api/")
+
+
+def description(text: str) -> str:
+    """The first paragraph of a page as plain text, cut where a sentence or a word ends."""
+    if found := _API.search(text):
+        return _cut(f"API of {found[1]}. {_plain(reference.summary_of(found[1]))}")
+    for paragraph in text.split("\n\n"):
+        if paragraph.strip() and not paragraph.lstrip("\n").startswith(_NO_TEXT):
+            return _cut(_plain(paragraph))
+    return str(project()["description"])
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"[`*]", "", _LINK.sub(r"\1", text)).split())
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST:
+        return text
+    sentences = text[:MOST].rpartition(". ")[0]
+    if len(sentences) > MOST // 3:
+        return f"{sentences}."
+    return f"{text[: MOST - 1].rpartition(' ')[0].rstrip(',;:')}…"
