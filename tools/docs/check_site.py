@@ -109,29 +109,26 @@ def check_clipboard(browser: Chromium, home: str) -> Iterator[str]:
         yield f"clipboard: {copied!r}"
 
 
-def check(names: list[str]) -> list[str]:
-    """All problems of some pages, and those of the search and the clipboard."""
+def check(names: list[str]) -> Iterator[str]:
+    """Problems of some pages, and those of the search and the clipboard."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(SITE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     root = f"http://127.0.0.1:{server.server_port}"
-    found: list[str] = []
+    home = "index.html"
     with (
         tempfile.TemporaryDirectory() as folder,
         Chromium(f"{root}/404.html", Path(folder)) as browser,
     ):
         for name in names:
             go(browser, f"{root}/{name}")
-            found += (
-                f"{name}: {each}" for each in check_page(browser, is_home=name == "index.html")
-            )
-        found += check_clipboard(browser, f"{root}/index.html")
-        for home in (f"{root}/index.html", (SITE / "index.html").as_uri()):
-            found += check_search(browser, home)
+            yield from (f"{name}: {each}" for each in check_page(browser, is_home=name == home))
+        yield from check_clipboard(browser, f"{root}/{home}")
+        for url in (f"{root}/{home}", (SITE / home).as_uri()):
+            yield from check_search(browser, url)
         # Replays are single files without an icon.
-        found += (each for each in browser.problems if "/favicon.ico" not in each)
+        yield from (each for each in browser.problems if "/favicon.ico" not in each)
     server.shutdown()
     server.server_close()
-    return found
 
 
 @cache
@@ -149,9 +146,13 @@ def main() -> None:
         return
     started = time.monotonic()
     names = sys.argv[1:] or pages()
-    if found := check(names):
-        sys.exit("\n".join([*found, f"site: {len(found)} problems of {len(names)} pages"]))
-    print(f"site: {len(names)} pages checked in Chromium, {time.monotonic() - started:.0f} s")
+    found = []
+    for problem in check(names):
+        print(problem, flush=True)
+        found.append(problem)
+    seconds = time.monotonic() - started
+    print(f"site: {len(names)} pages in Chromium, {len(found)} problems, {seconds:.0f} s")
+    sys.exit(bool(found))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ self.addEventListener("message", ({ data }) => {
 var isMember = item => item.id >= FIRST_MEMBER
 var pagesFirst = (a, b) => /[A-Z_.]/.test(query) ? 0 : isMember(a) - isMember(b)
 """
-_CODE: Final = re.compile(r"<pre>.*?</pre>\s*", re.DOTALL)
+_SIGNATURE: Final = re.compile(r"\A\s*<pre>.*?</pre>", re.DOTALL)
 _LABELS: Final = re.compile(r"\s*<small>.*?</small>", re.DOTALL)
 
 
@@ -51,7 +51,7 @@ def shortened(index: dict[str, Any]) -> tuple[dict[str, Any], int]:
             {
                 **item,
                 "title": _LABELS.sub("", item["title"]),
-                "text": _CODE.sub("", item["text"], count=1),
+                "text": " ".join(_SIGNATURE.sub("", item["text"]).split()),
                 "path": [*item["path"], *([owner] if owner else [])],
             }
         )

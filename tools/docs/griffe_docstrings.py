@@ -3,13 +3,22 @@
 - A line for several names, `x, y: columns`, becomes one for each.
 - Two colons before a block of code become one.
 - Fields of a NamedTuple, listed as arguments, become attributes: griffe sees no `__init__` there.
+- A last line says where the source is, with a link if pyproject.toml names a repository.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
+from typing import Final
 
 import griffe
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+URLS: Final[dict[str, str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
+    "project"
+].get("urls", {})
 
 _SECTION = re.compile(r"( *)(Args|Attributes):")
 _SHARED = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
@@ -25,7 +34,27 @@ class OurDocstrings(griffe.Extension):
         lines = one_name_a_line(obj.docstring.value.replace("::\n", ":\n").splitlines())
         if isinstance(obj, griffe.Class) and "NamedTuple" in map(str, obj.bases):
             lines = [line.replace("Args:", "Attributes:") for line in lines]
+        repository = URLS.get("Repository", "")
+        is_code = isinstance(obj, griffe.Class | griffe.Function) and obj.lineno is not None
+        if is_code and (repository or isinstance(obj.parent, griffe.Module)):
+            lines += ["", source(obj.filepath, obj.lineno, repository)]
         obj.docstring.value = "\n".join(lines)
+
+
+def source(path: object, line: int | None, repository: str) -> str:
+    """The line of Markdown that says where an object is defined.
+
+    Args:
+        path: of its file, in the repository.
+        repository: its address; "" for none.
+    """
+    name = Path(str(path)).resolve().relative_to(ROOT).as_posix()
+    text = f"`{name}`, line {line}"
+    return (
+        f"Source: [{text}]({repository}/blob/main/{name}#L{line})"
+        if repository
+        else f"Source: {text}"
+    )
 
 
 def one_name_a_line(lines: list[str]) -> list[str]:
