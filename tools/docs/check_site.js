@@ -11,12 +11,35 @@ window.siteCheck = {
     new Promise(done => requestAnimationFrame(() => (count > 1 ? siteCheck.frames(count - 1).then(done) : done()))),
 
   // Rule and element of every violation; frames are pages that are checked themselves.
-  async violations(rules, excluded) {
-    const runOnly = rules.length ? { runOnly: rules } : {}
-    const exclude = excluded.filter(each => document.querySelector(each))
-    const options = { resultTypes: ["violations"], iframes: false, ...runOnly }
-    const found = await axe.run({ include: document, exclude }, options)
+  async violations(context, options) {
+    const found = await axe.run(context, { resultTypes: ["violations"], iframes: false, ...options })
     return found.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.target.join(" ")]))
+  },
+
+  // All rules but contrast, which would take most of the time, and depends on the colors alone.
+  structure: () => siteCheck.violations(document, { rules: { "color-contrast": { enabled: false } } }),
+
+  // Contrast of one element for each combination of colors, size and weight of text.
+  contrast() {
+    const behind = new Map([[null, ""]])
+    const background = element => {
+      if (!behind.has(element)) {
+        const { backgroundColor, backgroundImage, opacity } = getComputedStyle(element)
+        const own = backgroundColor === "rgba(0, 0, 0, 0)" && opacity === "1" ? "" : backgroundColor + opacity
+        const image = backgroundImage === "none" ? "" : backgroundImage
+        behind.set(element, background(element.parentElement) + own + image)
+      }
+      return behind.get(element)
+    }
+    const kinds = new Map()
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+    while (texts.nextNode()) {
+      const element = texts.currentNode.parentElement
+      const { color, fontSize, fontWeight } = getComputedStyle(element)
+      const kind = [color, fontSize, fontWeight, background(element)].join()
+      if (!kinds.has(kind) && texts.currentNode.data.trim() && element.checkVisibility()) kinds.set(kind, element)
+    }
+    return siteCheck.violations({ include: [...kinds.values()] }, { runOnly: ["color-contrast"] })
   },
 
   // What is wider than the window or than what it is in.

@@ -26,7 +26,6 @@ from tests.helpers.chromium import PROGRAM, Chromium
 SITE: Final = Path(__file__).resolve().parents[2] / "build" / "site"
 WIDE: Final = 1280
 NARROW: Final = 390
-SHARED: Final = [".md-header", ".md-sidebar--primary", ".md-footer"]
 QUERIES: Final = ("reward", "truncated", "checkpoint")
 """Words that a written page explains, and that many names of the API contain."""
 SCRIPT: Final = Path(__file__).with_suffix(".js").read_text("utf-8")
@@ -43,21 +42,16 @@ def pages() -> list[str]:
     return sorted(each for each in found if not each.startswith("files/"))
 
 
-def check_page(browser: Chromium, *, is_home: bool) -> Iterator[str]:
-    """Problems of the page that is open, a line each.
-
-    Args:
-        is_home: check the header and the navigation, which all pages share, in every look.
-    """
+def check_page(browser: Chromium) -> Iterator[str]:
+    """Problems of the page that is open, a line each."""
     browser.value("siteCheck.stopMotion()")
     for width in (WIDE, NARROW):
-        for scheme in ("light", "dark"):
+        for scheme in ("dark", "light"):
             look(browser, width, scheme)
-            rules = [] if scheme == "light" else ["color-contrast"]
-            is_first = (width, scheme) == (WIDE, "light")
-            excluded = [] if is_home or is_first else SHARED
-            for rule, element in browser.value(f"siteCheck.violations({rules}, {excluded})"):
+            for rule, element in browser.value("siteCheck.contrast()"):
                 yield f"{rule}, {width} px, {scheme}: {element}"
+        for rule, element in browser.value("siteCheck.structure()"):
+            yield f"{rule}, {width} px: {element}"
     yield from (f"wider than {NARROW} px: {what}" for what in browser.value("siteCheck.clipped()"))
     for text in browser.value("siteCheck.copied()"):
         if text.startswith(("$ ", ">>> ")) or "\n$ " in text:
@@ -121,7 +115,7 @@ def check(names: list[str]) -> Iterator[str]:
     ):
         for name in names:
             go(browser, f"{root}/{name}")
-            yield from (f"{name}: {each}" for each in check_page(browser, is_home=name == home))
+            yield from (f"{name}: {each}" for each in check_page(browser))
         yield from check_clipboard(browser, f"{root}/{home}")
         for url in (f"{root}/{home}", (SITE / home).as_uri()):
             yield from check_search(browser, url)

@@ -57,7 +57,8 @@ def description(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.sub(r"[`*]", "", _LINK.sub(r"\1", text)).split())
+    plain = " ".join(re.sub(r"[`*]", "", _LINK.sub(r"\1", text)).split())
+    return f"{plain[:-1]}." if plain.endswith(":") else plain
 
 
 def _cut(text: str) -> str:
