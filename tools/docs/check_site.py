@@ -85,7 +85,11 @@ def check_search(browser: Chromium, home: str) -> Iterator[str]:
     browser.wait_for("!!siteCheck.search()?.querySelector('input')")
     for query in QUERIES:
         browser.value(f"siteCheck.type({query!r})")
-        first = browser.wait_for(f"siteCheck.firstFound({query!r})")
+        try:
+            first = browser.wait_for(f"siteCheck.firstFound({query!r})")
+        except AssertionError as error:
+            yield f"search from {home}: {error}"
+            return
         if "/reference/api/" in first:
             yield f"search: {query!r} lists a member of the API first: {first}"
 

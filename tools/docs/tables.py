@@ -19,7 +19,7 @@ LONG: Final = 40
 _STASHED: Final = re.compile("\x02.*?\x03")
 
 
-class _Tables(Treeprocessor):
+class _Tables(Treeprocessor):  # type: ignore[misc]  # it ships no types
     def run(self, root: Element) -> None:
         """Labels every table below an element, and marks the wide ones."""
         for parent in list(root.iter()):
@@ -33,7 +33,7 @@ class _Tables(Treeprocessor):
                     around.tail, table.tail = table.tail, None
 
 
-class TablesExtension(Extension):
+class TablesExtension(Extension):  # type: ignore[misc]  # it ships no types
     """Runs after the text of all cells is known."""
 
     def extendMarkdown(self, md: Markdown) -> None:
