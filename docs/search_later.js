@@ -1,6 +1,6 @@
-// Before the script of the theme: its search, which would fetch the index with every page and needs a server.
+// Runs before the script of the theme, whose search fetches its index with every page and needs a server.
 
-// The index is fetched when somebody is about to search: a pointer or the focus is on the search, or its key is pressed.
+// Fetch the index when a pointer or the focus reaches the search, or when one of its keys is pressed.
 {
   const { open, send } = XMLHttpRequest.prototype
   const about = new Promise(resolve => {
@@ -19,7 +19,7 @@
   }
 }
 
-// Browsers refuse workers from files: there the script runs in a hidden frame.
+// Browsers refuse to run workers from files: run the script in a hidden frame.
 if (location.protocol === "file:")
   window.Worker = class {
     constructor(url) {

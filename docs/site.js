@@ -1,13 +1,13 @@
-// After the script of the theme: what it leaves out.
+// Runs after the script of the theme.
 
-// Copied are the commands of a session, without prompts and output.
+// Copy buttons copy the commands of a session, without prompts and output.
 for (const code of document.querySelectorAll("pre > code:has(.gp)")) {
   const commands = code.cloneNode(true)
   commands.querySelectorAll(".gp, .go").forEach(each => each.remove())
   code.dataset.copy = commands.textContent.split("\n").filter(line => line.trim()).join("\n")
 }
 
-// What scrolls can be scrolled by keys, too: on touch screens the theme forbids it, in the same frame.
+// Let keys scroll everything that scrolls. The theme prevents it on touch screens, earlier in the same frame.
 const focusable = new ResizeObserver(entries =>
   requestAnimationFrame(() => {
     for (const { target } of entries)
@@ -18,7 +18,7 @@ const focusable = new ResizeObserver(entries =>
 
 addEventListener("load", () => {
   document.querySelectorAll("pre > code, .md-typeset__scrollwrap").forEach(each => focusable.observe(each))
-  // Buttons of a block of code are not a landmark of the page.
+  // The buttons of a code block are not a landmark of the page.
   document.querySelectorAll(".md-code__nav").forEach(each => each.setAttribute("role", "none"))
 })
 

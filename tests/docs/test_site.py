@@ -1,4 +1,4 @@
-"""What the site adds to its pages: front matter, tables for phones, and an index for the search."""
+"""Front matter, tables for phones, the index of the search, and the order of the reference."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def item(location: str, title: str) -> dict[str, Any]:
         ("# A\n\n```console\n$ ls\n```\n\n| a |\n|---|\n\nThe text.", "The text."),
         ("# A\n\n" + "A sentence of some length that goes on. " * 6, "A sentence"),
         ("# A\n\n" + "word " * 60, "word word"),
+        ("# A\n\nIt is 6<!--vec.x--> times faster:\n\n- b", "It is 6 times faster."),
     ],
 )
 def test_a_description_is_the_first_paragraph(text: str, expected: str) -> None:

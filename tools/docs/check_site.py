@@ -80,7 +80,7 @@ def check_search(browser: Chromium, home: str) -> Iterator[str]:
     go(browser, home)
     look(browser, WIDE, "light")
     if home.startswith("http") and browser.value("siteCheck.isIndexFetched()"):
-        yield "search: the index is fetched before anybody searches"
+        yield "search: the index is fetched with the page"
     browser.value("siteCheck.openSearch()")
     browser.wait_for("!!siteCheck.search()?.querySelector('input')")
     for query in QUERIES:

@@ -1,4 +1,4 @@
-"""What the head of a page says about it: a description, the release, its weight in the search."""
+"""Front matter of the pages: a description, the release, the weight in the search."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MOST: Final = 160
 """Characters of a description: search engines show no more."""
 TITLES: Final = {"index.md": "Games in plain Python, and agents that play them"}
-"""Titles in the window, of pages whose first heading is no good one."""
+"""Titles of browser windows, for pages whose first heading would repeat the name of the site."""
 _API: Final = re.compile(r"^::: (\S+)", re.MULTILINE)
 _LINK: Final = re.compile(r"!?\[((?:[^][]|\[[^]]*\])*)\](?:\([^)]*\)|\[[^]]*\])")
+_MARKUP: Final = re.compile(r"[`*]|<!--.*?-->")
 _NO_TEXT: Final = ("#", "|", "<", "```", "- ", "* ", "!", ":::", "    ", "1. ")
 
 
@@ -42,7 +43,7 @@ def with_front_matter(name: str, text: str) -> str:
 
 
 def is_concept(name: str) -> bool:
-    """True for pages that somebody wrote, which the search lists before members of the API."""
+    """True for written pages, which the search lists before members of the API."""
     return not name.startswith("reference/api/")
 
 
@@ -57,7 +58,7 @@ def description(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    plain = " ".join(re.sub(r"[`*]", "", _LINK.sub(r"\1", text)).split())
+    plain = " ".join(_MARKUP.sub("", _LINK.sub(r"\1", text)).split())
     return f"{plain[:-1]}." if plain.endswith(":") else plain
 
 

@@ -134,7 +134,7 @@ def _directive(package: str, name: str) -> str:
 
 
 def _rank(name: str, origin: str) -> tuple[int, str]:
-    """What games begin with comes first, then classes, constants, functions, and types of hints."""
+    """`BEGINNINGS` first, then classes, constants, functions and, last, types of hints."""
     if origin in BEGINNINGS:
         return BEGINNINGS.index(origin) - len(BEGINNINGS), ""
     kinds = (_is_hint(origin), not name[0].isupper(), name.isupper())
