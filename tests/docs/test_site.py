@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tools.docs import finish, front_matter, reference, stage
+from tools.docs import check_site, finish, front_matter, reference, stage
 
 MEMBER = "reference/api/entity_env.vec.html#entity_env.vec.VecEnv.step"
 
@@ -112,3 +112,12 @@ def test_the_theme_and_the_site_describe_the_project_alike() -> None:
     for name in ("favicon.svg", "search_later.js", "site.js", "site.css"):
         assert (stage.DOCS / name).exists()
         assert name in config
+
+
+def test_without_chromium_a_line_says_that_nothing_is_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_site, "PROGRAM", None)
+    monkeypatch.setattr(check_site, "axe_core", lambda: "axe")
+    check_site.main()
+    assert capsys.readouterr().out == "site: not checked in a browser, Chromium not found\n"

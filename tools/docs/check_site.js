@@ -42,6 +42,9 @@ window.siteCheck = {
     return siteCheck.violations({ include: [...kinds.values()] }, { runOnly: ["color-contrast"] })
   },
 
+  // Without the sidebar itself, which the theme resizes.
+  removeNavigation: () => document.querySelector(".md-sidebar--primary .md-nav__list")?.remove(),
+
   // What is wider than the window or than what it is in.
   clipped() {
     const isClipped = each => each.scrollWidth > each.clientWidth + 1

@@ -10,11 +10,13 @@ says so. For the environment of the site, which has axe-core.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -26,6 +28,10 @@ from tests.helpers.chromium import PROGRAM, Chromium
 SITE: Final = Path(__file__).resolve().parents[2] / "build" / "site"
 WIDE: Final = 1280
 NARROW: Final = 390
+MOST_BROWSERS: Final = 4
+HOME: Final = "index.html"
+WITH_NAVIGATION: Final = (HOME, "reference/index.html")
+"""Pages whose navigation is checked: all others have the same."""
 QUERIES: Final = ("reward", "truncated", "checkpoint")
 """Words that a written page explains, and that many names of the API contain."""
 SCRIPT: Final = Path(__file__).with_suffix(".js").read_text("utf-8")
@@ -107,26 +113,43 @@ def check_clipboard(browser: Chromium, home: str) -> Iterator[str]:
         yield f"clipboard: {copied!r}"
 
 
-def check(names: list[str]) -> Iterator[str]:
+def check(names: list[str]) -> list[str]:
     """Problems of some pages, and those of the search and the clipboard."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(SITE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     root = f"http://127.0.0.1:{server.server_port}"
-    home = "index.html"
+    num = min(os.cpu_count() or 1, MOST_BROWSERS)
+    with ThreadPoolExecutor(num) as pool:
+        parts = pool.map(partial(check_pages, root), [names[i::num] for i in range(num)])
+        found = [problem for part in parts for problem in part]
+    server.shutdown()
+    server.server_close()
+    return sorted(found)
+
+
+def check_pages(root: str, names: list[str]) -> list[str]:
+    """Problems of some pages; with the first page, also those of the search and the clipboard.
+
+    Args:
+        root: address of the site.
+    """
+    found: list[str] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         Chromium(f"{root}/404.html", Path(folder)) as browser,
     ):
         for name in names:
             go(browser, f"{root}/{name}")
-            yield from (f"{name}: {each}" for each in check_page(browser))
-        yield from check_clipboard(browser, f"{root}/{home}")
-        for url in (f"{root}/{home}", (SITE / home).as_uri()):
-            yield from check_search(browser, url)
+            if name not in WITH_NAVIGATION:
+                browser.value("siteCheck.removeNavigation()")
+            found += (f"{name}: {each}" for each in check_page(browser))
+        if HOME in names:
+            found += check_clipboard(browser, f"{root}/{HOME}")
+            for url in (f"{root}/{HOME}", (SITE / HOME).as_uri()):
+                found += check_search(browser, url)
         # Replays are single files without an icon.
-        yield from (each for each in browser.problems if "/favicon.ico" not in each)
-    server.shutdown()
-    server.server_close()
+        found += (each for each in browser.problems if "/favicon.ico" not in each)
+    return found
 
 
 @cache
@@ -144,11 +167,9 @@ def main() -> None:
         return
     started = time.monotonic()
     names = sys.argv[1:] or pages()
-    found = []
-    for problem in check(names):
-        print(problem, flush=True)
-        found.append(problem)
+    found = check(names)
     seconds = time.monotonic() - started
+    print(*found, sep="\n", end="\n" * bool(found))
     print(f"site: {len(names)} pages in Chromium, {len(found)} problems, {seconds:.0f} s")
     sys.exit(bool(found))
 
