@@ -5,7 +5,7 @@ a number is one more, a call or an assignment is left out. Of every folder as ma
 seed. Each runs the tests of its file, then those of its folder, slow ones last, and if none fails
 all fast tests; one that survives is a line that no test needs. It does so in a copy, so the package
 here never changes. `--keep FILE` writes every result down as it is found, and takes up those that
-are there.
+are there, also after comments have changed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -68,6 +69,7 @@ class Mutant(NamedTuple):
         line: of the change.
         start, end: offsets in the file's bytes.
         was, now: the source there, and what takes its place.
+        nth: place among the mutants of the file that have the same `was` and `now`.
     """
 
     path: str
@@ -76,6 +78,12 @@ class Mutant(NamedTuple):
     end: int
     was: str
     now: str
+    nth: int
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What stays as it is when comments and docstrings change."""
+        return self.path, self.was, self.now, self.nth
 
     @property
     def folder(self) -> str:
@@ -128,13 +136,16 @@ def mutants_of(text: str, path: str) -> list[Mutant]:
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     data, mutants = text.encode(), []
+    seen = Counter[tuple[str, str]]()
     for node, other in _changes(ast.parse(text)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         now = ast.unparse(ast.fix_missing_locations(other))
         if isinstance(node, ast.expr):
             now = f"({now})"
-        mutants.append(Mutant(path, node.lineno, start, end, data[start:end].decode(), now))
+        was = data[start:end].decode()
+        mutants.append(Mutant(path, node.lineno, start, end, was, now, seen[was, now]))
+        seen[was, now] += 1
     return sorted(mutants, key=lambda mutant: (mutant.start, -mutant.end))
 
 
@@ -202,7 +213,8 @@ def _tested(
     if keep is not None:
         keep.parent.mkdir(parents=True, exist_ok=True)
     lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
-    results = {Mutant(*row["mutant"]): row["result"] for row in map(json.loads, lines)}
+    kept = {tuple(row["key"]): row["result"] for row in map(json.loads, lines)}
+    results = {mutant: kept[mutant.key] for mutant in drawn if mutant.key in kept}
     todo = [mutant for mutant in drawn if mutant not in results]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(num_jobs) as pool:
         copies: Queue[Path] = Queue()
@@ -220,7 +232,7 @@ def _tested(
             results[mutant] = result
             if keep is not None and (result in _CAUGHT or not near):
                 with keep.open("a") as file:
-                    file.write(json.dumps({"mutant": mutant, "result": result}) + "\n")
+                    file.write(json.dumps({"key": mutant.key, "result": result}) + "\n")
             sys.stderr.write(f"{number}/{len(todo)} {result}: {mutant}\n")
     return {mutant: results[mutant] for mutant in drawn}
 
