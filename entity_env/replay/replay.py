@@ -326,7 +326,7 @@ class Replay:
         if thinker is not None:
             turns = list(_with_thoughts(turns, thinker, game))
         header = self.header
-        names = ", ".join(agent.get("name", "") for agent in header.agents)
+        names = ", ".join(_base_name(agent.get("name", "")) for agent in header.agents)
         facts = [names, f"seed {header.episode_seed}", f"schema {header.schema[:8]}"]
         return Animation.of(
             turns,
@@ -384,6 +384,11 @@ class _Shown:
                 f"{self._name} shows more than {self._most:,} entities and features in all its "
                 "decisions together: if you trust it, raise the limit, --max-shown"
             )
+
+
+def _base_name(path: str) -> str:
+    """The last part of a path: pages are shared, but the folders of a machine are private."""
+    return path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
 
 
 def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None) -> Iterator[Turn]:

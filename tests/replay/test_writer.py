@@ -81,6 +81,13 @@ def test_what_is_in_the_header(tmp_path: Path) -> None:
     assert record(multi_snake, RandomAgent(seed=1)).header.agents == [{"name": "RandomAgent"}]
 
 
+@pytest.mark.parametrize("name", ["/home/me/runs/first/", r"C:\runs\first", "first"])
+def test_a_picture_shows_no_folders(name: str) -> None:
+    writer = ReplayWriter(agents=(name,))
+    snake.run(RandomAgent(seed=1), seed=3, watch=writer)
+    assert writer.replays[0].animation().facts[0] == "first"
+
+
 @pytest.mark.parametrize("version", [None, 3, "2b"])
 def test_the_version_of_a_game_is_in_the_header(tmp_path: Path, version: str | int | None) -> None:
     def play(agent: Agent, *, seed: int) -> None:

@@ -291,3 +291,26 @@ def test_keys_the_address_and_the_pointer(tmp_path: Path) -> None:
     [out] = re.findall(r'data-out="([^"]*)"', dom)
     keys = ["1/4", "4/4", "4/4", "3/4", "0/4", "0/4", "2/4"]
     assert json.loads(html.unescape(out)) == [*keys, words[0], "", words[0], "4/4"]
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("address", "flag", "plays"),
+    [
+        ("?play", "--mute-audio", True),
+        ("?play#1", "--mute-audio", True),
+        ("?play", "--force-prefers-reduced-motion", False),
+        ("#1", "--mute-audio", False),
+    ],
+)
+def test_a_page_plays_at_once_where_its_address_says_so(
+    tmp_path: Path, address: str, flag: str, plays: bool
+) -> None:
+    stills = [Still(0, i, i, [], []) for i in range(5)]
+    file = tmp_path / "a.html"
+    file.write_text(Animation("a", (), (2, 2), 1, [], [], stills).html())
+    dom = run_chromium(flag, "--dump-dom", f"{file.as_uri()}{address}")
+    assert ("❚❚</button>" in dom) == plays
+    [shown] = re.findall(r">(\d)/4</output>", dom)
+    assert (shown != address[-1:].replace("y", "0")) == plays
