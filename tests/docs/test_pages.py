@@ -17,10 +17,11 @@ from entity_env import errors
 from entity_env.agents import RandomAgent
 from entity_env.cli.app import COMMANDS, command_of, main
 from tests import ROOT
-from tools.docs import curves, games, plots, reference, stage
+from tools.docs import curves, gallery, games, plots, reference, stage
 from tools.docs.figures import read
+from tools.docs.gallery import RECIPES, TRAINED
 from tools.docs.scripted import SCRIPTED
-from tools.golden_replays import GAMES_BY_NAME, TRAINED
+from tools.golden_replays import GAMES_BY_NAME
 
 
 @cache
@@ -163,7 +164,8 @@ def test_a_replay_is_a_page_of_its_own() -> None:
     name, text = next(games.replay_pages())
     assert name == "replays/snake.html"
     assert text.startswith("<!doctype html>")
-    assert f'src="{name}"' in pages()["index.md"]
+    assert f'src="{name}?play"' in pages()["index.md"]
+    assert str(ROOT) not in text
 
 
 def test_scores_are_of_the_games_that_there_are() -> None:
@@ -176,11 +178,38 @@ def test_scores_are_of_the_games_that_there_are() -> None:
 
 def test_every_game_has_the_scores_of_its_players() -> None:
     assert {*GAMES_BY_NAME} - {*SCRIPTED} == {"rock_paper_scissors"}  # no script beats chance
-    assert {*GAMES_BY_NAME} - {*games.STEPS} == {*TRAINED}
     for name, scores in json.loads(games.SCORES.read_text()).items():
         assert tuple(scores) == players_of(name), name
-        trained = TRAINED.get(name) or f"train --steps {games.STEPS[name]}"
-        assert scores["trained"]["agent"] == trained, f"python -m tools.docs.games --train {name}"
+        games.replay_seed(scores)
+        if gallery.is_trained(name):
+            assert scores["trained"]["agent"] == TRAINED[name]
+        if gallery.is_trained(name) and name in RECIPES:
+            told = f"python -m tools.docs.games --train {name}"
+            assert scores["trained"]["steps"] == RECIPES[name].steps, told
+
+
+def test_the_gallery_is_that_of_the_scores() -> None:
+    page = games.GALLERY.read_text("utf-8")
+    assert games.with_gallery(page) == page, "python -m tools.docs.games"
+    for name in GAMES_BY_NAME:
+        assert page.count(f"pictures/{games.slug(name)}.gif") == 1
+
+
+def test_the_agents_of_the_gallery_are_small() -> None:
+    files = [*gallery.AGENTS.glob("*")]
+    assert {path.stem for path in files} <= {*map(games.slug, RECIPES)}
+    assert sum(path.stat().st_size for path in files) <= 200_000
+
+
+def test_the_gallery_says_what_was_not_learned() -> None:
+    page = games.GALLERY.read_text("utf-8")
+    for name, scores in json.loads(games.SCORES.read_text()).items():
+        random, trained = scores["random"], scores["trained"]
+        most = random["reward"] + random["half_width"]
+        is_learned = trained["reward"] - trained["half_width"] > most
+        card = page[page.index(f"**[`{name}`]") :].partition("\n")[0]
+        assert ("has not learned" in card) == (gallery.is_trained(name) and not is_learned), name
+        assert ("a random agent" in card) != gallery.is_trained(name), name
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
@@ -196,21 +225,38 @@ def test_scripted_players_beat_random_ones(name: str) -> None:
         assert float(measured["reward"]) > scores["random"]["reward"]
 
 
-def test_scores_of_networks_stay_unless_they_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_an_agent_was_trained_stays_unless_it_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(games, "measure", lambda *_: {"reward": 1})
-    known = {"trained": {"agent": "an earlier one"}}
-    assert games.measure_all("cherry_pick", known, trains=False)["trained"] == known["trained"]
-    assert "trained" not in games.measure_all("cherry_pick", {}, trains=False)
-    assert games.measure_all("snake", {}, trains=False)["trained"]["agent"] == TRAINED["snake"]
+    monkeypatch.setattr(gallery, "best_seed", lambda _: 3)
+    monkeypatch.setattr(gallery, "train", lambda _: 2.4)
+    monkeypatch.setattr(gallery, "agent_of", lambda _: RandomAgent())
+    known = {"trained": {"agent": "an earlier one", "steps": 5, "cpu_s": 7, "reward": 0}}
+    kept = games.measure_all("cherry_pick", known, trains=False)["trained"]
+    agent = {"agent": TRAINED["cherry_pick"], "reward": 1, "replay_seed": 3}
+    assert kept == {**agent, "steps": 5, "cpu_s": 7}
+    steps = RECIPES["cherry_pick"].steps
+    trained = games.measure_all("cherry_pick", known, trains=True)["trained"]
+    assert trained == {**agent, "steps": steps, "cpu_s": 2}
+    assert games.measure_all("azul", {}, trains=True)["trained"]["agent"] == TRAINED["azul"]
+    monkeypatch.setattr(games, "is_trained", lambda _: False)
+    found = games.measure_all("cherry_pick", {"trained": {"agent": "another"}}, trains=False)
+    assert found["trained"] == {"agent": "another"}
+    assert found["random"]["replay_seed"] == 3
 
 
 @pytest.mark.slow
-def test_a_network_is_trained_for_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_is_trained_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setitem(games.STEPS, "cherry_pick", 1000)
-    trained = games.measure_all("cherry_pick", {}, trains=True)["trained"]
-    assert trained["agent"] == "train --steps 1000"
-    assert -1 <= trained["reward"] <= 1
+    recipe = RECIPES["cherry_pick"]._replace(steps=1000)
+    monkeypatch.setattr(gallery, "RECIPES", {"cherry_pick": recipe})
+    monkeypatch.setattr(gallery, "TRAINED", {"cherry_pick": str(tmp_path / "small.agent")})
+    assert gallery.train("cherry_pick") > 0
+    measured = games.measure(
+        GAMES_BY_NAME["cherry_pick"], gallery.agent_of("cherry_pick"), episodes=5
+    )
+    assert -1 <= float(measured["reward"]) <= 1
 
 
 def test_plots_are_those_of_the_results() -> None:

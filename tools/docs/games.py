@@ -2,9 +2,9 @@
 
     python -m tools.docs.games [--train] [GAME ...]
 
-measures the scores anew, and writes them to docs/results/scores.json; staging the site only
-reads them. With --train it also trains the networks that are not in the repository, for about ten
-minutes; without, their scores stay.
+measures the scores again, and writes them to docs/results/scores.json; staging the site only
+reads them. With --train it also trains the agents of the gallery, see `gallery`, for ten minutes
+of processor time in all.
 """
 
 from __future__ import annotations
@@ -13,44 +13,31 @@ import inspect
 import json
 import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from entity_env import ContinuousActionSpace, Game, SelectEntityActionSpace
-from entity_env.agents import Agent, PolicyAgent, RandomAgent, load_agent
+from entity_env.agents import Agent, RandomAgent
 from entity_env.agents.intervals import mean_of
 from entity_env.cli.commands.info import summary
 from entity_env.games.pixel import entities
-from entity_env.replay import Replay
 from entity_env.vec import GameTraining
+from tools.docs import gallery
+from tools.docs.gallery import RECIPES, TRAINED, is_trained
 from tools.docs.scripted import SCRIPTED
-from tools.golden_replays import GAMES_BY_NAME, OUT as REPLAYS, ROOT, TRAINED
+from tools.golden_replays import GAMES_BY_NAME, ROOT
 
+_HOW: Final = ("steps", "cpu_s")
+"""Keys of a score that tell how its agent was trained."""
 SCORES: Final = ROOT / "docs" / "results" / "scores.json"
 EPISODES: Final = 200
-STEPS: Final = {
-    "multi_snake": 300_000,
-    "treasure_hunt": 200_000,
-    "cherry_pick": 50_000,
-    "rock_paper_scissors": 50_000,
-    "tic_tac_toe": 100_000,
-    "azul_by_id": 20_000,
-    "cartpole": 200_000,
-    "mountain_car": 200_000,
-    "pendulum": 200_000,
-    "meteors": 200_000,
-    "pixel:grid": 50_000,
-    "pixel:maze": 20_000,
-    "pixel:catch": 40_000,
-}
-"""Decisions that a network is trained on, for the games without a trained one in the repository."""
+GALLERY: Final = ROOT / "docs" / "games.md"
+_BEGIN: Final = '<div class="gallery" markdown>'
+_END: Final = "</div>"
 _MAX_CHOICES: Final = 12
 _RULES: Final = ("Reward", "Ends when", "Cut when", "Starts")
 _TITLES: Final = ("Entities and features", "Actions", *_RULES)
@@ -68,13 +55,59 @@ def slug(name: str) -> str:
     return name.replace(":", "_")
 
 
+def replay_seed(scores: Mapping[str, Any]) -> int:
+    """The seed of the episode that is shown of a game, given its scores."""
+    [seed] = (score["replay_seed"] for score in scores.values() if "replay_seed" in score)
+    return int(seed)
+
+
 def replay_pages() -> Iterator[tuple[str, str]]:
-    """Path and content of the page that plays the replay of a game, for every game."""
+    """Path and content of the page that plays an episode of a game, for every game."""
+    scores = json.loads(SCORES.read_text())
     for name in GAMES_BY_NAME:
-        replay = Replay.load(REPLAYS / f"{slug(name)}.replay")
-        agent = load_agent(ROOT / TRAINED[name]) if name in TRAINED else None
-        thinker = agent if isinstance(agent, PolicyAgent) else None
-        yield f"replays/{slug(name)}.html", replay.animation(thinker=thinker).html()
+        animation = gallery.animation(name, replay_seed(scores[name]))
+        yield f"replays/{slug(name)}.html", animation.html()
+
+
+# ------------------------------------------------------------------ the gallery
+
+
+def with_gallery(page: str) -> str:
+    """The page of all games with the current figures between its two marks."""
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    scores = json.loads(SCORES.read_text())
+    cards = "\n".join(_card(game, scores[name]) for name, game in GAMES_BY_NAME.items())
+    return f"{before}{_BEGIN}\n\n{cards}\n\n{_END}{after}"
+
+
+def _card(game: Game, scores: Mapping[str, Any]) -> str:
+    """A film, which stands still where the user prefers less motion, and what it shows."""
+    picture, link = f"pictures/{slug(game.name)}", f"games/{slug(game.name)}.md"
+    who = "a trained agent" if is_trained(game.name) else "a random agent"
+    film = (
+        f'<picture><source media="(prefers-reduced-motion: reduce)" srcset="{picture}.png">'
+        f'<img src="{picture}.gif" alt="{game.name}: an episode of {who}" loading="lazy"></picture>'
+    )
+    words = f"{_sentence(summary(game))} {_figures(game.name, scores)}."
+    return f"- [{film}]({link})\n  **[`{game.name}`]({link})** {words}"
+
+
+def _figures(name: str, scores: Mapping[str, Any]) -> str:
+    """The rewards of the agent in the film and of chance, in words."""
+    random, trained = scores["random"], scores["trained"]
+    chance = _number(random["reward"])
+    if not is_trained(name):
+        return f"The film shows a random agent, with a mean reward of {chance}"
+    words = f"Mean reward **{_number(trained['reward'])}**, at random {chance}"
+    most = random["reward"] + random["half_width"]
+    if trained["reward"] - trained["half_width"] <= most:
+        words += ": it has not learned this game in its short training"
+    return words
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 # ------------------------------------------------------------------ a page
@@ -83,8 +116,13 @@ def replay_pages() -> Iterator[tuple[str, str]]:
 def _page(name: str, scores: Mapping[str, Any]) -> str:
     game = GAMES_BY_NAME[name]
     texts = sections(game)
-    first = texts[""][:1].upper() + texts[""][1:]
-    parts = [f"# {name}", first, _replay(name), _entities(game, texts), _actions(game, texts)]
+    parts = [
+        f"# {name}",
+        _sentence(texts[""]),
+        _replay(name),
+        _entities(game, texts),
+        _actions(game, texts),
+    ]
     rules = (title for title in _RULES if title in texts)
     parts += [f"**{title}:** {' '.join(texts[title].split())}" for title in rules]
     parts += [_settings(game), _scores(game, scores), _commands(name)]
@@ -120,11 +158,10 @@ def _docstrings(game: Game) -> Iterator[str]:
 
 
 def _replay(name: str) -> str:
-    page, picture = f"../replays/{slug(name)}.html", f"../pictures/{slug(name)}.png"
-    who = "a trained agent plays" if name in TRAINED else "a random agent plays"
+    page, picture = f"../replays/{slug(name)}.html?play", f"../pictures/{slug(name)}.png"
     return (
         f'<details class="replay"><summary><img src="{picture}" alt="{name}">'
-        f"<span>▶ {who}</span></summary>"
+        f"<span>▶ a {'trained' if is_trained(name) else 'random'} agent plays</span></summary>"
         f'<iframe src="{page}" title="{name}: a replay" loading="lazy"></iframe></details>'
     )
 
@@ -207,7 +244,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _commands(name: str) -> str:
     lines = [f"entity-env play {name} --agent human", f"entity-env train {name}"]
-    if name in TRAINED:
+    if is_trained(name):
         lines.insert(1, f"entity-env play {name} --agent {TRAINED[name]} --think")
     return "## Try it\n\n```console\n" + "".join(f"$ {line}\n" for line in lines) + "```"
 
@@ -219,7 +256,7 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
     against = "" if game.num_agents == 1 else " against random ones"
     rows = [
         [
-            f"{who}{against}" + (f", `{score['agent']}`" if "agent" in score else ""),
+            f"{who}{against}{_training(score)}",
             f"{_number(score['reward'])} ± {score['half_width']:.2g}",
             f"{score['length']:,.0f}",
             f"{score['version']}, {score['date']}",
@@ -229,6 +266,14 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
     table = _table(["agent", "mean reward, 95 % interval", "length", "version"], rows)
     script = " The scripted one is in `tools/docs/scripted.py`." if "scripted" in scores else ""
     return f"## Scores\n\n{EPISODES} episodes each, of the first agent.{script}\n\n{table}"
+
+
+def _training(score: Mapping[str, Any]) -> str:
+    """The file of a trained agent and what its training took, in words; "" for other agents."""
+    words = f", `{score['agent']}`" if "agent" in score else ""
+    if "steps" in score:
+        words += f", {score['steps']:,} decisions in {score['cpu_s']:,} s on one core"
+    return words
 
 
 def _number(value: float) -> str:
@@ -253,31 +298,24 @@ def measure_all(name: str, known: Mapping[str, Any], *, trains: bool) -> dict[st
     """Scores of the random, the scripted and the trained player of a game, as far as it has them.
 
     Args:
-        known: earlier scores, of which the one of a network that would have to be trained stays.
-        trains: train that network anew.
+        known: earlier scores, which tell how the agent was trained if it is not trained again.
+        trains: train the agent again.
     """
     game = GAMES_BY_NAME[name]
     found: dict[str, Any] = {"random": measure(game, RandomAgent(seed=1))}
     if name in SCRIPTED:
         found["scripted"] = measure(game, SCRIPTED[name](1))
-    if name in TRAINED:
-        score = measure(game, load_agent(ROOT / TRAINED[name], seed=1))
-        found["trained"] = {"agent": TRAINED[name], **score}
-    elif trains:
-        found["trained"] = {"agent": f"train --steps {STEPS[name]}", **_trained(name)}
+    how = {key: known["trained"][key] for key in _HOW if key in known.get("trained", {})}
+    if trains and name in RECIPES:
+        how = {"steps": RECIPES[name].steps, "cpu_s": round(gallery.train(name))}
+    if is_trained(name):
+        score = measure(game, gallery.agent_of(name))
+        found["trained"] = {"agent": TRAINED[name], **how, **score}
     elif "trained" in known:
         found["trained"] = known["trained"]
+    shown = found["trained" if is_trained(name) else "random"]
+    shown["replay_seed"] = gallery.best_seed(name)
     return found
-
-
-def _trained(name: str) -> dict[str, float | str]:
-    """The score of a network that `entity-env train` makes with its defaults."""
-    with TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        command = [sys.executable, "-m", "entity_env", "train", name, "--out", str(out)]
-        options = ["--steps", str(STEPS[name]), "--seed", "1", "--compile", "never"]  # repeatable
-        subprocess.run([*command, *options], check=True, stdout=sys.stderr)
-        return measure(GAMES_BY_NAME[name], load_agent(out, seed=1))
 
 
 def main() -> None:
@@ -288,6 +326,7 @@ def main() -> None:
         sys.stdout.write(f"{name}: {found[name]}\n")
         ordered = {each: found[each] for each in GAMES_BY_NAME if each in found}
         SCORES.write_text(json.dumps(ordered, indent=1) + "\n")
+        GALLERY.write_text(with_gallery(GALLERY.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":
