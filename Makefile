@@ -28,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve clean
+.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve pictures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
@@ -73,6 +73,9 @@ docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, build the site into build/sit
 	$(DOCS)/bin/zensical build --clean --strict
 	$(BIN)/python -m tools.docs.finish
 	$(DOCS)/bin/python -m tools.docs.check_site
+
+pictures: $(STAMP)  ## draw the pictures of the docs again, from the real program: needs Chromium
+	$(BIN)/python -m tools.pictures
 
 docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and build again what changes
 	$(BIN)/python -m tools.docs.stage --serve $(DOCS)/bin/zensical serve
