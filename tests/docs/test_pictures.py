@@ -12,6 +12,7 @@ import pytest
 from tests import ROOT
 from tests.helpers.chromium import PROGRAM
 from tools.docs import plots, stage
+from tools.docs.games import pages as game_pages
 from tools.pictures import browser, games
 from tools.pictures.__main__ import MAX_BYTES, MAX_TOTAL_BYTES, OUT, PICTURES
 from tools.pictures.scenes import SCENES
@@ -27,7 +28,8 @@ _SHOWN = re.compile(r"pictures/([\w.]+\.(?:png|gif|svg))")
 @cache
 def shown() -> dict[str, list[str]]:
     """The pages that show each picture."""
-    texts = {**stage.pages(), "README.md": (ROOT / "README.md").read_text("utf-8")}
+    paths = [*map(str, stage.sources()), "README.md"]
+    texts = {path: (ROOT / path).read_text("utf-8") for path in paths} | game_pages()
     found: dict[str, list[str]] = {}
     for page, text in texts.items():
         for name in _SHOWN.findall(text):

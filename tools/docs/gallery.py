@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from entity_env.agents import Agent, PolicyAgent, RandomAgent, load_agent
-from entity_env.replay import Replay, record
+from entity_env.replay import Replay, ReplayWriter
 from entity_env.views import Animation
 from tools.golden_replays import GAMES_BY_NAME, ROOT
 
@@ -110,9 +110,12 @@ def replay(name: str, seed: int) -> Replay:
     """An episode of the trained agent, or of a random one; all other agents are random."""
     game = GAMES_BY_NAME[name]
     agents: list[Agent] = [RandomAgent(seed=10 * seed + i) for i in range(game.num_agents)]
+    names = ["random"] * game.num_agents
     if is_trained(name):
-        agents[0] = agent_of(name)
-    return record(game, *agents, seed=seed)
+        agents[0], names[0] = agent_of(name), str(ROOT / TRAINED[name])
+    writer = ReplayWriter(agents=names)
+    game.run(*agents, seed=seed, watch=writer)
+    return writer.replays[0]
 
 
 def best_seed(name: str) -> int:
