@@ -52,14 +52,15 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "rock_paper_scissors": Recipe(25_000, (_net(8),)),
     "tic_tac_toe": Recipe(60_000, (_net(16),)),
     "cartpole": Recipe(60_000, (_MLP,)),
-    "mountain_car": Recipe(80_000, (_net(8),)),
+    "mountain_car": Recipe(200_000, (_net(16),)),
     "pendulum": Recipe(60_000, (_MLP,)),
     "meteors": Recipe(80_000, (_net(16),)),
     "pixel:grid": Recipe(30_000, (_net(8, 1),)),
     "pixel:maze": Recipe(40_000, (_net(8, 1),)),
     "pixel:catch": Recipe(40_000, (_net(8, 1),)),
 }
-"""Small networks, with the defaults of their games otherwise."""
+"""Small networks, with the defaults of their games otherwise. Those without a file in `AGENTS` have
+not been trained yet."""
 TRAINED: Final[Mapping[str, str]] = {
     **{name: f"examples/gallery/{name.replace(':', '_')}.agent" for name in RECIPES},
     "azul": "examples/azul/azul.agent",
