@@ -20,7 +20,7 @@ from tools.pictures.terminal import Screen, screen_of, svg_of
 from tools.pictures.workshop import Workshop
 
 pytest.importorskip("PIL")
-OTHERS = {"layout.svg", *(path.name for path in plots.pictures())}
+OTHERS = {"layout.svg", *(path.name for path in plots.pictures() if path.parent == OUT)}
 """Pictures that other scripts draw."""
 _SHOWN = re.compile(r"pictures/([\w.]+\.(?:png|gif|svg))")
 

@@ -36,7 +36,7 @@ _FILMS: Final = {
     "cartpole": Film(25, is_start=True),
     "pendulum": Film(20, is_start=True),
     "mountain_car": Film(25),
-    "meteors": Film(10, is_start=True),
+    "meteors": Film(10, is_start=True, most=50),
     "cherry_pick": Film(2),
     "rock_paper_scissors": Film(1),
     "tic_tac_toe": Film(1),
