@@ -1,4 +1,4 @@
-"""Bots for tic-tac-toe: they see the game's own objects, and answer with one of them.
+"""Bots for tic-tac-toe: they see the game's own objects and answer with one of its actions.
 
 Watch it:      entity-env play tic_tac_toe --agent examples/bot.py:Careful --agent random
 Play it:       entity-env play tic_tac_toe --agent human --agent examples/bot.py:Careful
@@ -21,7 +21,7 @@ LINES = [
 
 
 class Careful(ScriptedAgent):
-    """Completes a line, else prevents one, else takes the centre or any square."""
+    """Completes a line, else blocks one, else takes the center or a random square."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -38,6 +38,6 @@ class Careful(ScriptedAgent):
 
 
 def corners(obs: Obs, *actions: object) -> Square:
-    """A bot may also be a function: takes a corner, or else the first square."""
+    """A bot can also be a function. This one takes a corner, or else the first free square."""
     free: list[Square] = obs.allowed(Square)
     return next((each for each in free if each.value in [(0, 0), (2, 2), (0, 2), (2, 0)]), free[0])

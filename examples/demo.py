@@ -1,7 +1,7 @@
-"""Trains an agent to play snake, compares it with a random one, and lets it play for you.
+"""Trains an agent to play snake, compares it with a random agent, and shows it playing.
 
-Takes half a minute on two cores, and as long again the first time; `make demo` runs it. The
-commands that it shows work for every game, yours too.
+Takes half a minute on two cores, and twice that the first time; `make demo` runs it. The commands
+it prints work for every game, including yours.
 """
 
 import shlex
@@ -23,9 +23,9 @@ EVAL_EPISODES = 100
 
 
 def main(out: Path = Path("runs/demo"), steps: int = 200_000) -> None:
-    shutil.rmtree(out, ignore_errors=True)  # of the last demo
+    shutil.rmtree(out, ignore_errors=True)  # left by an earlier demo
     options: dict[str, object] = {"steps": steps, "seed": SEED, "out": out}
-    # Fewer and larger steps than the defaults, which suit every game: snake is learnt sooner.
+    # Snake is learned sooner with fewer and larger steps than the defaults, which fit all games.
     options |= {"learning-rate": 0.003, "ent-coef": 0.02}
     settings = [f"--set-train={each}" for each in ("minibatch_size=1024", "target_kl=0.3")]
     words = [f"--{name}={value}" for name, value in options.items()]
@@ -39,7 +39,7 @@ def main(out: Path = Path("runs/demo"), steps: int = 200_000) -> None:
 
 
 def command(*words: str) -> None:
-    """Runs `entity-env` as a shell would, and ends the demo where a shell would report an error."""
+    """Runs `entity-env` as a shell would; exits the demo if the command fails."""
     print(f"\n$ entity-env {shlex.join(words)}", flush=True)
     try:
         entity_env(words)
@@ -63,7 +63,7 @@ def mean_reward(agent: Agent) -> float:
 
 
 def play_in_few_frames(agent: Agent) -> None:
-    """Draws every tenth step: this is no terminal, where one frame could replace another."""
+    """Draws every tenth step, because outside a terminal frames cannot replace one another."""
     with TerminalView(snake, Console()) as view:
 
         def watch(turn: Turn) -> None:

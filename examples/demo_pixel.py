@@ -1,9 +1,9 @@
-"""Trains an agent to walk a maze on an emulated machine by what its screen shows, and watches it.
+"""Trains an agent to walk a maze on an emulated machine from its screen, and shows it playing.
 
 Takes at most three minutes of training on one core; `make demo-pixel` runs it. The machine is an
-XO-CHIP, the reward how near its screen comes to that of the goal. What is shown here works for any
-program of yours: `entity-env capture-goal` records a goal, and `pixel`, with `--set rom=FILE` and
-`--set goal=DIR`, is the game.
+XO-CHIP, and the reward is how similar its screen is to the goal screen. Your own programs work the
+same way: record a goal with `entity-env capture-goal`, then use the game `pixel` with
+`--set rom=FILE` and `--set goal=DIR`.
 """
 
 import shutil
@@ -28,7 +28,7 @@ SHORTEST = len(PROGRAMS["maze"].solution) + 1  # the goal's screen must be seen 
 def main(
     out: Path = Path("runs/demo-pixel"), steps: int | None = None, limit_s: float = 180
 ) -> None:
-    shutil.rmtree(out, ignore_errors=True)  # of the last demo
+    shutil.rmtree(out, ignore_errors=True)  # left by an earlier demo
     options = {"seed": SEED, "out": out, "max-time": f"{limit_s:g}"}
     if steps is not None:
         options["steps"] = steps
@@ -57,7 +57,7 @@ def describe(episodes: list[Episode]) -> str:
 
 
 def play_in_few_frames(agent: Agent) -> None:
-    """Draws every fifth step: this is no terminal, where one frame could replace another."""
+    """Draws every fifth step, because outside a terminal frames cannot replace one another."""
     with TerminalView(pixel_maze, Console()) as view:
 
         def watch(turn: Turn) -> None:

@@ -1,13 +1,15 @@
-"""Learns to balance poles by DQN, episodes under its own control: about a minute on one core.
+"""Solves CartPole with DQN and manual resets, in about a minute on one core.
 
     python examples/dqn_cartpole.py --seed 1 --out runs/dqn_cartpole
 
-Value learning has to know how an episode ended, and what was seen last. After an end by the rules
-nothing more is to come; after a cut at the time limit it would have gone on. So many CartPoles are
-stepped without automatic resets, a `ReplayBuffer` remembers what happened as it was, and those that
-have ended are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with layer norms.
-Returns rise and fall while DQN learns, so every few thousand steps the network plays 100 episodes
-without exploring, and the best one is kept; the 100 episodes at the end had no part in that choice.
+Value learning needs to know how an episode ended, and its final observation. After termination
+there is no future reward; after truncation at the time limit the state still has value. So this
+program steps a batch of CartPoles without automatic resets, stores the transitions in a
+`ReplayBuffer`, and then resets the finished environments. The rest is double DQN (van Hasselt, Guez
+and Silver 2016) with layer norms.
+
+Returns rise and fall while DQN learns. So every few thousand steps the network plays 100 episodes
+without exploring, and the best network is kept. The 100 episodes at the end are new ones.
 """
 
 from __future__ import annotations
@@ -35,25 +37,25 @@ from entity_env.games.classic import CartPole
 from entity_env.vec import BatchEnv, BatchVecEnv, ReplayBuffer, Transitions, VecEnv
 
 NUM_EPISODES = 100
-SOLVED = 475.0  # the mean return at which CartPole counts as solved; 500 is the most there is
+SOLVED = 475.0  # the mean return at which CartPole counts as solved; the maximum is 500
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to learn."""
+    """Settings of a run."""
 
     seed: int = 1
-    steps: int = 128_000  # of all environments together
+    steps: int = 128_000  # sum over all environments
     num_envs: int = 64
-    updates_per_step: int = 12  # after every step of all environments
+    updates_per_step: int = 12  # per step of the whole batch
     batch_size: int = 128
-    capacity: int = 200_000  # transitions that are remembered: here, all of them
-    width: int = 128  # units in each of the two hidden layers; 0 = no such layer, a linear function
+    capacity: int = 200_000  # transitions in the replay buffer: here, all of them
+    width: int = 128  # units in each of the two hidden layers; 0 = none, a linear function
     gamma: float = 0.99
-    learning_rate: float = 7e-4  # at first; falls to 0
-    target_share: float = 0.03  # how far the target network follows with every update
+    learning_rate: float = 7e-4  # initial value; decays to 0
+    target_share: float = 0.03  # how far the target network moves with every update
     last_epsilon: float = 0.05
-    exploration: float = 0.2  # the part of all steps over which epsilon falls from 1 to the last
+    exploration: float = 0.2  # share of all steps over which epsilon falls to last_epsilon
     steps_per_evaluation: int = 4_000
 
     def epsilon(self, step: int) -> float:
@@ -80,12 +82,12 @@ def best_actions(network: nn.Module, obs: NDArray[np.float32]) -> NDArray[np.int
 
 
 def td_loss(online: nn.Module, target: nn.Module, batch: Transitions, gamma: float) -> Tensor:
-    """How far values are from the reward and the discounted value of what came next."""
+    """Double-DQN loss: values compared with the reward plus the discounted next value."""
     next_obs, (chosen,) = batch.next_obs, batch.actions.values()
     with torch.no_grad():
         after = torch.from_numpy(inputs(next_obs))
         best = online(after).argmax(dim=1, keepdim=True)
-        goes_on = torch.from_numpy(~next_obs.terminated)  # a cut is no end: it keeps its value
+        goes_on = torch.from_numpy(~next_obs.terminated)  # truncated states keep their value
         next_values = target(after).gather(1, best).squeeze(1) * goes_on
         goals = torch.from_numpy(next_obs.reward) + gamma * next_values
     values = online(torch.from_numpy(inputs(batch.obs)))
@@ -94,7 +96,7 @@ def td_loss(online: nn.Module, target: nn.Module, batch: Transitions, gamma: flo
 
 
 class Learner:
-    """The network that learns, and the target network that follows it slowly."""
+    """The online network, and the target network that follows it slowly."""
 
     def __init__(self, obs_size: int, num_actions: int, settings: Settings) -> None:
         torch.manual_seed(settings.seed)
@@ -104,7 +106,7 @@ class Learner:
         self.optimizer = torch.optim.Adam(self.online.parameters(), fused=True)
 
     def update(self, batch: Transitions, part_done: float) -> float:
-        """One step down the gradient; the loss before it."""
+        """Takes one gradient step; returns the loss before it."""
         self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * (1.0 - part_done)
         loss = td_loss(self.online, self.target, batch, self.settings.gamma)
         self.optimizer.zero_grad()
@@ -118,17 +120,17 @@ class Learner:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where learning stands after a step of all environments."""
+    """State of learning after one step of the whole batch."""
 
     step: int
-    mean_return: float  # of the last 100 episodes, exploration and all; 0 before the first
+    mean_return: float  # of the last 100 episodes, including exploration; 0 before the first
     loss: float  # of the last update
-    network: nn.Module  # goes on learning: copy what you keep
+    network: nn.Module  # keeps learning: copy it if you need this state
     replay: ReplayBuffer
 
 
 def learn(vec: VecEnv, num_actions: int, settings: Settings) -> Iterator[Moment]:
-    """Learns the values of all actions, and tells after every step where it stands."""
+    """Learns the values of all actions; yields its state after every step."""
     (action,), num_envs = vec.action_space(), vec.num_envs
     obs = vec.reset(settings.seed).copy()
     learner = Learner(inputs(obs).shape[1], num_actions, settings)
@@ -147,7 +149,7 @@ def learn(vec: VecEnv, num_actions: int, settings: Settings) -> Iterator[Moment]
         returns.extend(episode.reward for episode in next_obs.episodes)
         if next_obs.done.any():
             next_obs = vec.reset_envs(next_obs.done)
-        obs = next_obs.copy()  # of those that were reset, their first one
+        obs = next_obs.copy()  # reset environments: the first observation of the new episode
 
         for _ in range(settings.updates_per_step):
             batch = replay.sample(settings.batch_size, rng)
@@ -167,20 +169,20 @@ def evaluate(network: nn.Module, env: BatchEnv, seed: int) -> NDArray[np.float64
         ended = result.to_reset_mask()
         is_running &= ~ended.to_bool()
         if ended.any():
-            env.reset_envs(ended)  # they play on, and no longer count
+            env.reset_envs(ended)  # they keep playing but no longer count
     return returns
 
 
 class Run(NamedTuple):
-    """The best network of a run, and a row an evaluation."""
+    """The best network of a run, and one row per evaluation."""
 
     network: nn.Module
-    step: int  # that it is from
-    curve: list[tuple[int, float, float]]  # step, mean return: of greedy episodes, while exploring
+    step: int  # at which it was copied
+    curve: list[tuple[int, float, float]]  # step, mean return of greedy play and while exploring
 
 
 def train(settings: Settings, console: Console) -> Run:
-    """Learns CartPole, and keeps the network that did best in evaluations."""
+    """Learns CartPole, and keeps the network with the best evaluation."""
     vec = BatchVecEnv(CartPole(settings.num_envs), autoreset="disabled")
     others = CartPole(NUM_EPISODES)
     run = Run(nn.Identity(), 0, [])
@@ -199,7 +201,7 @@ def train(settings: Settings, console: Console) -> Run:
             greedy = float(evaluate(now.network, others, settings.seed + 10_000).mean())
             console.print(f"{line}  greedy {greedy:5.1f}", soft_wrap=True)
             run.curve.append((now.step, greedy, now.mean_return))
-            if greedy == max(row[1] for row in run.curve):  # of equals, who has learnt longer
+            if greedy == max(row[1] for row in run.curve):  # on a tie, the later network
                 run = Run(copy.deepcopy(now.network), now.step, run.curve)
     return run
 
@@ -233,7 +235,7 @@ def picture(run: Run, title: str) -> str:
     text(370, 400, "steps of all environments", middle)
     text(16, 200, "mean return", f'{middle} transform="rotate(-90 16 200)"')
     text(676, 364 - 0.6 * SOLVED, f"solved: {SOLVED:.0f}", f'{end} fill="#2a8f4a"')
-    text(676, 320, "greedy, 100 episodes; ● the one that is kept", f'{end} fill="#1f5fbf"')
+    text(676, 320, "greedy, 100 episodes; ● the network that is kept", f'{end} fill="#1f5fbf"')
     text(676, 338, "while exploring, last 100 episodes", f'{end} fill="#d9822b"')
     return "\n".join([*parts, "</svg>\n"])
 
@@ -248,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     if options.steps < Settings.num_envs or options.seed < 0:
         parser.error(f"--steps must be {Settings.num_envs} or more, --seed 0 or more")
 
-    torch.set_num_threads(1)  # so small a network gains nothing from a second
+    torch.set_num_threads(1)  # a network this small gains nothing from a second thread
     start_s = time.perf_counter()
     settings = Settings(seed=options.seed, steps=options.steps)
     run = train(settings, Console(quiet=options.json, highlight=False))

@@ -1,11 +1,11 @@
-"""Coins: a server under asyncio, where people play against agents over TCP.
+"""Coins: an asyncio server where people play against agents over TCP.
 
 Play it:   entity-env play examples/embed_asyncio.py --agent human
 Train it:  entity-env train examples/embed_asyncio.py --out runs/coins
 Serve it:  python examples/embed_asyncio.py 7777 runs/coins     (then: nc localhost 7777)
 
-Every copy of a game that runs an event loop needs a thread of its own: `transport="thread"` below.
-For a game that does not say so, `entity-env train GAME --transport thread` does.
+Every copy of a game that runs an event loop needs its own thread: `transport="thread"` below. If a
+game does not set it, use `entity-env train GAME --transport thread`.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Client:
         self.writer.write(f"{obs.score:+} {shown} u, d, l or r: ".encode())
         try:
             key = (await self.reader.readline()).decode().strip().upper()
-        except ConnectionError:  # the person has left, and what was written did not arrive
+        except ConnectionError:  # the person has left, so the text did not arrive
             return None
         return next((move for move in Move if key and move.name.startswith(key)), None)
 
@@ -65,7 +65,7 @@ class Client:
 
 
 class Bot:
-    """An agent in the place of a person: all that the server needs to know of agents."""
+    """An agent as a player; the server needs no other code for agents."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent, self.game_over = agent, agent.game_over
@@ -75,7 +75,7 @@ class Bot:
 
 
 async def play_room(players: Sequence[Client | Bot], seed: int) -> None:
-    """One game of the server: all move at once, and who reaches the coin has it."""
+    """One game of the server: all players move at once; reaching the coin scores a point."""
     rng = random.Random(seed)
     cells, found = [(0, SIZE // 2), (SIZE - 1, SIZE // 2)], [0, 0]
     coin = SIZE // 2, rng.randrange(SIZE)

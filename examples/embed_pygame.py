@@ -1,11 +1,11 @@
-"""Pong: a pygame program with a main loop of its own, whose right paddle an agent moves.
+"""Pong: a pygame program with its own main loop, in which an agent moves the right paddle.
 
 Play it:   python examples/embed_pygame.py              (w and s; the right paddle follows the ball)
 Train it:  entity-env train examples/embed_pygame.py --out runs/pong
 Then:      python examples/embed_pygame.py runs/pong    (against the trained agent)
 
-`Pong` is the program before there were agents. All that was added stands below it: what the agent
-sees, a paddle that asks it, and `play`, which runs the same loop without a window to train in.
+`Pong` is the original program. The code for agents is below it: what the agent sees, a paddle that
+asks the agent, and `play`, which runs the same loop without a window for training.
 """
 
 import random
@@ -24,7 +24,7 @@ FIELD = Rect(0, 0, 320, 240)
 
 
 class Pong:
-    """A program with its own main loop, events and drawing; without a window it is fast."""
+    """A program with its own main loop, events and drawing; it runs fast without a window."""
 
     def __init__(self, seed: int | None = None, *, has_window: bool = True) -> None:
         self.rng, self.points, self.is_running = random.Random(seed), [0, 0], True
@@ -64,7 +64,7 @@ class Pong:
             self.speed.y = abs(self.speed.y) * (1 if self.ball.y < 100 else -1)
         for paddle, side in ((self.left, 1), (self.right, -1)):
             paddle.clamp_ip(FIELD)
-            if paddle.inflate(8, 8).collidepoint(self.ball):  # faster every time, so that games end
+            if paddle.inflate(8, 8).collidepoint(self.ball):  # faster with every hit, so games end
                 self.speed.x = side * abs(self.speed.x) * 1.05
                 self.speed.y = (self.ball.y - paddle.centery) / 4
         if not 0 < self.ball.x < FIELD.width:
@@ -113,7 +113,7 @@ class PongWithAgent(Pong):
         return obs.entities(paddles)
 
     def right_paddle(self) -> int:
-        if self.frame % 4 == 0:  # fifteen decisions a second
+        if self.frame % 4 == 0:  # 15 decisions per second
             move = self.agent.act(self.seen(), Move)
             self.is_running &= move is not None  # None: the program that trains is closing the game
             self.move = move or self.move

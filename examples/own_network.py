@@ -1,4 +1,4 @@
-"""A network of one's own, trained on snake: a mean over all entities (Deep Sets), then two layers.
+"""A custom network, trained on snake: a sum over all entities (Deep Sets), then two layers.
 
 python examples/own_network.py
 """
@@ -42,7 +42,7 @@ def main(steps: int = 100_000) -> float:
     with VecEnv(snake, 64) as vec:
         config = PPOConfig.for_env(vec, total_steps=steps)
         progress = train(vec, config, policy=DeepSets).progress
-    print(f"{progress.mean_reward:.1f} foods an episode after {progress.step:,} steps")
+    print(f"{progress.mean_reward:.1f} foods per episode after {progress.step:,} steps")
     return progress.mean_reward
 
 

@@ -1,8 +1,8 @@
-"""Skirmish: two sides in turn; every unit steps, and hits the foe it aims at if that is in range.
+"""Skirmish: two sides take turns; each unit steps, then hits the foe it aims at if it is in range.
 
 Play it:   entity-env play examples/skirmish.py --agent human
 Train it:  entity-env train examples/skirmish.py --steps 150000
-           (a minute of one core: it wins about 98 % against random)
+           (one minute on one core; wins about 98 % against random)
 """
 
 import random
@@ -63,7 +63,7 @@ def play(agents: list[Agent], *, seed: int, size: int = 7, max_turns: int = 40) 
         for unit, step, foe in zip(mine, *answer, strict=True):
             unit.x, unit.y = unit.x + step.value[0], unit.y + step.value[1]
             target = foe and foe.unit
-            if target not in theirs:  # another unit was faster
+            if target not in theirs:  # another unit has removed it already
                 continue
             if max(abs(unit.x - target.x), abs(unit.y - target.y)) <= unit.kind.value[1]:
                 target.health -= 1

@@ -1,8 +1,8 @@
-"""The learning curve of a run, from its `curves.jsonl`: numbers and a picture.
+"""The learning curve of a run, from its `curves.jsonl`, as numbers and as a picture.
 
     python examples/azul/curve.py runs/azul examples/azul
 
-writes `curve.csv`, a line for every so many updates, and `curve.svg`, the shares of games won.
+writes `curve.csv`, one line for each equal part of the run, and `curve.svg`, shares of games won.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, float]
 
 
 def main(run: str, out: str) -> None:
-    """Reads a run, and writes both files into a folder."""
+    """Reads a run and writes both files to a folder."""
     found = read_run(Path(run))
     rows = curve(
         {name: points(found.curves.get(tag)) for name, tag in COLUMNS.items()},
@@ -57,7 +57,7 @@ def curve(
     """Means over equal parts of a run; NaN where a part has no value.
 
     Args:
-        curves: by name decisions and values.
+        curves: decisions and values, by name.
         clock: decisions and minutes.
     """
     last = clock[-1][0]
@@ -79,7 +79,7 @@ def picture(rows: Sequence[Row]) -> str:
     """Shares of games won over decisions, as SVG."""
     lines = []
     for name, against in OPPONENTS.items():
-        shown = [row for row in rows if row[name] == row[name]]  # not those that are NaN
+        shown = [row for row in rows if row[name] == row[name]]  # NaN is not equal to itself
         x, y = [row["decisions"] for row in shown], [row[name] for row in shown]
         lines.append(Series(f"games won, {against}", x, y))
     return svg_chart("shares of games won", lines, x_label="decisions")

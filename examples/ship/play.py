@@ -1,4 +1,4 @@
-"""Snake as it is shipped: the game, a trained agent, and nothing that training needs.
+"""Snake as you would ship it: the game, a trained agent, and nothing that only training needs.
 
 python play.py [--seed N] [--frames N] [--fast]
 """
@@ -28,9 +28,9 @@ def draw(turn: Turn) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A trained agent plays snake.")
-    parser.add_argument("--seed", type=int, help="repeats a game")
-    parser.add_argument("--frames", type=int, default=1000, help="how many to draw at most")
-    parser.add_argument("--fast", action="store_true", help="draw one after another, at once")
+    parser.add_argument("--seed", type=int, help="seed that repeats a game")
+    parser.add_argument("--frames", type=int, default=1000, help="number of frames to draw at most")
+    parser.add_argument("--fast", action="store_true", help="do not wait between frames")
     options = parser.parse_args()
 
     def show(turn: Turn) -> None:

@@ -130,4 +130,4 @@ def test_a_network_of_ones_own_learns(capsys: pytest.CaptureFixture[str]) -> Non
     from examples import own_network
 
     own_network.main(steps=2_000)
-    assert "foods an episode after 2,0" in capsys.readouterr().out
+    assert "foods per episode after 2,0" in capsys.readouterr().out
