@@ -1,1 +1,1 @@
-"""Benchmarks: one question a script; see docs/benchmarks.md."""
+"""Benchmarks: one question per script; see docs/benchmarks.md."""

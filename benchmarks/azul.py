@@ -1,13 +1,16 @@
 """How fast is Azul: two players, random legal moves with their generation, one core?
 
-`reference_moves_per_s`: `apply_in_place`, interpreted. `env_moves_per_s`: `AzulEnv.step`, compiled,
-with mask and observations, the move drawn from the mask in Python.
-`playout_moves_per_s`: whole games compiled, `play_many`. `batch_moves_per_s_1024`: steps of
-`AzulBatch` of 1,024 games, with masks and observations; games that end are reset in between, and
-that and the random choice among the masks is counted, too. `mcts_moves_per_s`: moves that searches
-of `MCTSAgent` simulate, in the middle of a round. `yardstick_loops_per_s`: a plain Python
-loop with an addition and a look-up, to compare machines by; all are measured in turns. Seconds are
-those of one core that this process had, so that other work on the machine counts less.
+- `reference_moves_per_s`: `apply_in_place`, interpreted.
+- `env_moves_per_s`: `AzulEnv.step`, compiled, with mask and observations; Python code draws the
+  move from the mask.
+- `playout_moves_per_s`: whole games, compiled, by `play_many`.
+- `batch_moves_per_s_1024`: steps of `AzulBatch` with 1,024 games, masks and observations. Resets
+  of finished games and the random choice of moves are included.
+- `mcts_moves_per_s`: moves that `MCTSAgent` simulates while it searches in the middle of a round.
+- `yardstick_loops_per_s`: a plain Python loop with an addition and a look-up, to compare machines.
+
+All are measured in turns, in processor time of this process, so other work on the machine matters
+less.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def main() -> None:
 
 
 def figures(num_rounds: int = 7) -> dict[str, float]:
-    """Medians of moves a second, and of the yardstick."""
+    """Medians of moves per second and of the yardstick."""
     measures: dict[str, Callable[[], float]] = {
         "reference_moves_per_s": lambda: _rate(reference_moves),
         "env_moves_per_s": lambda: _rate(env_moves),
@@ -63,7 +66,7 @@ def figures(num_rounds: int = 7) -> dict[str, float]:
 
 
 def _rate(play: Callable[[int], int]) -> float:
-    """What `play` counts, a second; it is called with one seed after another."""
+    """The sum of what `play` returns for successive seeds, per second."""
     count = seed = 0
     start = time.process_time()
     while (seconds := time.process_time() - start) < _ROUND_S:
@@ -73,7 +76,7 @@ def _rate(play: Callable[[int], int]) -> float:
 
 
 def reference_moves(seed: int) -> int:
-    """Some games without numba; returns how many moves they took."""
+    """Plays five games without numba; returns the number of moves."""
     rng, random = np.random.default_rng(seed), Random(seed).random
     num_moves = 0
     for game in range(5):
@@ -86,7 +89,7 @@ def reference_moves(seed: int) -> int:
 
 
 def env_moves(seed: int) -> int:
-    """Some games by `AzulEnv.step`."""
+    """Plays ten games with `AzulEnv.step`; returns the number of moves."""
     env, random = AzulEnv(seed=seed), Random(seed).random
     num_moves = 0
     for _ in range(10):
@@ -99,12 +102,12 @@ def env_moves(seed: int) -> int:
 
 
 def playout_moves(seed: int) -> int:
-    """Some games by `play_many`."""
+    """Plays 2,000 games with `play_many`; returns the number of moves."""
     return int(play_many(2000, seed).moves.sum())
 
 
 def batch_moves(seed: int) -> int:
-    """Steps of many games at once."""
+    """Steps a batch of games; returns the number of moves."""
     batch = AzulBatch(_NUM_ENVS)
     batch.reset(seed * _NUM_ENVS)
     actions = np.zeros(_NUM_ENVS, np.int64)
@@ -118,7 +121,7 @@ def batch_moves(seed: int) -> int:
 def choose(
     masks: NDArray[np.bool_], word: np.uint64, actions: NDArray[np.int64]
 ) -> None:  # pragma: no cover
-    """A legal action everywhere: the first one from a random place on."""
+    """Writes a legal action for every game: the first one after a random index."""
     for i in range(len(actions)):
         word = (word + np.uint64(i + 1)) * _GAMMA
         place = int(np.int64((word >> _SHIFT) % np.uint64(300)))
@@ -128,7 +131,7 @@ def choose(
 
 
 def search_moves(seed: int) -> int:
-    """Moves of searches for the moves of one game's first rounds."""
+    """Searches the first 20 moves of a game; returns the number of simulated moves."""
     env, agent = (
         AzulEnv(EnvConfig(include_full_state_in_step=True), seed=seed),
         MCTSAgent(rollouts=1000),
@@ -141,7 +144,7 @@ def search_moves(seed: int) -> int:
 
 
 def yardstick_loops(seed: int) -> int:
-    """A plain loop; returns how often it went round."""
+    """Runs a plain loop; returns the number of iterations."""
     values, total = list(range(256)), seed
     for i in range(100_000):
         total += values[i & 255]

@@ -1,16 +1,18 @@
-"""How fast are batches of one game, stepped with episodes under the caller's control?
+"""How fast are batches of one game if the caller resets the environments?
 
-The full loop on CartPole by random pushes made beforehand: step, observation, reward and flags
-out, a mask built, what has ended reset; beside Gymnasium's `CartPoleVectorEnv`, `SyncVectorEnv` and
-single environment, EnvPool, and our own numpy version. MountainCar and Pendulum: the step alone.
-`operant_overhead`: what resets by the caller cost over steps that reset themselves, by processor
-time and with nothing copied; `no_reset_overhead`: the same where the results of those steps are
-copied to the caller's arrays. What `BatchVecEnv` costs over the loop by hand; and multi-snake on
-1,024 boards beside entity-gym-rs.
+- CartPole with precomputed random pushes, the full loop: step; read observations, rewards and
+  flags; build a mask; reset the finished environments. Compared with Gymnasium's
+  `CartPoleVectorEnv`, `SyncVectorEnv` and single environment, EnvPool, and our own numpy version.
+- MountainCar and Pendulum: the step alone.
+- `operant_overhead`: extra processor time of resets by the caller over automatic resets, with
+  nothing copied. `no_reset_overhead`: likewise, if the automatic resets copy their results to the
+  caller's arrays.
+- `BatchVecEnv` compared with a hand-written loop.
+- Multi-snake on 1,024 boards, compared with entity-gym-rs.
 
-One thread each, EnvPool's beside its caller's. Every contender lives in a process of its own and
-sleeps unless it is its turn (`operant_overhead` needs none); a ratio is the median over rounds of
-the ratio within a round.
+Each contender has one thread (EnvPool has one in addition to its caller's), runs in a separate
+process and sleeps unless it is being measured; `operant_overhead` needs no extra process. A ratio
+is the median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ GROUPS: Groups = {
     "as a VecEnv": face.figures,
     "multi-snake": snake.figures,
 }
-"""Measured one after another; each starts its contenders and ends them."""
+"""Measured in this order; each group starts and stops its contenders."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What every benchmark shares: medians, the machine, and how figures are printed."""
+"""Shared by all benchmarks: medians, the description of the machine, and printing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def median(measure: Callable[[], float], rounds: int = 5) -> Median:
 
 
 def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int = 5) -> dict[str, float]:
-    """`Median` of each measurement, taken in turns so that a noisy moment hits all of them."""
+    """`Median` of each measurement. They take turns so that noise affects all of them."""
     samples: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(rounds):
         for name, measure in measures.items():
@@ -52,9 +52,9 @@ def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int = 5) ->
 
 
 def rounds_and_json(description: str) -> tuple[int, bool]:
-    """The command line that all benchmarks have: `--rounds N` and `--json`."""
+    """Parses the command line of all benchmarks: `--rounds N` and `--json`."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--rounds", type=int, default=7, help="measurements, of which the median")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements; prints the median")
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     arguments = parser.parse_args()
     # Interpreters that a benchmark starts keep compiled modules, as those of users do.

@@ -1,8 +1,8 @@
-"""What evaluations during training cost.
+"""Cost of evaluations during training.
 
-`evaluation_overhead_pct`: by how many per cent the evaluations that `entity-env train` makes by
-default lengthen a run, in processor time; the larger one of two games, of which each has a figure
-of its own. Runs with and without are taken in turns; median.
+`evaluation_overhead_pct`: processor time that the default evaluations of `entity-env train` add to
+a run, in percent: the larger of two games, each of which also has its own figure. Runs with and
+without evaluations take turns; the figure compares the medians.
 """
 
 from __future__ import annotations

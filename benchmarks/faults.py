@@ -1,8 +1,8 @@
-"""How long does it take until a fault is noticed, and until its environments play on?
+"""How long does it take to notice a fault, and to restart its environments?
 
-Each fault happens in one of two workers with 32 environments each, and is seen from the call that
-fails or goes on. The last ones are those of the parent: it is interrupted, or killed, and the time
-is taken until none of its processes is left.
+Each fault happens in one of two workers with 32 environments each; the duration of the call that
+raises or recovers is measured. In the last figures the parent is interrupted or killed; the time
+until none of its processes is left is measured.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Dot:
 
 
 def play(agent: Agent, *, seed: int, fault: str = "") -> None:
-    """Goes on for ever, but for one game at its fifth step."""
+    """Never ends; one game misbehaves at its fifth step."""
     for i in range(10**9):
         if i == 5 and seed == VICTIM:
             misbehave(fault)
@@ -84,7 +84,7 @@ def fault_ms(fault: str, on_error: OnError) -> float:
 
 
 def idle_death_ms() -> float:
-    """Milliseconds until `act` tells of a worker that was killed while it waited."""
+    """Milliseconds until `act` reports a worker that was killed while it waited."""
     with VecEnv(game, NUM_ENVS, 2) as vec:
         vec.reset()
         os.kill(active_children()[0].pid or 0, signal.SIGKILL)
@@ -95,7 +95,7 @@ def idle_death_ms() -> float:
 
 
 def close_ms() -> float:
-    """Milliseconds of `close`, when all is well."""
+    """Milliseconds of `close` without any fault."""
     vec = VecEnv(game, NUM_ENVS, 2)
     vec.reset()
     begin = perf_counter()
@@ -116,7 +116,7 @@ while True:
 
 
 def gone_ms(number: int, fault: str = "") -> float:
-    """Milliseconds from a signal to the parent's group until none of its processes is left."""
+    """Milliseconds from a signal until no process is left; SIGKILL hits the parent alone."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT.format(fault=fault)],

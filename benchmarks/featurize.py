@@ -1,9 +1,9 @@
-"""What does it cost to read observations out of a game's own objects?
+"""What does it cost to read observations from a game's own objects?
 
-Nanoseconds an entity of 4 fields, from a list of dataclasses (100 of them) and from a numpy array
-(5,000), into the float32 rows of a batch; beside `np.array([[e.x, ...] for e in entities])`, which
-is what people write by hand. With floats in the fields, and with two ints, a float and a bool,
-which cost more to convert either way.
+Nanoseconds per entity with 4 fields, from a list of 100 dataclasses and from a numpy array with
+5,000 rows, into the float32 rows of a batch. Compared with the usual hand-written code,
+`np.array([[e.x, ...] for e in entities])`. Once with four floats, and once with two ints, a float
+and a bool, which are slower to convert either way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Unit:
 
 
 def writes(obs: Obs, cls: type, num_entities: int, num_repeats: int) -> Callable[[], float]:
-    """ns an entity for adding an observation to a batch and packing it."""
+    """ns per entity for adding an observation to a batch and packing it."""
     writer = ObsBatcher(Schema((cls,), ()))
 
     def measure() -> float:
@@ -56,7 +56,7 @@ def writes(obs: Obs, cls: type, num_entities: int, num_repeats: int) -> Callable
 
 
 def by_hand(rows: Callable[[], list[list[float]]], num_repeats: int) -> Callable[[], float]:
-    """ns an entity for the list of lists that people write."""
+    """ns per entity for the hand-written list of lists."""
 
     def measure() -> float:
         num_entities = len(rows())

@@ -1,8 +1,9 @@
-"""What does it cost that a game owns its loop?
+"""What does it cost if the game owns its loop?
 
-One round trip of `agent.act` through a TrainAgent pair, less the same game calling an agent that
-answers at once, with the same observation; for 1, 1,000 and 10,000 suspended games in one thread,
-and for a game in a thread of its own. And the memory of a suspended game.
+The time of a round trip of `agent.act` through a TrainAgent pair, minus the time of the same game
+with an agent that returns immediately, with the same observation. Measured for 1, 1,000 and 10,000
+suspended games in one thread, and for a game in its own thread. Also the memory of a suspended
+game.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ _DEPTH = 10
 
 @dataclass(slots=True)
 class Entity:
-    """Eight of these are shown on every step."""
+    """Every observation has eight."""
 
     x: int
     y: int
 
 
 class Move(Enum):
-    """Two choices; the second one is never taken."""
+    """Two choices; the second is never taken."""
 
     STAY = 0
     GO = 1
 
 
 def play(agent: Agent, *, seed: int) -> None:
-    """Asks for ever, out of the depth of ten calls."""
+    """Calls `act` forever, ten calls deep."""
     entities = [Entity(i, seed % 7) for i in range(8)]
     while _ask(agent, entities, _DEPTH) is not None:
         pass
@@ -60,19 +61,19 @@ GAME = Game(play, entities=(Entity,), actions=(Move,), name="eight entities")
 
 
 class Direct:
-    """What a pair is compared with: `act` is a function that returns the same action."""
+    """Baseline of the comparison: `act` returns a constant action."""
 
     def __init__(self) -> None:
         self.left = _NUM_ACTS
 
     def act(self, obs: Obs, /, *actions: Any) -> Move | None:  # noqa: ANN401 - as Agent.act
-        """Answers at once."""
+        """Returns immediately; None after the last step."""
         self.left -= 1
         return Move.STAY if self.left else None
 
 
 def measure_direct() -> float:
-    """µs an act without a pair."""
+    """µs per `act` without a pair."""
     agent: Any = Direct()
     begin = perf_counter()
     play(agent, seed=0)
@@ -80,7 +81,7 @@ def measure_direct() -> float:
 
 
 def measure_pair(num_games: int, transport: Transport = "greenlet") -> Callable[[], float]:
-    """µs an act through pairs: answer and resume one game after the other."""
+    """µs per `act` through pairs: give each game its action and resume it, in turn."""
 
     def measure() -> float:
         hosts = make_hosts(num_games, transport)
@@ -101,7 +102,7 @@ def measure_pair(num_games: int, transport: Transport = "greenlet") -> Callable[
 
 
 def make_hosts(num_games: int, transport: Transport) -> list[GameRunner]:
-    """Games that wait in their first `act`."""
+    """Games suspended in their first `act`."""
     on_end: OnEnd = _ignore
     hosts = [
         GameRunner(GAME, transport=transport, env_id=i, on_end=on_end) for i in range(num_games)
@@ -112,7 +113,7 @@ def make_hosts(num_games: int, transport: Transport) -> list[GameRunner]:
 
 
 def measure_bytes(num_games: int = 10_000) -> float:
-    """Resident bytes a suspended game, its agent and entities included."""
+    """Resident bytes per suspended game, including its agent and entities."""
     gc.collect()
     before = _resident_bytes()
     hosts = make_hosts(num_games, "greenlet")

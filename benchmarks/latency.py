@@ -1,11 +1,13 @@
-"""How long does one decision take in a game that is shipped, and what does the agent occupy?
+"""How long does one decision take in a shipped game, and how much memory does the agent need?
 
-One observation in, one action out, on one thread: our agent without torch beside the real rogue-net
-in torch, with the same weights (2 layers of 32 numbers), one actor among 10 or 100 entities. Both
-live in processes of their own and sleep unless it is their turn; a ratio is the median over rounds
-of the ratio within a round. Memory and the first action are those of a fresh process that loads an
-exported agent and plays snake; and the first action in a game of one's own, which does not come
-along with all the others of this package.
+One observation in, one action out, on one thread: our agent without torch, compared with the real
+rogue-net in torch, with the same weights (2 layers, width 32) and one actor among 10 or 100
+entities. Each runs in a separate process and sleeps unless it is being measured; a ratio is the
+median over rounds of the ratio within a round.
+
+Memory and the time to the first action are those of a fresh process that loads an exported agent
+and plays snake. The time is also measured for a custom game, which does not import all the games of
+this package.
 """
 
 from __future__ import annotations
@@ -69,10 +71,10 @@ def main() -> None:
 
 
 def interop_python() -> Path:
-    """The interpreter of the environment with enn-trainer; `importlib.metadata` knows it then.
+    """The interpreter of the environment with enn-trainer; adds it to `sys.path`.
 
     Raises:
-        SystemExit: it has not been made yet.
+        SystemExit: the environment does not exist yet.
     """
     python = _INTEROP / "bin" / "python"
     if not python.exists():
@@ -82,7 +84,7 @@ def interop_python() -> Path:
 
 
 def decisions(python: Path, num_entities: int, num_rounds: int) -> dict[str, float]:
-    """Microseconds a decision of each, and how many times as fast ours is."""
+    """Microseconds per decision of both agents, and the speedup of ours."""
     contenders: dict[str, Contender] = {}
     rounds: dict[str, list[float]] = {name: [] for name in _MAKERS}
     try:
@@ -106,13 +108,13 @@ def decisions(python: Path, num_entities: int, num_rounds: int) -> dict[str, flo
 
 
 def ratio(rounds: Mapping[str, Sequence[float]], name: str) -> float:
-    """How many times as long the real rogue-net takes."""
+    """Time of the real rogue-net divided by ours."""
     pairs = zip(rounds["rogue_net"], rounds[name], strict=True)
     return Median.of(theirs / ours for theirs, ours in pairs)
 
 
 def started(num_rounds: int) -> dict[str, float]:
-    """Milliseconds to the first action in snake and in a game of one's own, and MiB of snake's."""
+    """Milliseconds to the first action in snake and in a custom game, and MiB for snake."""
     snake, own = [], []
     with tempfile.TemporaryDirectory() as folder:
         agent = Path(folder) / "own.agent"

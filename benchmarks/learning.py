@@ -1,22 +1,22 @@
-"""Does our trainer learn what others learn, with its defaults?
+"""Does our trainer, with its defaults, learn as well as others?
 
-Ordinary control tasks beside Stable-Baselines3's PPO with its defaults, on the same steps: in eight
-environments (fast) and in one (often better); ours is compared with the better of them in reward,
-and with the faster of them in speed. And entity-gym's own games beside enn-trainer, which is told
-what it learns its games with (`benchmarks/peers/training.py`), where ours keeps its defaults. And
-twenty games of `benchmarks/games`, where the defaults, which are chosen for each game, are compared
-with eight settings that are the same for all games.
+- Ordinary control tasks, compared with Stable-Baselines3's PPO with its defaults, on equal numbers
+  of steps: in eight environments (fast) and in one (often better). Rewards are compared with the
+  better of the two, speed with the faster.
+- The games of entity-gym, compared with enn-trainer. It uses its settings for these games
+  (`benchmarks/peers/training.py`); ours uses its defaults.
+- Twenty games of `benchmarks/games`: our defaults, which depend on the game, are compared with
+  eight fixed settings. Those run with the first seed; the best four also run with the others.
+  Games whose packages are not installed are left out, as are held-out games unless named.
 
-A run is a process with one thread. A control task is judged by the mean reward of 40 episodes
-played greedily after learning (`sampled`: 40 with actions drawn), a game of entity-gym by the last
-tenth, one of the twenty by sampled episodes after learning: 0 is random play, 1 the scripted
-player. Games that need a package that is not installed are left out, and those that are held out
-unless they are named. Of the eight settings, the four that are best with the first seed run with
-the others.
+Each run is a process with one thread. The score of a control task is the mean reward of 40 greedy
+episodes after training (`sampled`: of 40 episodes with sampled actions); that of an entity-gym game
+is the mean reward in the last tenth of the run; that of the twenty games is from sampled episodes
+after training, where 0 is random play and 1 the scripted player.
 
-`--keep FILE` writes every run down as it ends, and takes up those that are there; `--tables` prints
-tables in Markdown. `python -m tools.docs.plots` draws the runs in docs/results. The peers'
-environment `.venv-learning` is made where it is missing.
+`--keep FILE` stores every finished run and reuses the stored ones; `--tables` prints Markdown
+tables. `python -m tools.docs.plots` draws the runs in docs/results. The peers' environment
+`.venv-learning` is created if missing.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard")
 _PACKAGES = ("stable-baselines3", "gymnasium", "torch", "numpy", "numba", "minigrid", "minatar")
 
 _SB3 = ("sb3", "sb3_1")
-"""In eight environments and in one."""
+"""Stable-Baselines3 in eight environments and in one."""
 _NUM_SEEDS = 5
 _NUM_ENTITY_SEEDS = 9
 _NUM_GAME_SEEDS = 3
 _NUM_FINALISTS = 4
 _MAX_POINTS = 30
-"""Of a curve that is kept."""
+"""Points of a stored curve."""
 _GAME_COLUMNS = (DEFAULT, "greedy", "best of eight", "beats scripted", "as good")
 _ROUNDING = 1e-6
-"""Of rewards that are added up in another order."""
+"""Rounding error of rewards summed in a different order."""
 _GAMES = tuple(
     name for name, game in BENCHMARK_GAMES.items() if game.is_installed and not game.held_out
 )
@@ -71,7 +71,7 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is yet to be made: a task, whose trainer, and a seed."""
+    """A run to be made: task, trainer or settings, and seed."""
 
     task: str
     who: str
@@ -112,7 +112,7 @@ def main() -> None:
             figures[f"{group}_{kind}_of_{len(found)}"] = sum(
                 figures[f"{name}_{kind}"] for name in found
             )
-    # The versions that are told are those of the trainers.
+    # `report` prints the versions in the trainers' environment.
     sys.path[:0] = [str(path) for path in _FOLDER.glob("lib/*/site-packages")]
     report("Learning", figures, _PACKAGES, given.json)
 
@@ -124,11 +124,11 @@ def _arguments() -> argparse.Namespace:
     choices = [*tasks, *(name for name in BENCHMARK_GAMES if name not in tasks)]
     parser.add_argument("--only", nargs="+", choices=choices, default=tasks, metavar="TASK")
     parser.add_argument(
-        "--seeds", type=int, help="runs of each; default 5, of entities 9, of games 3"
+        "--seeds", type=int, help="runs per task; default 5, entity-gym 9, twenty games 3"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="where runs are written down")
-    parser.add_argument("--tables", action="store_true", help="print tables, not figures")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="store finished runs here")
+    parser.add_argument("--tables", action="store_true", help="print tables instead of figures")
     return parser.parse_args()
 
 
@@ -139,7 +139,7 @@ def _num_seeds(task: str, given: int | None) -> int:
 
 
 def _who(task: str) -> tuple[str, ...]:
-    """Trainers of a task, or the settings of ours."""
+    """The trainers of a task, or the settings of ours."""
     if task in BENCHMARK_GAMES:
         return (DEFAULT, *SETTINGS)
     if task in CONTROL_TASKS:
@@ -148,7 +148,7 @@ def _who(task: str) -> tuple[str, ...]:
 
 
 def _finalists(task: str, runs: Sequence[Run]) -> tuple[str, ...]:
-    """Those of `_who` that run with more than one seed, by the runs with the first one."""
+    """The members of `_who` that run with all seeds, chosen by their runs with the first seed."""
     if task not in BENCHMARK_GAMES:
         return _who(task)
     first = {run["who"]: run["sampled"] for run in runs if run["task"] == task}
@@ -157,7 +157,7 @@ def _finalists(task: str, runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progress) -> list[Run]:
-    """All runs, in the order of the jobs; those that are kept already are not made again."""
+    """All runs, in the order of the jobs; stored runs are not repeated."""
     if keep is not None:
         keep.parent.mkdir(parents=True, exist_ok=True)
     lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
@@ -191,7 +191,7 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Points that are spread over a curve, the last one among them, with five digits."""
+    """Evenly spaced points of a curve, including the last, rounded to five digits."""
     last, count = len(curve) - 1, min(len(curve), _MAX_POINTS)
     places = sorted({round(last * i / max(count - 1, 1)) for i in range(count)})
     return [(curve[i][0], float(f"{curve[i][1]:.5g}")) for i in places]
@@ -202,7 +202,7 @@ def _job(run: Run) -> Job:
 
 
 def _process(python: Path, module: str, *arguments: object) -> Run:
-    """One run, in a process of its own."""
+    """Makes one run in a separate process."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [str(python), "-m", module, *map(str, arguments)],
@@ -218,7 +218,7 @@ def _process(python: Path, module: str, *arguments: object) -> Run:
 
 
 def _entity_run(job: Job) -> Run:
-    """One run of a game of entity-gym; the reward is that of its last tenth."""
+    """Makes one run of an entity-gym game; `last` is the mean reward of the last tenth."""
     task = ENTITY_TASKS[job.task]
     module = "train_theirs" if job.who == "enn" else "train_defaults"
     num_steps, cpu_s, curve = task.steps_per_update, 0.0, []
@@ -259,7 +259,7 @@ def _control(task: str, runs: Iterable[Run]) -> dict[str, float]:
 
 
 def _entities(task: str, runs: Iterable[Run]) -> dict[str, float]:
-    """Figures of a game of entity-gym."""
+    """Figures of an entity-gym game."""
     of = {who: [run for run in runs if run["who"] == who] for who in ("ours", "enn")}
     rewards = {who: [run["last"] for run in each] for who, each in of.items()}
     return {
@@ -271,7 +271,7 @@ def _entities(task: str, runs: Iterable[Run]) -> dict[str, float]:
 
 
 def _game(task: str, runs: Sequence[Run]) -> dict[str, float]:
-    """Figures of one of the twenty games: those of the default, and of the best of the others."""
+    """Figures of one of the twenty games: of the default and of the best other settings."""
     of = _scores(runs)
     means = {who: statistics.mean(each) for who, each in of.items()}
     best = _best(of)
@@ -292,7 +292,7 @@ def _game(task: str, runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _scores(runs: Iterable[Run]) -> dict[str, list[float]]:
-    """Scores in one game of the default and of the eight settings, in the order of the seeds."""
+    """Scores in one game by settings (the default and the other eight), ordered by seed."""
     scores: dict[str, list[float]] = {who: [] for who in (DEFAULT, *SETTINGS)}
     for run in sorted(runs, key=lambda run: run["seed"]):
         scores[run["who"]].append(run["sampled"])
@@ -307,7 +307,7 @@ def _best(scores: dict[str, list[float]]) -> str:
 
 
 def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
-    """Interquartile means of all games together, with the first seed only where all ran it."""
+    """Interquartile means over all games; settings with one seed in some game use one in all."""
     figures: dict[str, float] = {"games": len(games)}
     for who in (DEFAULT, *SETTINGS):
         of_games = [_scores(runs)[who] for runs in games]
@@ -320,7 +320,7 @@ def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
 
 
 def _tables(tasks: Sequence[str], runs: Sequence[Run]) -> str:
-    """A table in Markdown for each kind of tasks: means, interquartile means and intervals."""
+    """One Markdown table per kind of task: means, interquartile means and intervals."""
     lines: list[str] = []
     for family, names, columns in (
         (_control_row, CONTROL_TASKS, ("ours", "sb3", "sb3_1", "its least", "CPU time")),
@@ -365,7 +365,7 @@ def _game_row(task: str, runs: Sequence[Run]) -> list[str]:
 
 
 def _words(values: Sequence[float]) -> str:
-    """Mean, interquartile mean if it is another, and its interval; nothing of no values."""
+    """Mean, interquartile mean if it differs, and its interval; empty without values."""
     if not values:
         return ""
     found = interquartile_mean([values])
@@ -375,7 +375,7 @@ def _words(values: Sequence[float]) -> str:
 
 
 def _family(task: str) -> Callable[[str, Sequence[Run]], dict[str, float]]:
-    """What makes the figures of a task."""
+    """The function that computes the figures of a task."""
     if task in BENCHMARK_GAMES:
         return _game
     return _control if task in CONTROL_TASKS else _entities
@@ -390,9 +390,9 @@ def _speed(runs: Sequence[Run]) -> float:
 
 
 def _python(say: Callable[[str], None]) -> Path:
-    """The interpreter of the environment with Stable-Baselines3, which is made when missing."""
+    """The interpreter of the environment with Stable-Baselines3; creates it if missing."""
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    first = (*constraints, "torch", "swig")  # before what needs them: pip takes this torch then
+    first = (*constraints, "torch", "swig")  # installed first, so that pip keeps this torch
     return made_python(_FOLDER, [first, (*constraints, *_PEERS, *_NEEDED)], say)
 
 

@@ -1,10 +1,11 @@
-"""How fast are machines whose reward comes from their screens?
+"""How fast are machines with rewards from their screens?
 
-The reward beside plain float arithmetic and the memory's own speed; the XO-CHIP beside the plain
-machine, its resets, whole environment steps, and how long the first start takes; a Game Boy on
-PyBoy; and all of it on a GPU where there is one.
+- The reward, compared with plain float arithmetic and with memory bandwidth.
+- The XO-CHIP: compared with the plain machine; resets; whole environment steps; the first start.
+- A Game Boy on PyBoy.
+- All of it on a GPU, if there is one.
 
-On the CPU one thread, whose processor time counts. A ratio is the median over rounds of the ratio
+On the CPU, figures are processor time of one thread. A ratio is the median over rounds of the ratio
 within a round.
 """
 
@@ -26,7 +27,7 @@ GROUPS: Groups = {
     "Game Boy": game_boy.figures,
     "GPU": gpu.figures,
 }
-"""Measured one after another."""
+"""Measured in this order."""
 
 
 def main() -> None:

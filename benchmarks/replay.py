@@ -1,12 +1,13 @@
-"""What do replays cost: in training, on disk, and when they are played again?
+"""What do replays cost: in training, on disk, and when they are replayed?
 
-Overhead is that of training snake with all that `entity-env train` keeps, beside training without:
-both run one update in turns, the ratio is the median over the pairs, of processor time. A trained
-agent plays the episodes whose bytes and milliseconds are told; bytes are those of zipped files with
-actions and checksums, milliseconds of processor time those of playing again and comparing. Pages
-are of the same agent, and of the one of Azul against random ones, with probabilities and values;
-`html_ready_ms` is the slower of both in headless Chromium, from the first script to the first
-picture, and is left out without it.
+- Overhead: training snake with the replays that `entity-env train` keeps, compared with training
+  without replays. The two alternate update by update; the figure is the median over the pairs, in
+  processor time.
+- Files: bytes per decision of zipped replays with actions and checksums, and milliseconds of
+  processor time per decision to replay and compare them. A trained agent plays the episodes.
+- Pages: HTML pages of that agent, and of the Azul agent against random opponents, with
+  probabilities and values. `html_ready_ms` is the slower of the two in headless Chromium, from the
+  first script to the first picture; it is left out without Chromium.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NUM_AZUL_EPISODES = 5
 _NUM_ENVS = (64, 256)
 _PAIRS_A_ROUND = 6
 _WARM_UP = 4
-"""Updates, in which torch and the games warm up."""
+"""Updates for warm-up."""
 _PACKAGES = ["entity-env", "numpy", "torch"]
 
 
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 class Trainee:
-    """A training run in a thread of its own, that learns one update at a time."""
+    """A training run in a separate thread that makes one update per request."""
 
     def __init__(self, num_envs: int, folder: Path | None) -> None:
         self.num_envs = num_envs
@@ -76,7 +77,7 @@ class Trainee:
         self._is_done.acquire()
 
     def update(self) -> float:
-        """Seconds of processor time of the next update, games included."""
+        """Makes the next update; returns its processor time in seconds, including the games."""
         before = self._used_s
         self._may_go.release()
         self._is_done.acquire()
@@ -99,7 +100,7 @@ class Trainee:
                 train(vec, config, on_update=self._pause, callbacks=callbacks)
 
     def _pause(self, progress: TrainProgress) -> None:
-        # What is kept after this call counts for the next update.
+        # Replays kept after this call count toward the next update.
         self._used_s = thread_time()
         self._is_done.release()
         self._may_go.acquire()
@@ -108,7 +109,7 @@ class Trainee:
 
 
 class _Over(Exception):
-    """Ends a run."""
+    """Stops a run."""
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def trainee(num_envs: int, folder: Path | None) -> Iterator[Trainee]:
 
 
 def overhead(num_envs: int, rounds: int) -> float:
-    """Percent that an update takes longer with replays: of pairs in turns, the median."""
+    """Extra time of an update with replays, in percent: the median over alternating pairs."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         plain = stack.enter_context(trainee(num_envs, None))
@@ -144,7 +145,7 @@ def overhead(num_envs: int, rounds: int) -> float:
 
 
 def files(rounds: int) -> dict[str, float]:
-    """Bytes and milliseconds a decision of a trained agent's episodes of snake."""
+    """Bytes and milliseconds per decision in a trained agent's episodes of snake."""
     agent = load_agent(_AGENT, seed=1)
     replays = [
         record(snake, agent, seed=seed, see=False, think=False) for seed in range(_NUM_EPISODES)
@@ -159,10 +160,10 @@ def files(rounds: int) -> dict[str, float]:
 
 
 def verified_ms(replays: list[Replay]) -> float:
-    """Milliseconds of processor time to play all of them again.
+    """Milliseconds of processor time to replay and compare all of them.
 
     Raises:
-        SystemExit: one differs.
+        SystemExit: an episode differs.
     """
     begin = process_time()
     for replay in replays:
@@ -176,7 +177,7 @@ def verified_ms(replays: list[Replay]) -> float:
 
 
 def pages(rounds: int) -> dict[str, float]:
-    """Kilobytes of the pages of an episode, medians over episodes, and how soon they are ready."""
+    """Kilobytes per page, medians over episodes, and milliseconds until the pages are ready."""
     of_snake = [
         record(snake, load_agent(_AGENT, seed=seed), seed=seed).animation().html()
         for seed in range(_NUM_EPISODES)
@@ -203,7 +204,7 @@ def pages(rounds: int) -> dict[str, float]:
 
 
 def ready_ms(html: str) -> float:
-    """Milliseconds until a page shows its first picture, as it says itself."""
+    """Milliseconds until a page shows its first picture, as reported by the page."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
         file.write_text(html, encoding="utf-8")

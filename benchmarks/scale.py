@@ -1,15 +1,18 @@
-"""What do more processes bring to training, and do they learn the same?
+"""How well does training scale to several processes, and do they learn the same thing?
 
-Ranks are processes on this machine that gloo joins; runs of one and of two ranks take turns.
-`weak`: every rank has the environments and the minibatch of the run alone; `strong`: half of both.
-Efficiency is decisions for a second of all processors' time, over those of one process; `apart` is
-that of two processes at once with the share of a rank, which do not meet. A
-difference is the largest of any parameter after an update, between two ranks with shares of a
-rollout and one process with all of it. `--before FOLDER` compares one process with another
-checkout. RLlib's PPO on padded observations is measured where ray[rllib] is installed.
+Ranks are processes on this machine, connected by gloo. Runs with one and two ranks take turns.
 
-`--kills N` measures something else: N runs under torchrun, in each of which a rank is killed at a
-random moment; how many end as if nothing had happened.
+- `weak`: each rank has the environments and the minibatch of the single process; `strong`: half
+  of both.
+- Efficiency: decisions per second of total processor time, relative to one process. `apart` is the
+  efficiency of two independent processes at once, each with the share of a rank.
+- Difference: the largest parameter difference after an update, between two ranks that share a
+  rollout and one process with all of it.
+- `--before FOLDER` compares one process with another checkout.
+- RLlib's PPO on padded observations is measured if ray[rllib] is installed.
+
+`--kills N` measures reliability instead: N runs under torchrun, in each of which a rank is killed
+at a random moment. It counts the runs that still finish normally.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ _SEEDS = 5
 def main() -> None:
     """Measures and reports."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="runs, of which the median")
+    parser.add_argument("--rounds", type=int, default=5, help="runs; prints the median")
     parser.add_argument("--before", type=Path, help="another checkout, for `alone_vs_before`")
-    parser.add_argument("--kills", type=int, default=0, help="runs in which a rank is killed")
+    parser.add_argument("--kills", type=int, default=0, help="runs in which to kill a rank")
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     arguments = parser.parse_args()
     progress = Progress()
@@ -70,7 +73,7 @@ def main() -> None:
 def ranks(
     size: int, measure: str, arguments: Mapping[str, object], *, checkout: Path = _ROOT
 ) -> list[dict[str, float]]:
-    """What each of `size` processes measured."""
+    """Measurements of each of `size` processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -108,7 +111,7 @@ def _differences(progress: Progress) -> dict[str, float]:
 
 
 def _run(size: int, envs: int, minibatch: int, **more: object) -> Mapping[str, float]:
-    """One run: speed by processor time, by the clock, and whether all ranks ended equal."""
+    """One run: speed by processor time and by the clock, and whether all ranks ended equal."""
     settings = {"updates": 24, "minibatch_size": minibatch, **more}
     found = ranks(size, "timed", {"game": "snake", "num_envs": envs, **settings})
     return {
@@ -120,7 +123,7 @@ def _run(size: int, envs: int, minibatch: int, **more: object) -> Mapping[str, f
 
 
 def _apart(envs: int, minibatch: int) -> Mapping[str, float]:
-    """Two processes at once that do not meet: what the machine alone makes of that."""
+    """Speed of two independent processes at once: the limit set by the machine."""
     with ThreadPoolExecutor(2) as threads:
         runs = list(threads.map(lambda _: _run(1, envs, minibatch), range(2)))
     return {**runs[0], "cpu": statistics.harmonic_mean([run["cpu"] for run in runs])}
@@ -155,7 +158,7 @@ def _speeds(progress: Progress, rounds: int) -> dict[str, float]:
 
 
 def _rewards(progress: Progress) -> dict[str, float]:
-    """Rewards after equal decisions, of one rank and of two with half of the environments."""
+    """Rewards after equal numbers of decisions: one rank, and two with half the environments."""
     rewards: dict[int, list[float]] = {1: [], 2: []}
     for seed in range(1, _SEEDS + 1):
         for size, found in rewards.items():
@@ -210,7 +213,7 @@ def _kills(progress: Progress, count: int) -> dict[str, float]:
 
 
 def _ranks_of(launcher: int) -> list[int]:
-    """Process numbers of the ranks, in their order."""
+    """Process ids of the ranks, in order of rank."""
     found = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -222,7 +225,7 @@ def _ranks_of(launcher: int) -> list[int]:
 
 
 def _rllib() -> dict[str, float]:
-    """RLlib's processor time for a step of snake, over ours for a decision."""
+    """RLlib's processor time per step of snake, divided by ours per decision."""
     script = _RANK.with_name("rllib_snake.py")
     process = subprocess.run(
         [sys.executable, str(script)],

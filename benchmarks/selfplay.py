@@ -1,16 +1,15 @@
-"""What self-play learns, and what the opponents cost.
+"""Results of self-play, and the cost of opponents.
 
-`tic_tac_toe_losses_vs_perfect`: of 1,000 games from both seats against perfect play (minimax,
-random among the best moves), lost by the network that `entity-env train tic_tac_toe --steps 200000`
-leaves, which plays greedily; median, least and most of the seeds.
-`rock_paper_scissors_exploitability`: what the exact best response wins a round, on average, against
-the one network that `entity-env train rock_paper_scissors --steps 200000` leaves, which draws its
-throws; 0 for an equilibrium.
-`selfplay_steps_vs_plain`: learner's decisions a second of processor time with a pool of opponents,
-over those of the same network on all seats; taken in turns.
-`evaluation_overhead_pct`: see `benchmarks/evaluation.py`.
-`azul_vs_greedy_pct`, `azul_shipped_vs_mcts_50ms_pct`: games that an agent wins, the shipped one
-unless another is named.
+- `tic_tac_toe_losses_vs_perfect`: losses in 1,000 games, from both seats, against perfect play
+  (minimax, random among the best moves) of the network from `entity-env train tic_tac_toe --steps
+  200000`, played greedily; median, minimum and maximum over the seeds.
+- `rock_paper_scissors_exploitability`: mean win per round of the exact best response to the network
+  from `entity-env train rock_paper_scissors --steps 200000`, with sampled throws; 0 in equilibrium.
+- `selfplay_steps_vs_plain`: the learner's decisions per second of processor time with a pool of
+  opponents, divided by those of one network in all seats; measured in turns.
+- `evaluation_overhead_pct`: see `benchmarks/evaluation.py`.
+- `azul_vs_greedy_pct`, `azul_shipped_vs_mcts_50ms_pct`: games won by the shipped agent, or by the
+  one given.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _LINES: Final = (
     *((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)),
 )
 Board = tuple[int, ...]
-"""Of each square: 1 mine, -1 theirs, 0 empty."""
+"""The squares: 1 mine, -1 theirs, 0 empty."""
 
 
 # ------------------------------------------------------------------ tic-tac-toe
@@ -63,7 +62,7 @@ Board = tuple[int, ...]
 
 @cache
 def board_value(board: Board) -> int:
-    """Value for the player to move, by minimax: 1 a win, 0 a draw, -1 a loss."""
+    """Minimax value for the player to move: 1 win, 0 draw, -1 loss."""
     if any(all(board[i] == -1 for i in line) for line in _LINES):
         return -1
     if 0 not in board:
@@ -103,7 +102,7 @@ class PerfectPlayer:
 
 
 def lost_to_perfect(agent: Agent, *, seed: int = 0, num_games: int = _NUM_GAMES) -> int:
-    """Games that an agent loses against perfect play, half of them from each seat."""
+    """Number of games lost against perfect play, half of them played from each seat."""
     if not isinstance(agent, BatchPolicy):
         raise TypeError(f"{agent} does not decide for batches")
     perfect = Opponent("perfect", PerfectPlayer(seed).decide_batch, "perfect")
@@ -112,7 +111,7 @@ def lost_to_perfect(agent: Agent, *, seed: int = 0, num_games: int = _NUM_GAMES)
         obs = vec.reset()
         while played.min() < 2:
             obs = vec.act(agent.decide_batch(obs, tic_tac_toe.schema))
-            for one in obs.episodes:  # two of each environment: one from each seat
+            for one in obs.episodes:  # two per environment: one from each seat
                 num_lost += played[one.env_id] < 2 and one.reward < 0
                 played[one.env_id] += 1
     return num_lost
@@ -122,7 +121,7 @@ def lost_to_perfect(agent: Agent, *, seed: int = 0, num_games: int = _NUM_GAMES)
 
 
 def throw_probabilities(folder: str | Path) -> NDArray[np.float64]:
-    """`(3, 3)`: probability of each throw, by own strength, of a trained network."""
+    """`(3, 3)`: a trained network's probability of each throw, by its own strength."""
     agent = load_agent(folder, backend="torch")
     if not isinstance(agent, NeuralAgent):
         raise TypeError(f"{folder} holds no network")
@@ -137,7 +136,7 @@ def throw_probabilities(folder: str | Path) -> NDArray[np.float64]:
 
 
 def exploitability(policy: NDArray[np.float64]) -> float:
-    """What the best response wins a round against a policy `(own strength, throw)`, on average."""
+    """Mean win per round of the best response to a policy `(own strength, throw)`."""
     won = np.zeros((3, 3))
     for strength in range(3):
         for throw in range(3):
@@ -154,12 +153,12 @@ def exploitability(policy: NDArray[np.float64]) -> float:
 
 
 def azul_vs_greedy_pct(agent: str | Path, *, num_games: int = 400) -> float:
-    """Games that an agent file wins against the greedy player, in percent; shared wins count."""
+    """Games that an agent file wins against the greedy player, in percent, with shared wins."""
     return 100 * _azul_win_rate(agent, "greedy", num_games)
 
 
 def azul_vs_mcts_50ms_pct(agent: str | Path, *, num_games: int = 100) -> float:
-    """The same against the search with 50 ms a move."""
+    """Games that an agent file wins against the search with 50 ms per move, in percent."""
     return 100 * _azul_win_rate(agent, "mcts:0.05", num_games)
 
 
@@ -173,7 +172,7 @@ def _azul_win_rate(agent: str | Path, other: str, num_games: int) -> float:
 
 
 def trained(game: str, seed: int, out: Path) -> Path:
-    """The folder of a run of the plain command."""
+    """Trains with the plain command; returns the folder of the run."""
     words = ["train", game, "--steps", str(_NUM_STEPS), "--seed", str(seed), "--out", str(out)]
     command = [sys.executable, "-m", "entity_env", *words, "--num-workers", "0", "--keep", "none"]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
@@ -181,7 +180,7 @@ def trained(game: str, seed: int, out: Path) -> Path:
 
 
 def learner_steps_per_s(shares: Mapping[str, float]) -> float:
-    """Decisions a second of processor time in tic-tac-toe, the first update aside."""
+    """Decisions per second of processor time in tic-tac-toe, without the first update."""
     clock: list[tuple[float, int]] = []
 
     class Clock(Callback):
@@ -208,9 +207,9 @@ def main() -> None:
     """Measures and reports."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each game, at least 5")
+    parser.add_argument("--seeds", type=int, default=5, help="runs per game, at least 5")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of the speed")
-    azul_help = "the agent that plays Azul; it is trained apart, by entity-env train azul"
+    azul_help = "agent that plays Azul, trained separately with entity-env train azul"
     parser.add_argument("--azul", type=Path, default=_SHIPPED, help=azul_help)
     given = parser.parse_args()
     figures: dict[str, float] = {}

@@ -1,10 +1,10 @@
-"""Are the episodes of a `VecEnv` right while workers are killed, games fail and Ctrl-C comes?
+"""Are the episodes of a `VecEnv` correct while workers are killed, games fail and Ctrl-C is hit?
 
-Four workers play a game whose rewards are whole numbers. Its games raise and hang now and then, and
-workers are killed at random moments; everything is restarted. At random moments a step is also
-interrupted, and all environments reset, as after Ctrl-C in a notebook. Every step is added up here,
-and the episodes that come back must agree with the sums to the last reward. The memory
-and the open files of all processes must stay what they were. Fails when anything is amiss.
+Four workers play a game with integer rewards. Games raise and hang now and then, and workers are
+killed at random moments; everything is restarted. At random moments a step is interrupted and all
+environments are reset, as after Ctrl-C in a notebook. This script adds up every step, and the
+returned episodes must match the sums exactly. Memory and open files of all processes must not grow.
+Exits with an error if any of this fails.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ STEPS_A_KILL = 400
 STEPS_AN_INTERRUPT = 300
 """Mean number of batches between two interrupts."""
 LONGEST_WAIT_S = 0.004
-"""From the call to the interrupt; about what a step takes."""
+"""From the call to the interrupt; about the duration of a step."""
 RAISES_A_STEP = 1 / 10_000
 HANGS_A_STEP = 1 / 40_000
-"""Of each game."""
+"""Per game."""
 SAMPLE_S = 2.0
-"""Time between two looks at the memory."""
+"""Time between two measurements of the memory."""
 MAX_GROWTH_MB = 20.0
 MAX_GROWTH_FILES = 8
-"""A worker that has just been replaced has up to three blocks less."""
+"""A worker that was just replaced has up to three blocks less."""
 
 
 class Move(Enum):
@@ -63,7 +63,7 @@ class Cart:
 
 
 def play(agent: Agent, *, seed: int) -> None:
-    """Counts its steps, shows up to thirty carts, and sometimes goes wrong."""
+    """Counts its steps, shows up to thirty carts, and sometimes fails."""
     rng = random.Random(seed)
     score = rng.randrange(10)
     number = 0
@@ -88,7 +88,7 @@ def misbehave(rng: random.Random) -> None:
 
 @dataclass
 class BatchEpisodeStats:
-    """What was shown, environment by environment, and what was told of whole episodes."""
+    """Totals of the observed steps of each environment, and of the reported episodes."""
 
     reward: NDArray[np.float64] = field(default_factory=lambda: np.zeros(NUM_ENVS))
     length: NDArray[np.int64] = field(default_factory=lambda: np.zeros(NUM_ENVS, dtype=np.int64))
@@ -104,7 +104,7 @@ class BatchEpisodeStats:
     mismatches: list[str] = field(default_factory=list)
 
     def enter(self, batch: VecObs) -> None:
-        """Enters a batch that answers actions."""
+        """Adds a batch that follows actions."""
         envs = batch.env_id
         self.reward[envs] += batch.reward
         self.length[envs] += 1
@@ -136,15 +136,15 @@ class BatchEpisodeStats:
             self.mismatches.append(f"ended {ended}, final {final}, done {flagged}")
 
     def forget(self, num_restarts: int) -> None:
-        """All environments were reset in the middle of their episodes, which are told no more.
+        """Drops the episodes that a reset of all environments has interrupted.
 
         Args:
-            num_restarts: environments that were restarted so far, also in steps that were cut off.
+            num_restarts: environments restarted so far, including in interrupted steps.
         """
         self.shown_reward -= float(self.reward.sum())
         self.shown_steps -= int(self.length.sum())
         self.reward[:] = self.length[:] = 0
-        self.number += 1  # what was shown is not played again
+        self.number += 1  # the interrupted episode is not repeated
         self.num_missed = num_restarts - self.num_errors
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class BatchEpisodeStats:
 
 
 class Warnings(logging.Handler):
-    """Counts what the library says of its workers."""
+    """Counts the library's warnings about workers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,14 +169,14 @@ class Warnings(logging.Handler):
 
 
 def resident_mb() -> float:
-    """Memory of this process and its workers that they have written to, and share with nobody."""
+    """Private dirty memory of this process and its workers, in MB."""
     return sum(map(_private_mb, [os.getpid(), *_workers()]))
 
 
 def _private_mb(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has died meanwhile
+    except OSError:  # it has died in the meantime
         return 0.0
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:")) / 1024
 
@@ -191,18 +191,18 @@ def _workers() -> list[int]:
 
 
 def dawdle(rng: random.Random) -> None:
-    """Lets a random moment pass, often none."""
+    """Waits for a random time, often zero."""
     for _ in range(rng.choice((0, 100, 3_000, 30_000))):
         pass
 
 
 def interrupt(number: int, frame: object) -> NoReturn:
-    """What Ctrl-C does."""
+    """Interrupts this process, like Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
-    """Figures, and what did not add up."""
+    """Runs the test; returns the figures and the problems found."""
     rng = random.Random(seed)
     books, warnings = BatchEpisodeStats(), Warnings()
     logger = logging.getLogger("entity_env")
@@ -276,7 +276,7 @@ def _num_lost(warnings: Warnings) -> int:
 
 
 def _growth(samples: list[float] | list[int]) -> float:
-    """From the second quarter to the last one, by their medians; the first one warms up."""
+    """Growth from the second quarter to the last, by their medians; the first is warm-up."""
     quarter = max(len(samples) // 4, 1)
     early = samples[quarter : 2 * quarter] or samples
     return statistics.median(samples[-quarter:]) - statistics.median(early)
@@ -285,14 +285,14 @@ def _growth(samples: list[float] | list[int]) -> float:
 def main() -> None:
     """Soaks and reports."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long")
-    parser.add_argument("--seed", type=int, default=0, help="of the kills")
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration of the test")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random kills")
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     arguments = parser.parse_args()
     figures, problems = soak(arguments.minutes, arguments.seed)
     report("Soak", figures, ["numpy", "greenlet", "entity-env"], arguments.json)
     if problems:
-        raise SystemExit("\n".join(["it does not add up:", *problems]))
+        raise SystemExit("\n".join(["the totals do not match:", *problems]))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How long does `import entity_env` take, what does it pull in, and how long until training shows?
+"""How long does `import entity_env` take, what does it import, and how soon does training report?
 
-Median over fresh interpreters of the time of the import alone; fails when torch, numba or gymnasium
-come along.
+The import is timed in fresh interpreters; the figure is the median. The script fails if torch,
+numba or gymnasium are imported.
 
-`first_progress_s` goes from the start of `entity-env train snake` to its first line of figures,
-with an empty cache of numba each time; `first_progress_cpu_s` are the seconds of the processor that
-this process, without its workers, has had by then. The variable ENTITY_ENV_COMPILE changes its
-default of --compile. `first_progress_enn_trainer_s` is the time to the end of enn-trainer's first
-update on MultiSnake, where it is installed (`make interop`).
+- `first_progress_s`: from the start of `entity-env train snake` to its first line of figures, each
+  time with an empty numba cache. The variable ENTITY_ENV_COMPILE changes the default of --compile.
+- `first_progress_cpu_s`: processor time of that process, without its workers, until then.
+- `first_progress_enn_trainer_s`: time to the end of enn-trainer's first update on MultiSnake, if it
+  is installed (`make interop`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ print(*(name for name in {unwanted!r} if name in sys.modules))
 
 
 def import_ms(module: str) -> float:
-    """Milliseconds that a fresh interpreter takes to import a module.
+    """Milliseconds to import a module in a fresh interpreter.
 
     Raises:
-        SystemExit: the import pulled in a package that it must not.
+        SystemExit: the import has loaded an unwanted package.
     """
     code = _CODE.format(module=module, unwanted=_UNWANTED)
     result = subprocess.run(
@@ -54,10 +54,10 @@ def import_ms(module: str) -> float:
 
 
 def first_progress_s() -> tuple[float, float]:
-    """Seconds until a training run shows its first figures, and of its processor; nothing cached.
+    """Seconds until a run prints its first figures, by the clock and by processor; nothing cached.
 
     Raises:
-        SystemExit: it ended before that.
+        SystemExit: the run ended before that.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = ["-m", "entity_env", "train", "snake", "--steps=1e9", f"--out={folder}/run"]
@@ -69,14 +69,14 @@ def first_progress_s() -> tuple[float, float]:
             for line in process.stdout or ():
                 if line.startswith("step "):
                     wall_s, cpu_s = perf_counter() - begin, _cpu_s(process.pid)
-                    process.terminate()  # which saves, and ends workers and compiler
+                    process.terminate()  # it saves, and stops its workers and the compiler
                     process.communicate()
                     return wall_s, cpu_s
     raise SystemExit("training has ended before its first figures")
 
 
 def _cpu_s(pid: int) -> float:
-    """Seconds of the processor that a process has had; NaN where /proc does not tell."""
+    """Processor time of a process in seconds; NaN if /proc does not provide it."""
     stat = Path("/proc", str(pid), "stat")
     if not stat.exists():
         return float("nan")
@@ -85,7 +85,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def first_progress_enn_trainer_s() -> float:
-    """Seconds until enn-trainer has made its first update."""
+    """Seconds until enn-trainer finishes its first update."""
     begin = perf_counter()
     Trainee("train_theirs", _TASK, TASKS[_TASK], 1).close()
     return perf_counter() - begin

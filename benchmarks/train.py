@@ -1,13 +1,14 @@
-"""How fast does our trainer learn, beside enn-trainer?
+"""How fast does our trainer learn, compared with enn-trainer?
 
-Both train a network of the same size on entity-gym's own games, which ours reaches through
-`from_entity_gym`, with the same settings, one core and one thread each, and the same torch and
-numpy. A run is timed in ten pieces, which both take in turns: a ratio is the median, over the
-pieces of all runs, of our steps a second over theirs. All of training counts, curves for
-TensorBoard too, but no checkpoints; the first update, which compiles, is left out of its piece.
-Rewards are of the last piece: the mean over its episodes, and of that the mean over the seeds.
+Both train a network of the same size on entity-gym's own games (ours through `from_entity_gym`),
+with the same settings, one core and one thread each, and the same torch and numpy.
 
-`--quick` times five short pieces from the start, one seed, and tells no rewards.
+A run is timed in ten pieces, in which the two take turns. A ratio is the median, over the pieces of
+all runs, of our steps per second divided by theirs. All of training is timed, including TensorBoard
+curves, except checkpoints and the first update, which compiles. Rewards are mean episode rewards of
+the last piece, averaged over the seeds.
+
+`--quick` times five short pieces at the start with one seed, and reports no rewards.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OURS, _THEIRS = "train_ours", "train_theirs"
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure: names of tasks, seeds, and whether short pieces are enough."""
+    """Tasks and seeds to measure, and whether to measure short pieces only."""
 
     names: Sequence[str]
     seeds: Sequence[int]
@@ -39,7 +40,7 @@ class Settings:
 
 
 Run = list[tuple[Piece, Piece]]
-"""Ours and theirs, piece by piece."""
+"""Our pieces and theirs, in pairs."""
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
         runs = [_run(name, seed, settings, progress) for seed in settings.seeds]
         figures |= _figures(name, runs, settings.is_quick)
     progress.end()
-    # The versions that are told are those of the trainers.
+    # `report` prints the versions in the trainers' environment.
     sys.path[:0] = [str(path) for path in python.parents[1].glob("lib/*/site-packages")]
     report("Training", figures, _PACKAGES, as_json)
 
@@ -61,15 +62,15 @@ def _arguments() -> tuple[Settings, bool]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each")
-    parser.add_argument("--quick", action="store_true", help="speed alone, in a minute or two")
+    parser.add_argument("--seeds", type=int, default=3, help="runs per task and trainer")
+    parser.add_argument("--quick", action="store_true", help="only speed, in one or two minutes")
     given = parser.parse_args()
     seeds = range(1, 2 if given.quick else 1 + max(given.seeds, 1))
     return Settings(given.only, seeds, given.quick), given.json
 
 
 def _run(name: str, seed: int, settings: Settings, progress: Progress) -> Run:
-    """Both trainers, from the start to the end or for some short pieces."""
+    """Runs both trainers, either to the end or for a few short pieces."""
     task = TASKS[name]
     trainees: list[Trainee] = []
     run: Run = []
@@ -89,7 +90,7 @@ def _run(name: str, seed: int, settings: Settings, progress: Progress) -> Run:
 
 
 def _sizes(task: Task) -> list[int]:
-    """Updates of each piece; the first update has been made by then."""
+    """Updates in each piece, after the first update."""
     ends = [round(task.num_updates * (i + 1) / NUM_PIECES) for i in range(NUM_PIECES)]
     return [end - begin for begin, end in zip([1, *ends], ends, strict=False)]
 

@@ -1,11 +1,13 @@
-"""How fast do many games run at once, beside other vectorized environments?
+"""How fast do many games run at once, compared with other vectorized environments?
 
-Snake with one agent of one snake on 10 x 10 cells, random moves made beforehand; and a game that
-does nothing but show 8 entities, which leaves the cost of the framework; and meteors, as a loop and
-with its rules in numpy. Peers: entity-gym's
-`EnvList` and `ParallelEnvList` on its own MultiSnake, entity-gym-rs' `RustVecEnv`, Gymnasium's
-`AsyncVectorEnv`. Two workers, processes or threads each. Every contender lives in a process of its
-own and sleeps unless it is its turn; a ratio is the median over rounds of the ratio within a round.
+- Snake with one agent and one snake on 10 x 10 cells, with precomputed random moves.
+- A game without rules that shows 8 entities, which measures the cost of the framework.
+- Meteors, as a loop and with its rules in numpy.
+
+Peers: entity-gym's `EnvList` and `ParallelEnvList` on its own MultiSnake, entity-gym-rs'
+`RustVecEnv`, Gymnasium's `AsyncVectorEnv`. Each has two workers, processes or threads. Every
+contender runs in a separate process and sleeps unless it is being measured; a ratio is the median
+over rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ _PACKAGES = [
 
 @dataclass(frozen=True)
 class Plan:
-    """A contender that is yet to be started: its maker, arguments, and whose environment."""
+    """A contender that has not been started: its maker, arguments, and virtual environment."""
 
     make: str
     arguments: tuple[int, ...]
     is_peer: bool = False
 
 
-# Neighbours run one after another: those that are compared stand together.
+# Contenders run in this order: those compared with each other are next to each other.
 PLANS: dict[str, Plan] = {
     "env_list_256": Plan("entity_gym_lists:snake_list", (256,), True),
     "ours_256": Plan("ours:snake", (256, 2)),
@@ -80,10 +82,10 @@ RATIOS = {
     "numpy_vs_loop_4096": ("meteors_numpy_4096", "meteors_loop_1024_in_process"),
     "2_workers_vs_1_worker_1024": ("ours_1024", "ours_1024_1_worker"),
 }
-"""Figure -> ours and theirs; steps a second of ours over theirs."""
+"""By figure: our contender and theirs, for the ratio of steps per second."""
 
 Rounds = dict[str, list[dict[str, float]]]
-"""What every contender measured, round by round."""
+"""Measurements of every contender, one per round."""
 
 
 def main() -> None:
@@ -118,7 +120,7 @@ def main() -> None:
 
 
 def _start_s(progress: Progress, number: int) -> float:
-    """Seconds until 1,024 snake games in 2 workers, of a fresh process, show their first batch."""
+    """Seconds in a fresh process to the first batch of 1,024 snake games in 2 workers."""
     progress.say(f"start {number + 1} of {_NUM_STARTS}")
     contender = Contender("ours:snake", 1024, 2)
     contender.close()
@@ -150,10 +152,11 @@ def _ratios(rounds: Rounds) -> dict[str, float]:
 def _split(
     ours: Sequence[Mapping[str, float]], bare: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
-    """Where a step goes, in µs an environment; the workers' part by the mean of both.
+    """Breakdown of a step, in µs per environment; workers count by the mean of both.
 
-    `games` is measured apart: the same games in one process, whose half is a worker's. `waking` is
-    what the parent waits longer than a worker works: wake-ups, reading actions, the slower worker.
+    `games` is measured separately, as half the time of the same games in one process. `waking` is
+    the parent's waiting time minus a worker's working time: wake-ups, reading actions, and the
+    slower worker.
     """
     games, worked = _median(bare) / 2, _median(ours, "games")
     packing = _median(ours, "packing")
@@ -167,7 +170,7 @@ def _split(
 
 
 class Progress:
-    """One line on stderr, when that is a terminal."""
+    """A progress line on stderr, if stderr is a terminal."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
@@ -179,7 +182,7 @@ class Progress:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Takes the line away."""
+        """Erases the line."""
         self.say("")
 
 

@@ -1,11 +1,11 @@
-"""CartPole beside Gymnasium and EnvPool, the other classic games, and the mask."""
+"""CartPole compared with Gymnasium and EnvPool, the other classic games, and the mask."""
 
 from __future__ import annotations
 
 from benchmarks.batch_groups.plan import Entry, Setup, measured, median_us, ratio
 from benchmarks.peers.environment import envpool_python
 
-# Neighbours run one after another: those that are compared stand together.
+# Contenders run in this order: those compared with each other are next to each other.
 _ENTRIES = {
     "vector_4096": Entry("classic_gymnasium:vector", (4096,)),
     "ours_4096": Entry("classic_ours:cart_pole", (4096,)),
@@ -30,11 +30,11 @@ _RATIOS = {
     "vs_gym_single_1": ("ours_1", "single_1"),
     "mask_vs_flatnonzero_4096": ("mask_4096", "flatnonzero_4096"),
 }
-"""Figure -> ours and theirs."""
+"""By figure: our contender and theirs."""
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Millions of steps a second, ratios, and µs for a mask."""
+    """Millions of steps per second, ratios, and µs per mask."""
     python = envpool_python(setup.say)
     pools = {
         f"envpool_4096_{threads}_threads": Entry(

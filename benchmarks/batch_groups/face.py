@@ -1,9 +1,9 @@
-"""What does it cost to show a batch environment as a VecEnv, and what do workers bring?
+"""What does it cost to use a batch environment as a VecEnv, and how much faster are workers?
 
-4,096 CartPoles with random actions, made beforehand: the loop without auto-reset by hand (step, a
-mask of what has ended, reset it), and `BatchVecEnv.act`, which also delivers last observations and
-keeps the books of all episodes. The cost is the median over rounds of the difference within a
-round. Workers are compared at 65,536 CartPoles, where there is something to share.
+4,096 CartPoles with precomputed random actions: a hand-written loop without auto-reset (step, mask
+of finished environments, reset), and `BatchVecEnv.act`, which also returns final observations and
+episode statistics. The cost is the median over rounds of the difference within a round. Workers
+are compared at 65,536 CartPoles, enough work to divide.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ROUND_S = 0.2
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Measures all of it.
+    """Measures the cost of `BatchVecEnv` and the speed of workers.
 
     Returns:
-        `face_us_4096`, microseconds a step of `BatchVecEnv.act` over the loop by hand, and both;
-        `2_workers_vs_1`, steps a second of two workers over one.
+        `face_us_4096`, microseconds per step that `BatchVecEnv.act` adds to the hand-written loop,
+        and both times; `2_workers_vs_1`, ratio of steps per second with two workers and one.
     """
     setup.say("4,096 CartPoles")
     bare, face = _Bare(_NUM_ENVS), _Face(_NUM_ENVS, 0)
@@ -51,7 +51,7 @@ def figures(setup: Setup) -> dict[str, float]:
 
 
 class _Bare:
-    """One step of the loop without auto-reset, by hand."""
+    """One step of the hand-written loop without auto-reset."""
 
     def __init__(self, num_envs: int) -> None:
         self._env = CartPole(num_envs)
@@ -82,7 +82,7 @@ def _batches(num_envs: int) -> Iterator[NDArray[Any]]:
 
 
 def _us(step: Callable[[], None]) -> float:
-    """Microseconds a step, over a round."""
+    """Microseconds per step, over one round."""
     for _ in range(10):
         step()
     num_steps, begin = 0, perf_counter()

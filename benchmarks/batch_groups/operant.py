@@ -1,12 +1,12 @@
-"""What does it cost that episodes are reset by the caller, and not by the step?
+"""What does it cost if the caller resets the environments instead of `step`?
 
-4,096 CartPoles with random pushes, made beforehand, are stepped in two ways that do the same: the
-operant loop, `step_no_reset_with_result`, a mask of what has ended, `reset_envs`; and `step`, which
-resets by itself, with `view`. Nothing is copied on either side.
+4,096 CartPoles with precomputed random pushes are stepped in two equivalent ways: the operant loop
+(`step_no_reset_with_result`, mask of finished environments, `reset_envs`), and `step` with its
+automatic resets and `view`. Neither copies anything.
 
-Both run in this thread in short turns, in alternating order, and the thread's processor time
-counts. A ratio is the median over turns of the ratio within a turn. Every round takes new batches,
-since the same code is some percent faster or slower with where its memory lies.
+Both run in this thread in short turns, in alternating order, measured in the thread's processor
+time. A ratio is the median over turns of the ratio within a turn. Every round creates new batches,
+because the speed of the same code varies by a few percent with the position of its memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NUM_WARM_UPS = 20
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Measures all of it.
+    """Measures the overhead of resets by the caller.
 
     Returns:
-        `operant_overhead_pct_4096`, percent of processor time over steps that reset themselves.
+        `operant_overhead_pct_4096`, extra processor time over automatic resets, in percent.
     """
     ratios: list[float] = []
     for i in range(setup.num_rounds):
@@ -37,7 +37,7 @@ def figures(setup: Setup) -> dict[str, float]:
 
 
 def _ratio() -> float:
-    """Processor time of the operant loop over that of steps which reset themselves."""
+    """Processor time of the operant loop, divided by that of steps with automatic resets."""
     operant, fused = cart_pole(_NUM_ENVS).step, cart_pole_auto_view(_NUM_ENVS).step
     for _ in range(_NUM_WARM_UPS):
         operant()

@@ -1,4 +1,4 @@
-"""Plan: who takes part in a group, and how they are measured."""
+"""Plan: the contenders of a group, and how they are measured."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.vec import Progress
 _ROUND_S = 0.3
 
 Rounds = dict[str, list[float]]
-"""What every contender measured, round by round: µs an environment a step."""
+"""Measurements of every contender, one per round: µs per environment and step."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What every group is given.
+    """Settings of all groups.
 
     Args:
-        num_rounds: measurements of each contender, of which the median.
-        say: told what takes so long.
+        num_rounds: measurements of each contender; the median is used.
+        say: called with a message about the progress.
     """
 
     num_rounds: int
@@ -30,11 +30,11 @@ class Setup:
 
 
 Groups = Mapping[str, Callable[[Setup], dict[str, float]]]
-"""What a script measures, one after another: each returns its figures by name."""
+"""The groups of a script, by name and in order; each returns its figures by name."""
 
 
 def measure_groups(groups: Groups, num_rounds: int) -> dict[str, float]:
-    """Measures all groups, saying which one, and returns all figures."""
+    """Measures all groups, showing the progress; returns all figures."""
     progress = Progress()
     figures: dict[str, float] = {}
     for name, group in groups.items():
@@ -49,12 +49,12 @@ def measure_groups(groups: Groups, num_rounds: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender that is yet to be started.
+    """A contender that has not been started.
 
     Args:
         make: `module:function` of `benchmarks.peers`.
         arguments: of that function.
-        python: interpreter, ours when left out.
+        python: interpreter; default: the current one.
     """
 
     make: str
@@ -63,7 +63,7 @@ class Entry:
 
 
 def measured(entries: Mapping[str, Entry], setup: Setup) -> Rounds:
-    """Starts all, measures each in turn, round after round, and ends them."""
+    """Starts all contenders, measures each once per round, and stops them."""
     contenders: dict[str, Contender] = {}
     rounds: Rounds = {name: [] for name in entries}
     try:
@@ -81,7 +81,7 @@ def measured(entries: Mapping[str, Entry], setup: Setup) -> Rounds:
 
 
 def median_us(rounds: Rounds, name: str) -> float:
-    """Median of what a contender measured."""
+    """Median of a contender's measurements."""
     return Median.of(rounds[name])
 
 

@@ -1,9 +1,9 @@
-"""How fast is multi-snake on many boards at once, beside entity-gym-rs' `RustVecEnv`?
+"""How fast is multi-snake on many boards, compared with entity-gym-rs' `RustVecEnv`?
 
-1,024 boards of 10 x 10 cells with one snake each. Random moves, made beforehand, are wrapped as
-ragged rows on both sides. Ours steps in this process with one thread, theirs in a process of its
-own with two; each sleeps while the other is measured. A ratio is the median over rounds of the
-ratio within a round.
+1,024 boards of 10 x 10 cells with one snake each. Precomputed random moves are wrapped as ragged
+rows on both sides. Ours steps in this process with one thread, theirs in a separate process with
+two; each sleeps while the other is measured. A ratio is the median over rounds of the ratio within
+a round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def figures(setup: Setup) -> dict[str, float]:
     """Measures ours and theirs in turns.
 
     Returns:
-        `multi_snake_batch_vs_rust`, steps a second of ours over theirs, and both in millions.
+        `multi_snake_batch_vs_rust`, ratio of our steps per second to theirs, and both in millions.
     """
     python = peers_python(setup.say)
     rust = Contender("entity_gym_lists:snake_rust", _NUM_ENVS, python=python)
@@ -51,7 +51,7 @@ def figures(setup: Setup) -> dict[str, float]:
 
 
 class Steps:
-    """Answers every actor, as the stepper of theirs does."""
+    """Supplies an action for every actor, as the stepper of entity-gym-rs does."""
 
     def __init__(self, vec: VecEnv) -> None:
         self._vec = vec

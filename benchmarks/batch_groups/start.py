@@ -25,7 +25,7 @@ print(perf_counter() - begin)
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Seconds in a fresh process, with nothing compiled yet and with everything cached."""
+    """Seconds in a fresh process, with an empty cache and with everything compiled."""
     cold, cached = [], []
     for i in range(_NUM_STARTS):
         setup.say(f"start {i + 1} of {_NUM_STARTS}")

@@ -1,10 +1,10 @@
 """Twenty games on which the defaults of `entity-env train` are measured.
 
-Ten are for one agent (`single`), ten for several (`multi`). A module has a game of its own name and
-a scripted player, `Scripted`. `python -m benchmarks.games` measures random moves and the scripted
-players; `scores.json` has the figures of 100 episodes each.
+Ten are for one agent (`single`), ten for several (`multi`). A module has a game with the module's
+name and a scripted player, `Scripted`. `python -m benchmarks.games` measures random play and the
+scripted players; `scores.json` has the figures, from 100 episodes each.
 
-Those of PettingZoo need packages: `pip install -c constraints.txt pettingzoo pygame mpe2 rlcard`.
+The PettingZoo games need `pip install -c constraints.txt pettingzoo pygame mpe2 rlcard`.
 """
 
 from benchmarks.games.registry import (

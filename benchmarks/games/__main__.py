@@ -1,7 +1,7 @@
 """Table of random and scripted play: `python -m benchmarks.games [--write] [NAME ...]`.
 
-In a game with several seats both meet random moves; the last two columns are the same players
-against the scripted one. `normalized` puts scores between these two.
+In a game for several agents, both play against random opponents; the last two columns are for the
+same players against the scripted one. `normalized` scales scores between these two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.games.registry import BENCHMARK_GAMES, BenchmarkGame
 
 
 def line_of(game: BenchmarkGame, scores: dict[str, dict[str, float]]) -> str:
-    """A line of the table."""
+    """One line of the table."""
     columns = [f"{each['score']:9.2f} ± {each['half']:6.2f}" for each in scores.values()]
     columns += [""] * (4 - len(columns))
     rest = f"{scores['random']['length']:7.1f} {scores['random']['decisions_per_s']:8.0f}"

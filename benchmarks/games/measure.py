@@ -16,7 +16,7 @@ from entity_env.agents.bots import MakeAgent
 from entity_env.agents.intervals import mean_of
 
 SCORES: Final = Path(__file__).with_name("scores.json")
-"""Of random and scripted play, for each game."""
+"""Scores of random and scripted play, by game."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Result:
     """Scores of one player.
 
     Args:
-        score: mean, of the kind that the game's entry names.
-        half: half of its 95 % interval, see `mean_of`.
+        score: mean score, of the kind given in the game's entry.
+        half: half the width of its 95 % interval, see `mean_of`.
         length: mean number of decisions per episode of the player.
-        longest: most decisions of one episode.
-        decisions_per_s: of all seats, including the game's own time.
+        longest: largest number of decisions in an episode.
+        decisions_per_s: decisions of all agents, including the game's own time.
     """
 
     score: float
@@ -41,9 +41,9 @@ class Result:
 def measure(
     game: BenchmarkGame, player: MakeAgent, others: MakeAgent, episodes: int = 100, seed: int = 1
 ) -> Result:
-    """Plays episodes of a player, in every seat equally often, and others in the other seats.
+    """Plays episodes with a player in every seat equally often and `others` in the remaining seats.
 
-    `"joint score"`: the player has all seats.
+    For a `"joint score"` the player has all seats.
     """
     made, scores, lengths, decisions = game.make(), [], [], 0
     begin = time.perf_counter()
@@ -78,7 +78,7 @@ def _score(game: BenchmarkGame, played: list[Episode], seat: int) -> float:
 
 
 def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]:
-    """Of `random` and `scripted`; with several seats also `..._against_scripted` for both."""
+    """Results of `random` and `scripted`; with several seats also `..._against_scripted`."""
     pairs: dict[str, tuple[MakeAgent, MakeAgent]] = {
         "random": (RandomAgent, RandomAgent),
         "scripted": (game.scripted, RandomAgent),
@@ -94,10 +94,10 @@ def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]
 
 
 def normalized(game: BenchmarkGame, score: float) -> float:
-    """A score from 0, random play, to 1, the scripted player, in the same company.
+    """Scales a score so that 0 is random play and 1 the scripted player, against equal opponents.
 
     Args:
-        game: that was played.
+        game: the game that was played.
         score: of one agent, against scripted players if others take part.
     """
     scores = json.loads(SCORES.read_text())[game.name]

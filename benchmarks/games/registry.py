@@ -19,15 +19,15 @@ class BenchmarkGame:
     """A game of the benchmark.
 
     Args:
-        name: of the game, of its module, and of the game's variable in the module.
-        steps: decisions to train, about a minute of one core at most.
-        score: `"mean score"`: of one learner, who has each seat equally often if there are
-            several, against random moves and against the scripted player. `"win rate"`: the same,
-            for the part of the games in which its score is above the mean of the others, equal
-            scores counting half. `"joint score"`: the mean score where it has all seats.
+        name: of the game, of its module, and of the variable in the module.
+        steps: decisions of training, at most about a minute on one core.
+        score: `"mean score"`: of one learner, in each seat equally often, against random play and
+            against the scripted player. `"win rate"`: the share of those games in which its score
+            is above the mean of the others; ties count half. `"joint score"`: the mean score with
+            the learner in all seats.
         seats: number of agents.
-        held_out: evaluated only once, when the defaults are decided. Do not train on it before.
-        needs: packages that are not part of this repository's environment.
+        held_out: evaluated only once, after the defaults are decided. Do not train on it before.
+        needs: packages that are missing in this repository's environment.
     """
 
     name: str
@@ -44,12 +44,12 @@ class BenchmarkGame:
 
     @property
     def file(self) -> str:
-        """File for the command line, from the root of the repository."""
+        """The game's file, relative to the root of the repository."""
         return f"{self.module.replace('.', '/')}.py"
 
     @property
     def has_company(self) -> bool:
-        """Whether other players decide what a score is worth."""
+        """Whether the score depends on other players."""
         return self.seats > 1 and self.score != "joint score"
 
     @property

@@ -1,10 +1,12 @@
 """One training run on a game: `python -m benchmarks.games.train GAME SETTINGS SEED`.
 
-SETTINGS is a name of `SETTINGS`, "default" (what `entity-env train` chooses) or a preset, and after
-commas changes to it: `default,learning_rate=0.001,net.n_head=8`. Next to the fields of `PPOConfig`
-there are `envs`, the number of environments, and `opponents=none`. Prints one line of JSON with the
-scores of sampled and greedy play after training, from 0 (random) to 1 (the scripted player, see
-`normalized`), and the curve of the training means. Runs in one process and one thread.
+SETTINGS is a name in `SETTINGS`, a preset, or "default" (the choice of `entity-env train`),
+followed by changes: `default,learning_rate=0.001,net.n_head=8`. In addition to the fields of
+`PPOConfig` there are `envs`, the number of environments, and `opponents=none`.
+
+Prints one line of JSON with the scores of sampled and greedy play after training, where 0 is random
+play and 1 the scripted player (see `normalized`), and the curve of mean training rewards. Runs in
+one process and one thread.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ DEFAULT: Final = "default"
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that are the same for every game.
+    """Settings used for every game.
 
     Args:
         num_envs: number of environments.
         fields: of `PPOConfig`.
-        has_mlp: an MLP in place of a RogueNet where observations have a fixed size.
+        has_mlp: use an MLP in place of a RogueNet if observations have a fixed size.
     """
 
     num_envs: int
@@ -116,12 +118,12 @@ SETTINGS: Final[Mapping[str, Settings]] = {
         32, {**_CAREFUL, "num_steps": 64, "net": RogueNetConfig(separate_value=True)}
     ),
 }
-"""The eight that the default is compared with. Four are, or were, presets or defaults of ours
-("class", "many", "board", "control"), one is Stable-Baselines3's, three are our best guesses."""
+"""The eight settings that the default is compared with: four current or former presets or defaults
+("class", "many", "board", "control"), those of Stable-Baselines3, and three educated guesses."""
 
 
 def final_scores(game: BenchmarkGame, weights: Weights) -> dict[str, float]:
-    """Normalized scores of a network, `sampled` and `greedy`."""
+    """Normalized scores of a network: `sampled` and `greedy`."""
     episodes = 200 if game.seats > 1 else 100
 
     def score(*, greedy: bool) -> float:
@@ -137,7 +139,7 @@ def final_scores(game: BenchmarkGame, weights: Weights) -> dict[str, float]:
 def planned(
     game: BenchmarkGame, made: Game, text: str, seed: int
 ) -> tuple[int, Mapping[str, float], PPOConfig]:
-    """Number of environments, shares of opponents and settings of a run."""
+    """Number of environments, shares of opponents, and settings of a run."""
     name, *pairs = text.split(",")
     given: list[Any] = [parse_setting_text(pair) for pair in pairs]
     changes: dict[str, Any] = {key: value for each in given for key, value in each.items()}
@@ -162,7 +164,7 @@ def planned(
 
 
 def main(name: str, text: str, seed: int) -> dict[str, Any]:
-    """Trains, and measures the network."""
+    """Trains a network and measures it."""
     game = BENCHMARK_GAMES[name]
     made = game.make()
     num_envs, shares, config = planned(game, made, text, seed)

@@ -1,4 +1,4 @@
-"""EnvPool's CartPole as a contender: compiled, with threads of its own; resets in the next step."""
+"""EnvPool's CartPole as a contender: compiled, with its own threads; resets in the next step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUM_BATCHES = 64
 
 
 def cart_pole(num_envs: int, num_threads: int) -> Stepper:
-    """All environments stepped by each call."""
+    """Each call steps all environments."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         vec = import_module("envpool").make(

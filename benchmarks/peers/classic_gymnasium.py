@@ -1,4 +1,4 @@
-"""Gymnasium's CartPole as contenders: one, many one after another, and its own vectorized one."""
+"""Gymnasium's CartPole as contenders: one, `SyncVectorEnv`, and the numpy version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUM_BATCHES = 64
 
 
 def vector(num_envs: int) -> Stepper:
-    """`CartPoleVectorEnv`, numpy over all at once; it resets in the next step."""
+    """`CartPoleVectorEnv`, which steps all in numpy; it resets in the next step."""
     return _stepper(CartPoleVectorEnv(num_envs=num_envs), num_envs)
 
 
@@ -28,7 +28,7 @@ def sync(num_envs: int) -> Stepper:
 
 
 def single(num_envs: int) -> Stepper:
-    """One environment as `gymnasium.make` makes it, reset when it has ended."""
+    """One environment from `gymnasium.make`, reset after each episode."""
     env = gymnasium.make("CartPole-v1")
     env.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, _NUM_BATCHES).tolist()

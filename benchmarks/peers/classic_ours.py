@@ -1,6 +1,6 @@
-"""Our classic batches as contenders. A step of a `Stepper` is as many as there are actions ready.
+"""Our classic batches as contenders. A step of a `Stepper` uses all precomputed actions.
 
-Through the public interface alone: step, results, a mask built, and what has ended reset.
+Uses only the public interface: step, read results, build a mask, reset finished environments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def cart_pole(num_envs: int) -> Stepper:
 
 
 def cart_pole_plain(num_envs: int) -> Stepper:
-    """The same in plain numpy."""
+    """The full loop, in plain numpy."""
     return _full_loop(num_envs, "numpy")
 
 
@@ -42,7 +42,7 @@ def _full_loop(num_envs: int, backend: Backend) -> Stepper:
 
 
 def cart_pole_auto(num_envs: int) -> Stepper:
-    """Steps with automatic resets, their results written to arrays of the caller."""
+    """Steps with automatic resets that write their results to the caller's arrays."""
     env = CartPole(num_envs)
     env.reset(seed=0)
     batches = pushes(num_envs, 2)
@@ -61,21 +61,21 @@ def cart_pole_auto(num_envs: int) -> Stepper:
 
 
 def cart_pole_auto_view(num_envs: int) -> Stepper:
-    """Steps with automatic resets, their results looked at where they are."""
+    """Steps with automatic resets; results are views."""
     env = CartPole(num_envs)
     env.reset(seed=0)
     return _steps_alone(env, pushes(num_envs, 2))
 
 
 def mountain_car(num_envs: int) -> Stepper:
-    """The step alone: episodes are not cut, and random pushes hardly ever end one."""
+    """The step alone, without truncation; random pushes hardly ever reach the goal."""
     env = MountainCar(num_envs, max_episode_steps=_NEVER)
     env.reset(seed=0)
     return _steps_alone(env, pushes(num_envs, 3))
 
 
 def pendulum(num_envs: int) -> Stepper:
-    """The step alone: episodes are not cut."""
+    """The step alone, without truncation."""
     env = Pendulum(num_envs, max_episode_steps=_NEVER)
     env.reset(seed=0)
     rng = np.random.default_rng(0)
@@ -95,13 +95,13 @@ def _steps_alone(
 
 
 def pushes(num_envs: int, num_choices: int) -> list[NDArray[np.uint8]]:
-    """Random choices, made beforehand."""
+    """Precomputed random choices."""
     rng = np.random.default_rng(0)
     return list(rng.integers(0, num_choices, (NUM_BATCHES, num_envs)).astype(np.uint8))
 
 
 def mask(num_envs: int) -> Stepper:
-    """Builds a mask of 5 % of the environments, and lists them."""
+    """Builds masks of 5 % of the environments and lists their indices."""
     terminals, truncations = _flags(num_envs)
 
     def build() -> None:
@@ -112,7 +112,7 @@ def mask(num_envs: int) -> Stepper:
 
 
 def flatnonzero(num_envs: int) -> Stepper:
-    """The same in numpy."""
+    """Lists the same indices with numpy."""
     terminals, truncations = _flags(num_envs)
 
     def build() -> None:

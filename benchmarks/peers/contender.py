@@ -1,4 +1,4 @@
-"""Contender: the benchmark's end of the pipe. Whoever is not asked for a round sleeps."""
+"""Contender: the benchmark's end of the pipe. The process sleeps between rounds."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Contender:
     Args:
         make: `module:function` in this package, which returns a `Stepper`.
         arguments: of that function.
-        python: interpreter, ours when left out.
+        python: interpreter; default: the current one.
 
     Raises:
-        SystemExit: it failed, here or in any later call; with what it wrote to stderr.
+        SystemExit: the process failed, here or in a later call. Includes its stderr.
     """
 
     def __init__(self, make: str, *arguments: int, python: Path | None = None) -> None:
         self._name = " ".join([make, *map(str, arguments)])
-        # Not the terminal: workers of some peers raise when they are closed, each at length.
+        # Not the terminal: workers of some peers print long tracebacks when they are closed.
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close
         self._process = subprocess.Popen(
             [
@@ -49,7 +49,7 @@ class Contender:
         """Seconds from the constructor to the first batch."""
 
     def round(self, duration_s: float) -> dict[str, float]:
-        """What `Stepper.round` measures: `us`, and the parts of it that the contender tells."""
+        """Returns the measurements of `Stepper.round`: `us`, and its parts if known."""
         return self._ask(f"round {duration_s}")
 
     def num_bytes(self) -> float:
@@ -57,7 +57,7 @@ class Contender:
         return self._ask("memory")["bytes"]
 
     def close(self) -> None:
-        """Ends the process, and its workers with it; may be called twice."""
+        """Ends the process and its workers; may be called twice."""
         try:
             self._process.communicate(timeout=_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:

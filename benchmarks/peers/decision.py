@@ -1,6 +1,6 @@
-"""One decision of one snake: the same network and the same observations for whoever is timed.
+"""One decision of one snake, with the same network and observations for all contenders.
 
-A network of enn-trainer's default size (2 layers of 32 numbers, 2 heads) with random weights.
+The network has enn-trainer's default size (2 layers, width 32, 2 heads) and random weights.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from entity_env.agents.rogue_net import RogueNetConfig, Weights
 from entity_env.agents.rogue_net.weights import expected_tensors
 
 NUM_OBSERVATIONS: Final = 16
-"""Shown one after another, so that nobody can keep what the last one led to."""
+"""Number of observations. They are shown in turn, so no contender can cache results."""
 
 
 @dataclass(slots=True)
 class Head:
-    """Who decides."""
+    """The actor."""
 
     x: float
     y: float
@@ -59,7 +59,7 @@ ACTION: Final = Categorical(Move)
 
 
 def play(agent: Agent, *, seed: int, num_entities: int = 10) -> None:
-    """Shows every observation once, whatever the agent does."""
+    """Shows every observation once and ignores the actions."""
     for features in shown(num_entities):
         obs = Obs(0.0).actors([Head(*row) for row in features["Head"].tolist()])
         obs.entities([Segment(*row) for row in features["Segment"].tolist()])
@@ -73,7 +73,7 @@ GAME: Final = Game(play, entities=(Head, Segment, Food), actions=(ACTION,), name
 
 
 def weights() -> Weights:
-    """The network, the same in every process."""
+    """Weights of the network, equal in every process."""
     rng = np.random.default_rng(1)
     config = RogueNetConfig()
     spaces = GAME.obs_space(), GAME.action_space()
@@ -92,7 +92,7 @@ def weights() -> Weights:
 
 
 def shown(num_entities: int) -> list[Mapping[str, NDArray[np.float32]]]:
-    """The features of all observations, `(num_entities, 2)` by type; one head in each."""
+    """The features of all observations, arrays `(count, 2)` by entity type; each has one head."""
     rng = np.random.default_rng(2)
     num_food = num_entities // 10
     counts = {"Head": 1, "Segment": num_entities - num_food - 1, "Food": num_food}

@@ -1,4 +1,4 @@
-"""Our agent without torch: one decision after another, from an `Observation` to actions."""
+"""Our agents as contenders: each step is one decision, from an observation to actions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from entity_env.core.observation import CategoricalActionMask, Observation
 
 
 def agent(num_entities: int) -> Stepper:
-    """The numpy agent, asked as the real one is: an observation in, an action out."""
+    """The numpy agent, called like the real rogue-net: an observation in, an action out."""
     return _stepper(NumpyAgent(weights(), seed=1), num_entities)
 
 
 def torch_agent(num_entities: int) -> Stepper:
-    """Our network in torch, asked in the same way."""
+    """Our network in torch, called like the real rogue-net."""
     import torch
 
     from entity_env.agents.rogue_net import NeuralAgent, RogueNet
@@ -29,7 +29,7 @@ def torch_agent(num_entities: int) -> Stepper:
 
 
 def game(num_entities: int) -> Stepper:
-    """The numpy agent, asked by a game: from dataclasses to a list of its enum's members."""
+    """The numpy agent, called by a game: dataclasses in, a list of enum members out."""
     deciding = _joined(NumpyAgent(weights(), seed=1))
     observations = cycle(
         [
@@ -55,7 +55,7 @@ def _stepper(deciding: TrainedAgent, num_entities: int) -> Stepper:
 
 
 def _joined(deciding: TrainedAgent) -> TrainedAgent:
-    """Sits down to the game, and is shown something, so that it knows who asks."""
+    """Joins the agent to the game and makes a first decision."""
     deciding.join(AgentRun(GAME.schema))
     deciding.act(Obs(0.0).actors([Head(0.0, 0.0)]), ACTION)
     return deciding

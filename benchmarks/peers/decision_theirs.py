@@ -1,6 +1,6 @@
-"""enn-trainer's agent: one decision after another, by the real rogue-net in torch.
+"""enn-trainer's agent as a contender: each step is one decision of the real rogue-net in torch.
 
-Runs in the environment that `make interop` makes. `torch_scatter` has a stand-in.
+Runs in the environment from `make interop`, with a replacement for `torch_scatter`.
 """
 
 # ruff: noqa: E402 - enn-trainer can be imported once torch_scatter can
@@ -23,7 +23,7 @@ from entity_gym.env import CategoricalActionMask, Observation
 
 
 def agent(num_entities: int) -> Stepper:
-    """The agent that enn-trainer loads from a checkpoint, its statistics kept as they are."""
+    """The agent that enn-trainer loads from a checkpoint, with frozen statistics."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint"

@@ -1,6 +1,6 @@
 """entity-gym's own MultiSnake, unchanged, as one of our environments.
 
-Runs in the peers' environment only, with ours on the path.
+Runs only in the peers' environment, with our package on the path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def snake_as_ours(num_envs: int) -> Stepper:
 
 
 class SnakeAsOurs(Environment):
-    """Shows entity-gym's MultiSnake as it is: the same rows, ids and masks in our types."""
+    """entity-gym's MultiSnake with its rows, ids and masks converted to our types."""
 
     def __init__(self) -> None:
         self._snake: Any = make_snake()

@@ -1,6 +1,6 @@
 """entity-gym's `EnvList` and `ParallelEnvList`, and entity-gym-rs' `RustVecEnv`, as contenders.
 
-Runs in the peers' environment only.
+Runs only in the peers' environment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ make_snake = partial(MultiSnake, board_size=10, num_snakes=1)
 
 
 class Nothing(Environment):  # type: ignore[misc]  # entity_gym ships no types
-    """Does nothing but show 8 entities."""
+    """A game without rules that shows 8 entities."""
 
     def __init__(self) -> None:
         self._things = [(i, i + 1, 3) for i in range(8)]
@@ -80,12 +80,12 @@ def snake_rust(num_envs: int) -> Stepper:
 
 
 def nothing_list(num_envs: int) -> Stepper:
-    """A game that does nothing, in this process."""
+    """A game without rules, in this process."""
     return _stepper(EnvList(Nothing, num_envs), "choice", 2)
 
 
 def nothing_processes(num_envs: int) -> Stepper:
-    """A game that does nothing, in two processes."""
+    """A game without rules, in two processes."""
     return _stepper(ParallelEnvList(Nothing, num_envs, 2), "choice", 2)
 
 
@@ -100,7 +100,7 @@ def _stepper(vec: Any, name: str, num_choices: int) -> Stepper:  # noqa: ANN401 
 
 
 class _RustSteps:
-    """Answers only who asks: after the end of an episode there is one step without an actor."""
+    """Supplies actions for the actors present: the step after an episode has no actor."""
 
     def __init__(self, vec: Any) -> None:  # noqa: ANN401 - untyped
         self._vec = vec

@@ -1,7 +1,7 @@
-"""Virtual environments of the peers, which need versions that nothing else here can live with.
+"""Virtual environments of the peers, whose versions conflict with those of this package.
 
-Every entity-gym release demands Python < 3.11 and numpy < 2; with its dependencies named by hand
-and its demand for a Python ignored, it runs on 3.11.
+All entity-gym releases require Python < 3.11 and numpy < 2. They run on Python 3.11 if the
+dependencies are listed by hand and the required Python version is ignored.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _PEERS = ("ragged-buffer==0.4.8", "entity-gym==0.1.10", "entity-gym-rs==0.8.0")
 
 
 def peers_python(say: Callable[[str], None]) -> Path:
-    """The interpreter of the peers' environment, which is made when it is missing or has changed.
+    """The interpreter of the peers' environment; creates it if it is missing or outdated.
 
     Args:
-        say: told what takes so long.
+        say: called with a message before a slow installation.
 
     Raises:
         SystemExit: it cannot be installed.
@@ -43,22 +43,22 @@ def peers_python(say: Callable[[str], None]) -> Path:
 
 
 def envpool_python(say: Callable[[str], None]) -> Path:
-    """As `peers_python`, of envpool: a gigabyte that no other benchmark should have to install."""
-    # Inside the folder that is ignored and cleaned; when that is made anew, so is this.
+    """Like `peers_python`, for envpool: one gigabyte that no other benchmark needs."""
+    # In the folder of the peers, so it is ignored by git, cleaned and recreated with them.
     return made_python(_FOLDER / "envpool", [_ENVPOOL], say)
 
 
 def made_python(
     folder: Path, installs: Sequence[Sequence[str]], say: Callable[[str], None]
 ) -> Path:
-    """The interpreter of a virtual environment, made when it is missing or wanted otherwise.
+    """The interpreter of a virtual environment; creates it if it is missing or outdated.
 
-    From then on `importlib.metadata` knows the versions in it as well.
+    Adds the environment to `sys.path`, so `importlib.metadata` finds its versions.
 
     Args:
         folder: the environment.
-        installs: arguments of `pip install`, one call after another.
-        say: told what takes so long.
+        installs: arguments of each call of `pip install`.
+        say: called with a message before a slow installation.
 
     Raises:
         SystemExit: pip has failed.
@@ -73,6 +73,6 @@ def made_python(
             result = subprocess.run(command, capture_output=True, text=True)
             if result.returncode:
                 raise SystemExit(f"{' '.join(command)}\n{result.stderr}")
-        stamp.write_text(wanted)  # last, so that an interrupted installation begins anew
+        stamp.write_text(wanted)  # last, so an interrupted installation is repeated
     sys.path += [str(path) for path in folder.glob("lib/*/site-packages")]
     return python

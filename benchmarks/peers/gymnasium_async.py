@@ -1,6 +1,6 @@
-"""Gymnasium's `AsyncVectorEnv(shared_memory=True)` as a contender: a process an environment.
+"""Gymnasium's `AsyncVectorEnv(shared_memory=True)` as a contender: one process per environment.
 
-It knows no entities: 8 of them with 3 features are a box of 24 numbers.
+It has no entities: 8 entities with 3 features become a box of 24 numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NUM_BATCHES = 64
 
 
 class Nothing(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """Does nothing but show 24 numbers."""
+    """A game without rules that shows 24 numbers."""
 
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (24,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -38,7 +38,7 @@ class Nothing(gymnasium.Env[NDArray[np.float32], np.int64]):
 
 
 def nothing_async(num_envs: int) -> Stepper:
-    """A game that does nothing, in as many processes as environments."""
+    """A game without rules, in one process per environment."""
     vec = gymnasium.vector.AsyncVectorEnv([Nothing] * num_envs, shared_memory=True)
     vec.reset(seed=0)
     rng = np.random.default_rng(0)

@@ -1,8 +1,8 @@
-"""One run of learning: `python -m benchmarks.peers.learn WHO TASK SEED`, or a picture of runs.
+"""One training run: `python -m benchmarks.peers.learn WHO TASK SEED`.
 
-WHO is "ours", or "sb3" and "sb3_1": Stable-Baselines3 in eight environments and in one.
-Runs in the environment that `benchmarks/learning.py` makes, which has Stable-Baselines3 and the
-tasks, for both trainers the same torch, numpy and Gymnasium. Prints one line of JSON.
+WHO is "ours", "sb3" or "sb3_1": Stable-Baselines3 in eight environments or in one. Runs in the
+environment that `benchmarks/learning.py` makes, which has Stable-Baselines3 and the tasks, so both
+trainers use the same torch, numpy and Gymnasium. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from benchmarks.peers.serve import private_stdout
 from benchmarks.peers.training import CONTROL_TASKS, ControlTask
 
 WINDOW = 100
-"""Episodes that a point of a curve is the mean of; as Stable-Baselines3 has it."""
+"""Number of episodes averaged in a point of a curve, as in Stable-Baselines3."""
 NUM_GREEDY = 40
 _MOST_STEPS = 500
-"""Of an episode of a task without a limit of its own, which a greedy policy may never end."""
+"""Step limit for tasks that have none: a greedy policy may never end their episodes."""
 _EVAL_SEED = 10_000
 NUM_ENVS = {"ours": 16, "sb3": 8, "sb3_1": 1}
-"""By trainer; Stable-Baselines3 learns more from a step in one, and takes more time for it."""
+"""By trainer. With one environment, Stable-Baselines3 learns more per step but is slower."""
 
 
 Curve = list[tuple[int, float]]
-"""Steps, and the mean reward of the last episodes."""
+"""Steps, and the mean reward of the latest episodes."""
 
 
 def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
-    """The environment as both trainers see it: pictures of a few cells as one row of numbers."""
+    """The environment for both trainers; small grids of cells are flattened to one row."""
     from gymnasium.wrappers import FlattenObservation
 
     if env_id.startswith("MiniGrid"):
@@ -55,13 +55,13 @@ def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
 
 
 def make_envs(env_id: str, count: int) -> gymnasium.vector.SyncVectorEnv:
-    """Copies of an environment, reset within the step that ends an episode."""
+    """Copies of an environment; the step that ends an episode also resets."""
     mode = gymnasium.vector.AutoresetMode.SAME_STEP
     return gymnasium.vector.SyncVectorEnv([lambda: make_env(env_id)] * count, autoreset_mode=mode)
 
 
 def ours(task: ControlTask, seed: int) -> dict[str, object]:
-    """Our trainer with its defaults."""
+    """Trains with our trainer and its defaults."""
     from entity_env.agents.ppo import PPOConfig, TrainProgress, train
     from entity_env.interop.gymnasium import GymnasiumVecEnv
 
@@ -94,14 +94,14 @@ def ours(task: ControlTask, seed: int) -> dict[str, object]:
 
 
 def sb3(task: ControlTask, seed: int, num_envs: int) -> dict[str, object]:
-    """Stable-Baselines3's PPO with its defaults, on so many copies."""
+    """Trains with Stable-Baselines3's PPO and its defaults, on `num_envs` copies."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
     curve: Curve = []
 
-    class Curves(BaseCallback):  # type: ignore[misc]  # ships types, but not here
+    class Curves(BaseCallback):  # type: ignore[misc]  # not installed where types are checked
         def _on_step(self) -> bool:
             return True
 
@@ -147,7 +147,7 @@ def _result(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """One run."""
+    """Makes one run."""
     answers = private_stdout()
     who, name, seed = arguments
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What a process and all that descend from it occupy, from Linux's /proc."""
+"""Memory of a process and its descendants, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def tree_bytes(pid: int) -> int:
-    """Memory of a process and its descendants: each page counts once, however many share it."""
+    """Bytes of a process and its descendants; shared pages count once."""
     return _proportional_bytes(pid) + sum(tree_bytes(child) for child in _children(pid))
 
 

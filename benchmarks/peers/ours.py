@@ -21,12 +21,12 @@ from entity_env.vec import BatchVecEnv, VecEnv
 from entity_env.vec.options import Source
 
 _NUM_BATCHES = 64
-"""Batches of random actions that are made beforehand."""
+"""Number of precomputed batches of random actions."""
 
 
 @dataclass(slots=True)
 class Thing:
-    """Eight of these are shown on every step."""
+    """Every observation has eight."""
 
     x: int
     y: int
@@ -34,14 +34,14 @@ class Thing:
 
 
 class Choice(Enum):
-    """What nothing depends on."""
+    """An action without effect."""
 
     STAY = 0
     GO = 1
 
 
 def play_nothing(agent: Agent, *, seed: int) -> None:
-    """Shows the same things for ever."""
+    """Never ends; every observation has the same entities."""
     things = [Thing(i, i + 1, seed % 7) for i in range(8)]
     while agent.act(Obs(0.0).entities(things), Choice) is not None:
         pass
@@ -57,22 +57,22 @@ def snake(num_envs: int, num_workers: int) -> Stepper:
 
 
 def nothing(num_envs: int, num_workers: int) -> Stepper:
-    """A game that does nothing but show 8 entities."""
+    """A game without rules that shows 8 entities."""
     return stepper(NOTHING, num_envs, num_workers)
 
 
 def meteors_loop(num_envs: int, num_workers: int) -> Stepper:
-    """meteors as a loop."""
+    """Meteors, written as a loop."""
     return stepper(meteors, num_envs, num_workers)
 
 
 def meteors_numpy(num_envs: int) -> Stepper:
-    """meteors with its rules in numpy."""
+    """Meteors, with its rules in numpy."""
     return _stepper(BatchVecEnv(Meteors, num_envs))
 
 
 def stepper(source: Source, num_envs: int, num_workers: int) -> Stepper:
-    """A `VecEnv` whose environments have one actor each, after its first batch."""
+    """Stepper for a `VecEnv` whose environments have one actor each; reads the first batch."""
     return _stepper(VecEnv(source, num_envs, num_workers))
 
 
@@ -87,7 +87,7 @@ def _stepper(vec: VecEnv) -> Stepper:
 
 
 def _totals(vec: VecEnv) -> Mapping[str, float]:
-    """Where the time went: in the parent, and in one worker on average."""
+    """Seconds by activity: of the parent, and of one worker on average."""
     statistics = vec.statistics()
     share = 1 / len(statistics.workers)
     return {
@@ -101,7 +101,7 @@ def _totals(vec: VecEnv) -> Mapping[str, float]:
 
 
 def bare_snake(num_envs: int) -> Stepper:
-    """The games alone, in this process: answered and resumed, and nobody reads what they show."""
+    """The games alone, in this process: given actions and resumed; observations are not read."""
     hosts = [GameRunner(ONE_SNAKE, env_id=i, on_end=_ignore) for i in range(num_envs)]
     for host in hosts:
         host.restart(0)
@@ -123,4 +123,4 @@ def _resume(
 
 
 def _ignore(agent: TrainAgent, obs: Obs, episode: Episode) -> None:
-    """Nobody reads the last observation of an episode either."""
+    """Ignores the last observation of an episode."""

@@ -1,8 +1,8 @@
-"""One rank of a training run, as a process of its own: `python ranks.py MEASURE ARGUMENTS`.
+"""One rank of a training run, in a separate process: `python ranks.py MEASURE ARGUMENTS`.
 
-Arguments are one JSON object, and so is what it prints on rank 0. Its place comes from the
-variables that torchrun sets; without them it is alone. `train` uses nothing but names that an
-earlier release has too, so that two checkouts can be compared.
+ARGUMENTS is one JSON object; rank 0 prints a JSON list with the result of every rank. Rank and
+world size come from the variables that torchrun sets; without them there is one rank. `timed` uses
+only names that an earlier release has too, so two checkouts can be compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _digest(net: torch.nn.Module) -> int:
 
 
 def timed(game: str, num_envs: int, updates: int, **settings: Any) -> dict[str, float]:  # noqa: ANN401 - JSON
-    """Decisions a second, of the processor and of the clock, of this rank's part of a run."""
+    """Decisions per second of this rank's share of a run, by processor time and by the clock."""
     marks: list[tuple[int, float, float]] = []
 
     def mark(progress: TrainProgress) -> None:
@@ -61,7 +61,7 @@ def timed(game: str, num_envs: int, updates: int, **settings: Any) -> dict[str, 
 
 
 class _Prescribed:
-    """A source of one permutation."""
+    """Random generator that returns a given permutation."""
 
     def __init__(self, order: NDArray[np.int64]) -> None:
         self._order = order
@@ -71,7 +71,7 @@ class _Prescribed:
 
 
 def difference(game: str, weights: list[int]) -> dict[str, float]:
-    """Largest difference of a parameter to one process, after an update on the same minibatches."""
+    """Largest parameter difference to a single process, after an update on equal minibatches."""
     from entity_env.agents.ppo.learner import new_learner
     from entity_env.agents.ppo.ppo import collect, learn
     from entity_env.agents.ppo.rollout import Collector
@@ -88,7 +88,7 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
     used = len(rollout.b_inds) // (num_minibatches * part) * num_minibatches * part
     rollout = replace(rollout, b_inds=rollout.b_inds[:used])
     config = replace(config, minibatch_size=used // num_minibatches)
-    # Of every minibatch each rank has the same number of decisions.
+    # Each rank gets its share, in proportion to its weight, of every minibatch.
     parts = rollout.b_inds.reshape(num_minibatches, -1, part)
     before = sum(weights[:RANK])
     own = parts[:, :, before : before + weights[RANK]].reshape(-1)
@@ -121,7 +121,7 @@ def difference(game: str, weights: list[int]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measures, and prints what all ranks found."""
+    """Measures; rank 0 prints the results of all ranks."""
     torch.set_num_threads(1)
     is_group = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if is_group:

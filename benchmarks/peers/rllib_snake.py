@@ -1,7 +1,7 @@
-"""RLlib's PPO on snake as padded observations: prints microseconds of the processor for a step.
+"""RLlib's PPO on snake with padded observations: prints microseconds of processor time per step.
 
-Our Gymnasium environment pads entities to a fixed number; RLlib flattens them for its default MLP,
-with the batch and minibatch of ours. The first iterations, which warm up, are not counted.
+Our Gymnasium environment pads entities to a fixed number, and RLlib flattens them for its default
+MLP. Batch and minibatch sizes are ours. The first iterations, for warm-up, are not counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The contender's end of the pipe: `python -m benchmarks.peers.serve MODULE:FUNCTION ARGUMENTS`.
 
-Makes a `Stepper`, says how long that and the first batch took, and then does one thing a line:
-`round SECONDS` measures, `memory` adds up what all processes of the contender occupy. Every answer
-is one line of JSON.
+Makes a `Stepper`, reports the time for that and the first batch, and then reads one command per
+line: `round SECONDS` measures, `memory` returns the memory of all processes of the contender. Every
+answer is one line of JSON.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def main() -> None:
             _answer(answers, stepper.round(float(arguments[0])))
         else:
             _answer(answers, {"bytes": tree_bytes(os.getpid())})
-    # No goodbye to the contender: some of them print, wait or raise when they are closed.
+    # The contender is not closed: some print, wait or raise when closed.
 
 
 def private_stdout() -> IO[str]:
-    """Keeps stdout for answers alone, whatever a contender or its children print."""
+    """Returns stdout for answers, and discards the output of the contender and its children."""
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

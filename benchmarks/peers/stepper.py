@@ -1,4 +1,4 @@
-"""Stepper: what every contender makes of itself, so that all are timed by the same loop."""
+"""Stepper: the interface of all contenders, so one loop times them all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Stepper:
     """Environments that can be stepped.
 
     Args:
-        num_envs: how many a step.
-        step: makes one step of all, with the next actions of those made beforehand.
-        totals: running totals of where the time went, in seconds by name.
+        num_envs: number of environments in a step.
+        step: steps all environments, with the next precomputed actions.
+        totals: seconds spent so far, by activity.
     """
 
     num_envs: int
@@ -22,7 +22,7 @@ class Stepper:
     totals: Callable[[], Mapping[str, float]] = dict
 
     def round(self, duration_s: float) -> dict[str, float]:
-        """Steps for some time; µs an environment a step, and what the totals grew by, as µs."""
+        """Steps for `duration_s`; returns µs per environment and step, also for each total."""
         for _ in range(3):
             self.step()
         before = dict(self.totals())

@@ -1,4 +1,4 @@
-"""Our trainer with its own defaults, and as many environments as its command line takes."""
+"""Our trainer with its defaults, and the number of environments that the command line uses."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _NUM_ENVS = 128
 
 
 def main(task: Task, seed: int, folder: Path, run: Run) -> None:
-    """Trains with default settings for as many steps as the task has."""
+    """Trains with default settings for the steps of the task."""
     train_on(task, _NUM_ENVS, seed, None, folder, run)

@@ -1,6 +1,6 @@
-"""Our trainer on entity-gym's own games, as they come through `from_entity_gym`.
+"""Our trainer on entity-gym's own games, adapted by `from_entity_gym`.
 
-Runs in the environment that enn-trainer runs in, with the same torch and numpy.
+Runs in enn-trainer's environment, so with the same torch and numpy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from entity_env.vec import VecEnv
 
 
 class _CountedVecEnv(VecEnv):
-    """Tells a run which episodes ended."""
+    """Reports finished episodes to a run."""
 
     def __init__(self, make: Callable[[], Environment], num_envs: int, run: Run) -> None:
         super().__init__(make, num_envs)
@@ -44,11 +44,11 @@ def main(task: Task, seed: int, folder: Path, run: Run) -> None:
 def train_on(
     task: Task, num_envs: int, seed: int, config: PPOConfig | None, folder: Path, run: Run
 ) -> None:
-    """Trains, with checkpoints put off until the end, when nobody counts the time any more.
+    """Trains, with the only checkpoint at the end, after the time is measured.
 
-    Without `config` the settings are those that the trainer takes for such environments.
+    Without `config` the trainer uses its defaults for the environment.
     """
-    random.seed(seed)  # where entity-gym's games draw from; theirs does the same
+    random.seed(seed)  # used by entity-gym's games; enn-trainer seeds it too
     np.random.seed(seed)
     make = partial(from_entity_gym(ENV_REGISTRY[task.env_id]), **task.kwargs)
 

@@ -1,8 +1,8 @@
-"""A trainer that waits for its turn: `python -m benchmarks.peers.train_run MODULE TASK SEED`.
+"""A trainer that trains on request: `python -m benchmarks.peers.train_run MODULE TASK SEED`.
 
-Trains from beginning to end, but only while it is asked to: every line on stdin is a number of
-decisions, and is answered by one line of JSON after the update that reaches it. The first update is
-not asked for: its answer says that everything is set up.
+Each line on stdin is a number of decisions. The trainer makes as many updates as they need, answers
+with one line of JSON and waits. The first update needs no request; its answer says that everything
+is set up.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.peers.training import TASKS
 
 
 class Run:
-    """What a trainer calls as it goes on.
+    """Callbacks of a trainer: measure the requested pieces and wait for the next request.
 
     Args:
-        answers: where pieces are answered.
-        num_steps: decisions of an update of the task, which the first one counts as.
+        answers: file for the answers.
+        num_steps: decisions per update of the task; the first update counts as that many.
     """
 
     def __init__(self, answers: IO[str], num_steps: int) -> None:
@@ -35,12 +35,12 @@ class Run:
         self._begin()
 
     def count_episodes(self, number: int, reward: float) -> None:
-        """Counts episodes that ended, and the sum of their rewards."""
+        """Counts finished episodes and adds up their rewards."""
         self._episodes += number
         self._reward += reward
 
     def end_update(self, num_steps: int) -> None:
-        """Ends an update, and maybe a piece: then it returns when the next one is asked for."""
+        """Ends an update; at the end of a piece it answers and blocks until the next request."""
         self._steps_left -= num_steps
         if self._steps_left > 0 and not self._is_first:
             return
@@ -55,7 +55,7 @@ class Run:
         self._answers.flush()
         line = sys.stdin.readline()
         if not line:
-            os._exit(0)  # nobody waits for what is not asked for, such as a last checkpoint
+            os._exit(0)  # skip the rest of the run, such as a last checkpoint
         self._steps_left += int(line)
         self._begin()
 

@@ -1,6 +1,6 @@
-"""enn-trainer on entity-gym's own games, as its command line starts it.
+"""enn-trainer on entity-gym's own games, started as its command line does.
 
-Runs in an environment of its own, as `make interop` makes it.
+Runs in the environment from `make interop`.
 """
 
 # ruff: noqa: E402 - enn-trainer can be imported once torch_scatter can
@@ -26,7 +26,7 @@ from benchmarks.peers.training import Task
 
 
 class _TimedStateManager(StateManager):  # type: ignore[misc]  # hyperstate's own types do not check
-    """Is told of the end of every update; without a folder it writes no checkpoint."""
+    """Ends an update of the run at every step; without a folder it writes no checkpoint."""
 
     run: Run
 
@@ -36,7 +36,7 @@ class _TimedStateManager(StateManager):  # type: ignore[misc]  # hyperstate's ow
 
 
 def main(task: Task, seed: int, folder: Path, run: Run) -> None:
-    """Trains with its curves written, as ours are, and without checkpoints."""
+    """Trains without checkpoints; writes curves, as ours does."""
     torch.set_num_threads(1)
     state = _TimedStateManager(
         TrainConfig, State, init_train_state, overrides=_overrides(task, seed, folder)
@@ -47,7 +47,7 @@ def main(task: Task, seed: int, folder: Path, run: Run) -> None:
 
 
 def _count_episodes(run: Run) -> None:
-    """Reads what it writes down of the episodes of every rollout: their number and mean reward."""
+    """Reads the number and mean reward of the episodes of each rollout from the written curves."""
     add_scalar = SummaryWriter.add_scalar
     means: list[float] = []
 
@@ -58,7 +58,7 @@ def _count_episodes(run: Run) -> None:
             run.count_episodes(int(value), int(value) * means[-1] if value else 0.0)
         add_scalar(writer, tag, value, *arguments)
 
-    SummaryWriter.add_scalar = counted  # type: ignore[assignment,method-assign]  # of this process alone
+    SummaryWriter.add_scalar = counted  # type: ignore[assignment,method-assign]  # of this process only
 
 
 def _overrides(task: Task, seed: int, folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trainee: the benchmark's end of the pipe to a trainer, which trains only when it is its turn."""
+"""Trainee: the benchmark's end of the pipe to a trainer, which trains on request."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPEN
 
 @dataclass(frozen=True)
 class Piece:
-    """Some updates of a run.
+    """Measurements of a number of updates.
 
     Args:
-        steps_per_s: decisions a second, playing and learning, checkpoints aside.
-        cpu_s: seconds of the processor.
-        mean_reward: of the episodes that ended in it; NaN when there were none.
+        steps_per_s: decisions per second, including playing and learning but not checkpoints.
+        cpu_s: processor time.
+        mean_reward: of the episodes that ended in the piece; NaN without episodes.
     """
 
     steps_per_s: float
@@ -32,16 +32,16 @@ class Piece:
 
 
 class Trainee:
-    """A process that trains; whoever is not asked for a piece sleeps.
+    """A process that trains on request and sleeps between requests.
 
     Args:
-        module: of this package, whose `main` trains.
+        module: of this package; its `main` trains.
         name: of the task.
         task: the task.
         seed: of the run.
 
     Raises:
-        SystemExit: it failed, here or in any later call; with what it wrote to stderr.
+        SystemExit: the process failed, here or in a later call. Includes its stderr.
     """
 
     def __init__(self, module: str, name: str, task: Task, seed: int) -> None:
@@ -62,10 +62,10 @@ class Trainee:
             text=True,
         )
         self.first = self._answer(1)
-        """The first update, with all that is made or compiled only once."""
+        """The first update, which includes set-up and compilation."""
 
     def piece(self, num_updates: int) -> Piece:
-        """Trains for so many updates."""
+        """Trains for `num_updates` updates."""
         if self._process.stdin is not None:
             self._process.stdin.write(f"{num_updates * self._task.steps_per_update}\n")
             self._process.stdin.flush()
@@ -91,10 +91,10 @@ class Trainee:
 
 
 def interop_python() -> Path:
-    """The interpreter of the environment that has enn-trainer.
+    """The interpreter of the environment with enn-trainer.
 
     Raises:
-        SystemExit: there is none yet.
+        SystemExit: the environment does not exist yet.
     """
     python = _INTEROP / "bin" / "python"
     if not (_INTEROP / ".installed").exists():

@@ -1,7 +1,7 @@
-"""What both trainers are told to learn, and how: what enn-trainer learns its games with.
+"""Tasks for both trainers, with enn-trainer's settings for its games.
 
-Everything that is not named here is the default of enn-trainer, which ours is told as well: 2
-heads, 3 epochs, lambda 0.95, both rates falling to 0.
+All other settings are enn-trainer's defaults, for both trainers: 2 heads, 3 epochs, lambda 0.95,
+learning rate and entropy coefficient decaying to 0.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 NUM_PIECES = 10
-"""A run is timed in so many pieces; rewards are those of the last one."""
+"""Number of timed pieces per run; rewards are those of the last piece."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A game of entity-gym, and how it is learnt.
+    """A game of entity-gym, and the settings to train on it.
 
     Args:
         env_id: its name among entity-gym's examples.
-        total_steps: decisions; a rollout that does not fit any more is left out.
+        total_steps: decisions, rounded down to whole rollouts.
         num_envs, num_steps: size of a rollout.
         minibatch_size: decisions in one step of the optimizer.
         d_model, n_layer: size of the network.
         ent_coef, vf_coef, gamma: of PPO.
-        kwargs: of the game.
+        kwargs: settings of the game.
     """
 
     env_id: str
@@ -104,12 +104,12 @@ TASKS: Mapping[str, Task] = {
         n_layer=1,
     ),
 }
-"""By the name of their figures."""
+"""Tasks by the name of their figures."""
 
 
 @dataclass(frozen=True)
 class ControlTask:
-    """A task of Gymnasium's kind.
+    """A Gymnasium task.
 
     Args:
         env_id: its registered name.
@@ -140,11 +140,11 @@ CONTROL_TASKS: Mapping[str, ControlTask] = {
     "walker2d": ControlTask("Walker2d-v5", 200_000),
     "lunarlander_continuous": ControlTask("LunarLanderContinuous-v3", 200_000),
 }
-"""Ordinary tasks, by the name of their figures; of each both trainers keep their defaults."""
+"""Ordinary tasks, by the name of their figures; both trainers use their defaults."""
 STEP_TASKS = (
     *("hopper", "halfcheetah", "walker2d", "bipedalwalker", "pendulum", "acrobot"),
     *("minigrid_doorkey_5x5", "cliffwalking", "minatar_breakout", "minatar_asterix"),
     *("minatar_space_invaders", "lunarlander_continuous"),
 )
-"""Small budgets and continuous control, where Stable-Baselines3 learns most from a step in one
-environment: what ours learns from the same steps is compared with that."""
+"""Tasks with few steps or continuous control, where Stable-Baselines3 learns most per step in one
+environment; ours is compared with that, on equal numbers of steps."""

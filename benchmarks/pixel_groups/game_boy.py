@@ -1,9 +1,9 @@
-"""A Game Boy on PyBoy, with the tests' tiny cartridge, for those who know how fast that is.
+"""A Game Boy on PyBoy, running the tests' tiny cartridge, for readers who know PyBoy's speed.
 
-The machines differ: a frame of a Game Boy is 70,224 clock cycles and a picture of its own, one of
-ours 30 instructions of another machine. So steps a second say what training waits for, not who
-emulates better. The tiny cartridge sleeps until the next frame, which PyBoy skips: games that do
-not are slower. One Game Boy, in a process of its own, by the clock.
+The machines differ: a Game Boy frame is 70,224 clock cycles and a different picture, an XO-CHIP
+frame 30 instructions. Steps per second therefore show how long training waits, not which emulator
+is better. The cartridge sleeps until the next frame, which PyBoy skips; games that do not sleep are
+slower. One Game Boy in a separate process, by the clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUM_STEPS = 100
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """`pyboy_env_steps_per_s`, 24 frames a step, the last one drawn; nothing without PyBoy."""
+    """`pyboy_env_steps_per_s`: 24 frames per step, the last one drawn; empty without PyBoy."""
     if find_spec("pyboy") is None:
         setup.say("PyBoy is not installed")
         return {}

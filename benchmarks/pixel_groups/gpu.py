@@ -1,8 +1,9 @@
-"""On a GPU: whole steps at 1,024 to 65,536 machines, the reward alone, and what waits.
+"""On a GPU: whole steps of 1,024 to 65,536 machines, the reward alone, and synchronizations.
 
-A step is 24 frames of 30 instructions of `maze`, screen, stack, tiles, distance, match, reward, and
-the reset of who has ended; eagerly, and replayed as a CUDA graph. The reward is what follows the
-screen: it reads every frame once and writes it to the stack, and is held against copying as much.
+A step is 24 frames of 30 instructions of `maze`, then screen, stack, tiles, distance, match,
+reward, and resets of finished machines; run eagerly and as a CUDA graph. The reward, everything
+after the screen, reads every frame once and writes it to the stack; its time is compared with a
+copy of as many bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _WAITS = ("Synchronize", "DtoH")
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Steps a second, the reward's time over a copy's, and waits; nothing without a GPU."""
+    """Steps per second, reward time over copy time, and synchronizations; empty without a GPU."""
     if not torch.cuda.is_available():
         setup.say("there is no GPU: nothing of this group is measured")
         return {}
@@ -61,7 +62,7 @@ def _figures_of(num: int, num_rounds: int) -> dict[str, float]:
 
 
 def _reward_and_copy(env: PixelGoalEnv, num_rounds: int) -> tuple[float, float]:
-    """Seconds from frames to rewards and flags, and to copy the frames."""
+    """Seconds to compute rewards and flags from the frames, and to copy the frames."""
     ops, frames = env._ops, env.trackers.frames
     other = torch.empty_like(frames)
 
@@ -76,7 +77,7 @@ def _reward_and_copy(env: PixelGoalEnv, num_rounds: int) -> tuple[float, float]:
 
 
 def _seconds(call: Callable[[], None], num_rounds: int) -> float:
-    """Median seconds of a call, by the GPU's own clock."""
+    """Median seconds per call, by the GPU's clock."""
     times: list[float] = []
     for _ in range(num_rounds):
         begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -91,11 +92,11 @@ def _seconds(call: Callable[[], None], num_rounds: int) -> float:
 
 
 def _num_waits(step: Callable[[], None]) -> int:
-    """How often the host waited for the GPU, or copied from it, in some steps."""
+    """Counts how often the host waits for the GPU or copies from it, over a few steps."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         for _ in range(_NUM_STEPS):
             step()
-    # The profiler itself waits once, for the end.
+    # The profiler itself waits once, at the end.
     waits = sum(
         event.count
         for event in profiled.key_averages()

@@ -1,11 +1,15 @@
-"""The path from a frame to the reset mask, beside plain float arithmetic and the memory itself.
+"""From a frame to the reset mask, compared with plain float arithmetic and with memory bandwidth.
 
-Frames of 72 x 80 shades and one goal. Ours is the whole path, from bytes to the mask: exact sum,
-one division, match, truncation, reward, mask. The float form is the distance alone: to float32,
-subtract, abs, mean. The memory is read by adding up a large array. The form on bit-planes reads a
-quarter of a byte a pixel, from frames that are packed already.
+Frames have 72 x 80 shades, and there is one goal.
 
-All in one thread, whose processor time counts: neighbours do not, unless they fill the caches.
+- Ours is the whole path from bytes to the mask: exact sum, one division, match, truncation,
+  reward, mask.
+- The float version computes only the distance: convert to float32, subtract, abs, mean.
+- Memory bandwidth is measured by summing a large array.
+- The bit-plane version reads a quarter of a byte per pixel, from frames that are already packed.
+
+Everything runs in one thread and is measured in its processor time, so other processes matter only
+if they fill the caches.
 """
 
 from __future__ import annotations
@@ -75,7 +79,7 @@ def _figures(setup: Setup) -> dict[str, float]:
 
 
 def _contenders(num: int) -> dict[str, Call]:
-    """What is measured on so many frames; they agree, or an error says so."""
+    """Functions to measure on `num_frames` frames; raises if their distances differ."""
     generator = torch.Generator().manual_seed(num)
     shape = (num, _HEIGHT, _WIDTH)
     frames = torch.randint(0, 4, shape, dtype=torch.uint8, generator=generator)
@@ -137,7 +141,7 @@ def _packed(bits: np.ndarray) -> np.ndarray:
 
 
 def _rounds(calls: Mapping[str, Call], setup: Setup) -> dict[str, list[float]]:
-    """Seconds a call, round by round, everybody in turn."""
+    """Seconds per call, one per round; the functions take turns."""
     rounds: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()

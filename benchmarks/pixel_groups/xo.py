@@ -1,12 +1,12 @@
-"""The XO-CHIP: steps a second on one core, beside the plain machine; resets; the first start.
+"""The XO-CHIP: steps per second on one core, compared with the plain machine; resets; first start.
 
-A step is 24 frames of 30 instructions of `maze`, with buttons drawn at random beforehand. Like most
-games it mostly waits for a timer, which is what a plain machine is best at; so that one is compared
-at a program that draws all the time as well (`_drawing`). Frames of other machines are of other
-work: compare steps a second with care.
+A step is 24 frames of 30 instructions of `maze`, with precomputed random buttons. Like most games,
+`maze` mostly waits for a timer, the best case for the plain machine, so both also run a program
+that draws all the time (`_drawing`). A frame of another machine is a different amount of work, so
+compare steps per second with care.
 
-Everything runs in one thread, and its processor time counts: neighbours do not. To start is what
-somebody waits for, in seconds of the clock.
+Everything runs in one thread and is measured in its processor time, except the start, which is
+measured by the clock.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from entity_env.games.pixel.xo_chip.world import XoChipWorld
 from tests.games.pixel.xo_chip.plain_machine import PlainMachine
 
 _GAME = "maze"
-# Draws a digit somewhere, forever: v0, v1 = random; i = the digit v0; draw v0, v1, 5.
+# Draws random digits forever: v0, v1 = random; i = the digit v0; draw v0, v1, 5.
 _DRAWING = bytes.fromhex("C03F C11F F029 D015 1200")
 _SIZES = (64, 1024, 4096)
 _MAIN_SIZE = 1024
-# Steps in a round, all machines counted: some 50 ms.
+# Steps per round, summed over all machines: about 50 ms.
 _STEPS = 16384
 _PLAIN_STEPS = 20
 _NUM_STARTS = 5
 
 Measures = dict[str, Callable[[], float]]
-"""Figure -> what measures the processor's seconds for a step of one machine."""
+"""By figure: a function that returns seconds of processor time per step of one machine."""
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Steps a second, times the plain machine's, per cent of a step for a reset, and starts."""
+    """Steps per second, ratios to the plain machine, resets in percent of a step, and starts."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -116,7 +116,7 @@ def _steps(world: XoChipWorld) -> Callable[[], float]:
 
 
 def _env(num_envs: int) -> Callable[[], float]:
-    """A whole step: machine, screen, stack, tiles, distance, reward, and reset of who has ended."""
+    """A whole step: machine, screen, stack, tiles, distance, reward, resets of finished ones."""
     world = XoChipWorld(program(_GAME), num_envs, frames=FRAMES, instructions=INSTRUCTIONS)
     goal = Goal(torch.from_numpy(goal_frame(_GAME)), tau=1e-4)
     warm_ups = (PROGRAMS[_GAME].start,)
@@ -173,9 +173,10 @@ print(perf_counter() - begin)
 
 
 def _starts(setup: Setup) -> dict[str, float]:
-    """Seconds to import Warp, to compile or load the kernels, and to run each once.
+    """Seconds to import Warp, to compile or load the kernels, and to run each kernel once.
 
-    In a fresh process that has imported torch and the games, with nothing compiled, and all cached.
+    Measured in a fresh process after it imports torch and the games, once with an empty cache and
+    once with everything cached.
     """
     cold, cached = [], []
     for i in range(_NUM_STARTS):

@@ -1,4 +1,4 @@
-"""Bids: both players bid a card for a prize at the same time; the higher card wins it."""
+"""Bids: both players simultaneously bid a card for a prize; the higher card wins it."""
 
 import random
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ bids = Game(play, entities=(Mine, Theirs, Prize), actions=(Card,), num_agents=2,
 
 
 class Scripted(ScriptedAgent):
-    """Bids the card of the prize's value."""
+    """Bids the card with the value of the prize."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         prize = next(each for each in obs.of_class(Prize) if each.is_next)

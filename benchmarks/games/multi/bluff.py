@@ -17,7 +17,7 @@ class Face(Enum):
     FOUR = 4
 
 
-class Say(Enum):  # a bid of a face, as low as the rules allow, or a doubt
+class Say(Enum):  # the lowest legal bid of a face, or a doubt
     ONES = 1
     TWOS = 2
     THREES = 3
@@ -91,7 +91,7 @@ bluff = Game(
 
 
 class Scripted(ScriptedAgent):
-    """Bids its most frequent face, and doubts what is above the expected count."""
+    """Bids its most frequent face, and doubts a bid above the expected count."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         own = Counter(die.face.value for die in obs.of_class(Die) if die.is_mine)

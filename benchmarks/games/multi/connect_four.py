@@ -1,4 +1,4 @@
-"""Connect four of PettingZoo: a board game in turns."""
+"""Connect four from PettingZoo: a board game in turns."""
 
 import numpy as np
 from pettingzoo.classic import connect_four_v3
@@ -25,7 +25,7 @@ def wins(taken: set[tuple[int, int]], row: int, column: int) -> bool:
 
 
 class Scripted(ScriptedAgent):
-    """Completes four, else prevents four, else plays next to the middle."""
+    """Completes four, else blocks four, else plays close to the middle."""
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         board = np.array(numbers(obs)).reshape(ROWS, COLUMNS, 2)

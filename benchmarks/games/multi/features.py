@@ -1,4 +1,4 @@
-"""What the scripted players of imported games share: their observation is one row of numbers."""
+"""Helpers of the scripted players of imported games, whose observation is one row of numbers."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def numbers(obs: Obs) -> list[float]:
 
 
 def towards(way: Sequence[float]) -> int:
-    """MPE's action for a way (x, y): 1 left, 2 right, 3 down, 4 up."""
+    """MPE's action toward (x, y): 1 left, 2 right, 3 down, 4 up."""
     x, y = way
     if abs(x) > abs(y):
         return 2 if x > 0 else 1
@@ -21,5 +21,5 @@ def towards(way: Sequence[float]) -> int:
 
 
 def pairs(values: Sequence[float]) -> list[tuple[float, float]]:
-    """Positions (x, y) of a flat list."""
+    """Splits a flat list into positions (x, y)."""
     return list(zip(values[::2], values[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""Hunters and prey: one agent moves three hunters, the other a prey. Two roles that differ."""
+"""Hunters and prey: one agent moves three hunters, the other a prey. Two different roles."""
 
 import random
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ hunters = Game(play, entities=(Hunter, Prey), actions=(STEP,), num_agents=2, nam
 
 
 class Scripted(ScriptedAgent):
-    """Hunters walk towards the prey; the prey walks away from the nearest hunter."""
+    """Hunters walk toward the prey; the prey walks away from the nearest hunter."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         hunters: list[Hunter] = obs.of_class(Hunter)

@@ -1,4 +1,4 @@
-"""Leduc hold'em of PettingZoo and RLCard: poker with six cards, hidden information."""
+"""Leduc hold'em from PettingZoo and RLCard: poker with six cards, hidden information."""
 
 from pettingzoo.classic import leduc_holdem_v4
 

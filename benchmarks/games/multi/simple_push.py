@@ -1,4 +1,4 @@
-"""Simple push of MPE: an agent seeks its landmark, an adversary keeps it away."""
+"""Simple push from MPE: an agent seeks its landmark, an adversary keeps it away."""
 
 from mpe2 import simple_push_v3
 
@@ -12,7 +12,7 @@ simple_push = from_pettingzoo(simple_push_v3.parallel_env, name="simple_push")
 
 
 class Scripted(ScriptedAgent):
-    """The agent goes to its goal, the adversary to the landmark that the agent is nearest to."""
+    """The agent goes to its goal, the adversary to the landmark nearest to the agent."""
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         shown = numbers(obs)

@@ -1,4 +1,4 @@
-"""Simple spread of MPE: three agents cover three landmarks together. Cooperation."""
+"""Simple spread from MPE: three agents cover three landmarks together. Cooperation."""
 
 from itertools import permutations
 
@@ -14,7 +14,7 @@ simple_spread = from_pettingzoo(simple_spread_v3.parallel_env, name="simple_spre
 
 
 class Scripted(ScriptedAgent):
-    """Goes to the landmark that is its own where all three ways together are shortest."""
+    """Goes to its landmark in the assignment with the shortest total distance."""
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         shown = numbers(obs)

@@ -1,4 +1,4 @@
-"""Simple tag of MPE: three adversaries hunt a faster agent. Two roles that differ."""
+"""Simple tag from MPE: three adversaries hunt a faster agent. Two different roles."""
 
 from mpe2 import simple_tag_v3
 
@@ -12,7 +12,7 @@ simple_tag = from_pettingzoo(simple_tag_v3.parallel_env, name="simple_tag")
 
 
 class Scripted(ScriptedAgent):
-    """Adversaries run to the agent; the agent runs from the nearest one, but not too far out."""
+    """Adversaries run to the agent; the agent flees the nearest one, but stays near the center."""
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         shown = numbers(obs)

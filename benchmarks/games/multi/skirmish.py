@@ -1,4 +1,4 @@
-"""Skirmish of `examples/skirmish.py`: two teams of four units in turn."""
+"""Skirmish from `examples/skirmish.py`: two teams of four units take turns."""
 
 from entity_env import Obs
 from entity_env.agents import ScriptedAgent
@@ -6,7 +6,7 @@ from examples.skirmish import STEP, Foe, Step, Unit, skirmish as skirmish
 
 
 class Scripted(ScriptedAgent):
-    """Every unit aims at the nearest foe, and steps towards it until it is in range."""
+    """Every unit aims at the nearest foe, and steps toward it until it is in range."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         foes = obs.of_class(Foe)

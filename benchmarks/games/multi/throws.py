@@ -1,4 +1,4 @@
-"""Throws: rock, paper, scissors, nine times; what a throw wins is drawn anew for every game."""
+"""Throws: nine rounds of rock, paper, scissors; each game draws what every throw earns."""
 
 import random
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ throws = Game(play, entities=(Prize, Past), actions=(Throw,), num_agents=2, name
 
 
 class Scripted(ScriptedAgent):
-    """Throws what earns most against throws that are equally likely."""
+    """Makes the throw that earns most against uniformly random throws."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         points = {each.throw: each.points for each in obs.of_class(Prize)}

@@ -1,4 +1,4 @@
-"""Courier: choose the next of up to 60 parcels. Negative scores, many targets to select."""
+"""Courier: choose the next of up to 60 parcels. Negative scores, many selectable targets."""
 
 import random
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Dodge: a ship with inertia between falling rocks. It lasts up to 400 decisions; physics."""
+"""Dodge: a ship with inertia between falling rocks. Physics, episodes of up to 400 decisions."""
 
 import random
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ dodge = Game(play, entities=(Ship, Rock), actions=(Thrust,), name="dodge")
 
 
 class Scripted(ScriptedAgent):
-    """Follows each thrust for 20 steps ahead and takes the one that stays clear longest."""
+    """Simulates each thrust for 20 steps and takes the one that avoids rocks longest."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         [ship], rocks = obs.of_class(Ship), obs.of_class(Rock)

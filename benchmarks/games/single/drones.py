@@ -1,4 +1,4 @@
-"""Drones: four of them fly over beacons. Continuous actions for several actors."""
+"""Drones: four drones fly over beacons. Continuous actions for several actors."""
 
 import random
 from dataclasses import dataclass

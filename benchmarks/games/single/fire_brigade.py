@@ -18,7 +18,7 @@ class Crew:
 class Tree:
     x: int
     y: int
-    burning: int = 0  # turns that it burns
+    burning: int = 0  # turns on fire so far
 
 
 class Order(Enum):

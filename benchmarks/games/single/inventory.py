@@ -61,7 +61,7 @@ inventory = Game(
 
 
 class Scripted(ScriptedAgent):
-    """Orders up to the demand of three days."""
+    """Orders enough for three days of mean demand."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         def order(product: Product) -> Order:

@@ -45,7 +45,7 @@ Cell = tuple[int, int]
 
 
 def pillars(rng: random.Random, size: int) -> set[Cell]:
-    """Cells of pillars, no two of which touch, so that every other cell can be reached."""
+    """Cells of pillars. No two touch, so every other cell can be reached."""
     found: set[Cell] = set()
     for _ in range(size):
         x, y = rng.randrange(1, size - 1), rng.randrange(1, size - 1)
@@ -84,7 +84,7 @@ key_door = Game(play, entities=(Walker, Wall, Key, Door), actions=(Move,), name=
 
 
 class Scripted(ScriptedAgent):
-    """Walks the shortest way to the key, then to the door."""
+    """Takes the shortest path to the key, then to the door."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         [walker], [door] = obs.of_class(Walker), obs.of_class(Door)

@@ -1,4 +1,4 @@
-"""Lander: two thrusters against gravity. Continuous actions, physics, scores down to hundreds."""
+"""Lander: two thrusters against gravity. Continuous actions, physics, scores in the hundreds."""
 
 import random
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ lander = Game(play, entities=(Craft,), actions=(THRUST,), name="lander")
 
 
 class Scripted(ScriptedAgent):
-    """Steers to the middle, and falls more slowly the lower it is."""
+    """Steers to the middle and brakes more the lower it is."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         [craft] = obs.of_class(Craft)

@@ -1,6 +1,6 @@
-"""Piles: play cards on two rising and two falling piles, first which card, then where.
+"""Piles: play cards on two rising and two falling piles; choose the card, then the pile.
 
-Masks of varying width; a card exactly 10 behind a pile may turn it back.
+Masks of varying width. A card exactly 10 behind a pile moves the pile back.
 """
 
 import random
@@ -70,7 +70,7 @@ piles = Game(play, entities=(Player, Card, Held, Pile), actions=(PICK, PLACE), n
 
 
 class Scripted(ScriptedAgent):
-    """Plays the card that moves its pile least."""
+    """Plays the card that advances its pile least."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         places: list[Pile] = obs.of_class(Pile)

@@ -1,4 +1,4 @@
-"""Tower defense: towers choose whom to hit, a builder builds. Up to hundreds of enemies.
+"""Tower defense: towers choose their targets, a builder builds. Up to hundreds of enemies.
 
 Two classes of actors, scores in the hundreds, episodes of about 100 turns.
 """
@@ -106,7 +106,7 @@ tower_defense = Game(
 
 
 class Scripted(ScriptedAgent):
-    """Hits the weakest enemy in reach, builds in the middle, then upgrades."""
+    """Hits the weakest enemy in range, builds in the middle, then upgrades."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         if PLACE in actions:
