@@ -260,10 +260,10 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str]]:
     }
     problems = books.mismatches[:20]
     if books.num_errors + books.num_missed != restarts:
-        told = f"{books.num_errors} episodes were lost, {books.num_missed} more in steps cut off"
-        problems.append(f"{told}, and {restarts} environments restarted")
+        told = f"{books.num_errors} episodes lost, {books.num_missed} more in interrupted steps"
+        problems.append(f"{told}, but {restarts} environments restarted")
     if warnings.num_deaths > num_kills:
-        problems.append(f"{warnings.num_deaths} workers died, {num_kills} of them were killed")
+        problems.append(f"{warnings.num_deaths} workers died, only {num_kills} were killed")
     if figures["memory_growth_mb"] > MAX_GROWTH_MB:
         problems.append(f"memory grew by {figures['memory_growth_mb']:.1f} MB")
     if figures["open_files_growth"] > MAX_GROWTH_FILES:

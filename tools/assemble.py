@@ -1,21 +1,21 @@
-"""Assembles the games for the XO-CHIP, and records the screens at their goals.
+"""Assembles the XO-CHIP games and records their goal screens.
 
     python tools/assemble.py
 
-Writes NAME.ch8 and NAME.goal for every tools/xo_chip/NAME.asm to the folder `roms` of the games.
-A line of a source is one statement; `;` begins a comment.
+Writes NAME.ch8 and NAME.goal for every tools/xo_chip/NAME.asm to the games' folder `roms`. Each
+source line is one statement; `;` starts a comment.
 
     const SPEED = 2        ; a name for a number
     loop:                  ; a name for an address, alone or before a statement
-        v0 += SPEED        ; an instruction, as the table below says
+        v0 += SPEED        ; an instruction, see the table below
         skip v0 == 16 + 1  ; numbers: 10, 0x0A, 0b1010, names, added and subtracted
         jump loop
     ball:
         pixels ..####..    ; a row of a sprite: 8, 16, 24, ... pixels
         bytes 0x7E, 126    ; bytes as they are
 
-A program is loaded at 0x200. Names may be used before their definition, but the number of a
-constant can use only addresses, and constants defined before it. Bytes may be -128 to 255.
+A program is loaded at 0x200. Names may be used before their definition, but a constant may only
+refer to addresses and to constants defined before it. Bytes may be -128 to 255.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "tools" / "xo_chip"
 ROMS = ROOT / "entity_env" / "games" / "pixel" / "xo_chip" / "roms"
 
-# An opcode in hexadecimal digits, then its syntax: `VX` and `VY` are registers v0 to vf, a run of N
-# is a number of as many digits, P one of four choices of planes; the rest is literal.
+# Opcode in hexadecimal digits, then syntax: `VX` and `VY` are registers v0 to vf, a run of N is a
+# number with as many digits, P is one of four choices of planes; the rest is literal.
 _TABLE = """
 00CN scroll down N
 00DN scroll up N
@@ -103,7 +103,7 @@ class Form:
 
     Attributes:
         opcode: four or eight hexadecimal digits, with letters in place of a part's digits.
-        parts: a word or sign each, one of `REGISTERS`, or a key of `LARGEST`, which comes last.
+        parts: words, signs, members of `REGISTERS`, and keys of `LARGEST`, which come last.
     """
 
     opcode: str
@@ -115,7 +115,7 @@ class Form:
         return len(self.opcode) // 2
 
     def encode(self, values: Mapping[str, int]) -> bytes:
-        """The instruction, given the value of each part that is no word or sign."""
+        """The instruction, given the values of its registers and numbers."""
         digits = self.opcode
         for part, value in values.items():
             letters = part.removeprefix("V")
@@ -176,7 +176,7 @@ def _after_blank(source: str, at: int) -> int:
 
 @dataclass
 class _Line:
-    """A line that is read from left to right."""
+    """A line, read from left to right."""
 
     number: int
     tokens: list[_Token]
@@ -196,13 +196,13 @@ class _Line:
         return token
 
     def accepts(self, text: str) -> bool:
-        """Consume the next token if it is this one; whether it is."""
+        """Consume the next token if it is `text`; return whether it was."""
         is_this = self.next.text == text
         self.at += is_this
         return is_this
 
     def fault(self, expected: str, token: _Token | None = None, got: str = "") -> UsageError:
-        """An error at a token, by default the next one."""
+        """An error at a token, by default the next token."""
         token = token or self.next
         if not got:
             got = repr(token.text) if token.text else "the end of the line"
@@ -214,7 +214,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Number:
-    """A sum of names and numbers, evaluated when all names are known."""
+    """A sum of names and numbers, evaluated once all names are known."""
 
     line: _Line
     terms: tuple[tuple[int, _Token], ...]
@@ -333,7 +333,7 @@ def _statement(line: _Line) -> _Instruction | _Data | _Row:
 
 
 def _instruction(line: _Line) -> _Instruction:
-    """Parse an instruction: token by token, keep the forms that fit."""
+    """Parse an instruction: drop the forms that do not match, token by token."""
     start = line.at
     forms = list(FORMS)
     while True:
@@ -352,7 +352,7 @@ def _instruction(line: _Line) -> _Instruction:
 
 
 def _part(form: Form, place: int) -> str:
-    """The part at an index, "" after the last one."""
+    """The part at an index; "" after the last part."""
     return form.parts[place] if place < len(form.parts) else ""
 
 
@@ -378,7 +378,7 @@ def _description(part: str) -> str:
 
 
 def _registers(line: _Line, form: Form, start: int) -> Mapping[str, int]:
-    """The number of each register; repeated ones must be the same."""
+    """The number of each register; a repeated register must have one number."""
     registers: dict[str, int] = {}
     for part, token in zip(form.parts, line.tokens[start:], strict=False):
         if part in REGISTERS:
@@ -403,7 +403,7 @@ def _term(line: _Line) -> _Token:
 
 
 def goal_screen(name: str, rom: bytes) -> bytes:
-    """The screen after a game's solution: both planes, a bit per pixel."""
+    """The screen after a game's solution: both planes, one bit per pixel."""
     world = XoChipWorld(rom, 1, frames=FRAMES, instructions=INSTRUCTIONS)
     for button in (*PROGRAMS[name].start, *PROGRAMS[name].solution):
         world.step(torch.tensor([button.value], dtype=torch.int32))

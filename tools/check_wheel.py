@@ -1,7 +1,7 @@
-"""Build the wheel, install it into a fresh environment and use it there, from an empty folder.
+"""Build the wheel, install it into a fresh environment and use it from an empty folder.
 
-Catches what the working tree hides: a module or `py.typed` that is not packaged, a second top-level
-name, a dependency that is imported but not declared, a console script that does not start.
+Catches errors that the working tree hides: an unpackaged module or `py.typed`, a second top-level
+name, an undeclared dependency, a console script that does not start.
 """
 
 import shutil
@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# `build` above all: setuptools would pack the modules that an earlier build left there.
+# `build` matters most: setuptools would pack modules left there by an earlier build.
 NOT_COPIED = shutil.ignore_patterns(
     ".*", "__pycache__", "*.egg-info", "*.so", "build", "dist", "runs"
 )
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def build_wheel(scratch: Path) -> Path:
-    """Build from a copy of the tree, so that nothing is left behind in it."""
+    """Build from a copy of the tree, which leaves no files in the tree."""
     source = scratch / "source"
     shutil.copytree(ROOT, source, symlinks=True, ignore=NOT_COPIED)
     command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch), str(source)]
@@ -52,7 +52,7 @@ def check_contents(wheel: Path) -> None:
 
 def check_installed(wheel: Path, scratch: Path) -> None:
     environment, empty = scratch / "environment", scratch / "empty"
-    # Without pip of its own, which takes longer to install than everything else here: ours serves.
+    # Without pip, which takes longer to install than everything else here; our pip installs.
     venv.create(environment, with_pip=False)
     empty.mkdir()
     binaries = environment / "bin"

@@ -1,10 +1,10 @@
-"""Draws which folder of the package imports which, from its import statements.
+"""Draws the imports between the package's folders, from the import statements.
 
     python tools/draw_layout.py
 
-Writes docs/pictures/layout.svg: a row and a column for every folder, in the order of the floors
-that `tests/project/layout.py` enforces, and the number of modules of the row's folder that import
-from the column's.
+Writes docs/pictures/layout.svg: one row and one column per folder, in the order of the layers that
+`tests/project/layout.py` enforces. A cell is the number of modules in the row's folder that import
+from the column's folder.
 """
 
 import sys
@@ -19,7 +19,7 @@ CELL, LEFT, TOP = 30, 190, 110
 
 
 def count_imports() -> tuple[Counter[tuple[str, str]], Counter[str]]:
-    """Modules of one folder that import from another; lines of every folder."""
+    """Number of modules in one folder that import from another; lines of every folder."""
     links: Counter[tuple[str, str]] = Counter()
     lines: Counter[str] = Counter()
     for source in sources(ROOT, PACKAGE):

@@ -1,9 +1,9 @@
-"""Finds an interpreter of one Python version, as other tools and the Makefile need it.
+"""Finds an interpreter of a Python version, for other tools and the Makefile.
 
     python tools/find_python.py 3.12
 
-Prints its path. Exits with 1 if there is none on the path or in pyenv's folder. A shim of pyenv
-whose version is not active does not run, and is skipped.
+Prints its path. Exits with 1 if there is none on PATH or in pyenv's folder. Skips pyenv shims of
+inactive versions, which do not run.
 """
 
 import os
@@ -17,7 +17,7 @@ _SHOW = "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)"
 
 
 def find_python(version: str) -> Path | None:
-    """Return the interpreter of a version such as "3.12", or None if there is none that runs."""
+    """Return the interpreter of a version such as "3.12", or None if none runs."""
     for candidate in _candidates(version):
         done = subprocess.run([candidate, "-c", _SHOW], text=True, capture_output=True, check=False)
         found, _, path = done.stdout.strip().partition(" ")

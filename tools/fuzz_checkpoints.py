@@ -1,11 +1,12 @@
-"""Feeds damaged files to every reader, and asks for nothing but its own error.
+"""Feeds damaged files to every reader, which may only raise its own error.
 
     python tools/fuzz_checkpoints.py [seconds]       (60 by default)
 
-Needs atheris, which is in none of our extras (`pip install atheris`); without it the script says so
-and ends well: `tests/attack/test_readers.py` mutates the same files without it. Begins with the
-files of the tests, and mutates them guided by coverage. A crash, a hang of 10 s, or another error
-than ours ends it with a status that is not 0, and atheris writes the input that did it.
+Needs atheris, which is in none of our extras (`pip install atheris`). Without it, the script prints
+a message and exits with 0; `tests/attack/test_readers.py` mutates the same files without atheris.
+
+Starts from the files of the tests and mutates them, guided by coverage. After a crash, a hang of
+10 s, or any other error, it exits with a nonzero status, and atheris writes the input to a file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_BYTES = 1 << 16
 
 
 def reading_in(place: Path) -> Callable[[bytes], None]:
-    """Reads the bytes behind the first as the kind of file that the first byte numbers."""
+    """Reads bytes as a kind of file: the first byte is its number, the rest its content."""
     readers = list(import_module("tests.helpers.readers").READERS.values())
 
     def read(data: bytes) -> None:
@@ -36,7 +37,7 @@ def reading_in(place: Path) -> Callable[[bytes], None]:
 
 
 def seeds(folder: Path) -> None:
-    """Writes the files of the tests as inputs to begin with, and what once broke a reader."""
+    """Writes the initial inputs: the files of the tests, and files that once broke a reader."""
     tested = import_module("tests.helpers.readers")
     for number, (name, reader) in enumerate(tested.READERS.items()):
         broken = sorted((tested.CORPUS / "broken" / name).glob("*"))

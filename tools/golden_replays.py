@@ -1,10 +1,9 @@
-"""Records the replay of every game that the tests and the pictures of the docs are made from.
+"""Records one replay per game, for the tests and for the pictures of the docs.
 
     python tools/golden_replays.py [GAME ...]
 
-Writes tests/data/replays/GAME.replay: the best episode of several seeds, by the agents of
-`examples` where there are any, else by random ones. Needed after a change that is meant to change
-a game.
+Writes tests/data/replays/GAME.replay: the best episode of several seeds, by an agent in `examples`
+if there is one, else by random agents. Run it after an intended change of a game's rules.
 """
 
 import sys
@@ -20,7 +19,7 @@ OUT = ROOT / "tests" / "data" / "replays"
 TRAINED = {"snake": "examples/ship/snake.agent", "azul": "examples/azul/azul.agent"}
 MAX_DECISIONS = 100
 GAMES_BY_NAME = {name: game for name, game in GAMES.items() if name != "pixel"}
-"""All but the one that runs a file of its user."""
+"""All games except the one that runs a user's file."""
 
 
 def agents_of(game: Game, seed: int) -> list[Agent]:
@@ -31,7 +30,7 @@ def agents_of(game: Game, seed: int) -> list[Agent]:
 
 
 def best(game: Game, num_seeds: int) -> Replay:
-    """The highest reward, of those that are short enough for a moving picture."""
+    """The replay with the highest reward among those short enough for an animation."""
 
     def rank(replay: Replay) -> tuple[bool, float]:
         return len(replay) <= MAX_DECISIONS, replay.rewards[0] or 0.0

@@ -1,7 +1,6 @@
 """Counts lines of code, docstrings and tests by folder: `python tools/lines.py`.
 
-A line of code is not blank, no comment, no part of a docstring and no import. Tests are told with
-all their lines as well.
+Blank lines, comments, docstrings and imports are not lines of code.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Lines(NamedTuple):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports.update(_span(node))
             for each in node.body if isinstance(node, _DOCUMENTED) else ():
-                # Also what documents a variable, below it.
+                # Includes strings below a variable that document it.
                 if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
                     docstrings.update(_span(each))
         lines = text.splitlines()
@@ -54,7 +53,7 @@ def _span(node: ast.stmt) -> range:
 
 
 def lines_in(folder: Path, depth: int = 2) -> dict[str, Lines]:
-    """Lines of the modules in a folder, by subfolder up to a depth, and in sum as ""."""
+    """Lines of the modules in a folder, by subfolder up to a depth; the total is under ""."""
     found: dict[str, Lines] = {"": Lines()}
     for path in sorted(folder.rglob("*.py")):
         own, parts = Lines.of(path.read_text()), path.relative_to(folder).parts[:-1]

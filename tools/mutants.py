@@ -1,11 +1,13 @@
-"""Changes the package in small ways and sees whether tests fail: `python -m tools.mutants`.
+"""Mutation testing: makes small changes to the package, runs the tests: `python -m tools.mutants`.
 
-A mutant is the package with one small change: `<` is `<=`, `+` is `-`, a condition is its opposite,
-a number is one more, a call or an assignment is left out. Of every folder as many are drawn, with a
-seed. Each runs the tests of its file, then those of its folder, slow ones last, and if none fails
-all fast tests; one that survives is a line that no test needs. It does so in a copy, so the package
-here never changes. `--keep FILE` writes every result down as it is found, and takes up those that
-are there, also after comments have changed.
+A mutant is the package with one small change: `<` becomes `<=`, `+` becomes `-`, a condition is
+inverted, a number is increased by 1, a call or an assignment is left out. A seeded sample is drawn
+from every folder.
+
+Each mutant runs the tests of its file, then those of its folder (slow tests last), and if none
+fails all fast tests. A mutant that survives is a change that no test detects. Everything runs in a
+copy, so this checkout never changes. `--keep FILE` stores every result and reuses the
+stored ones, also after comments have changed.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[1]
 _PACKAGE: Final = "entity_env"
 _DEPTH: Final = 2
-"""Of folders that mutants are drawn from, below the package."""
+"""Depth, below the package, of the folders that mutants are drawn from."""
 _LIMIT_S: Final = 900
-"""Of one run of tests; a mutant that needs longer is caught."""
+"""Time limit of one test run; a mutant that takes longer counts as caught."""
 _OTHER: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -62,14 +64,14 @@ _CAUGHT: Final = ("own tests", "all tests")
 
 
 class Mutant(NamedTuple):
-    """One change: in a file of the package, from one offset to another.
+    """One change in a file of the package.
 
     Args:
-        path: from the root.
+        path: of the file, relative to the root.
         line: of the change.
-        start, end: offsets in the file's bytes.
-        was, now: the source there, and what takes its place.
-        nth: place among the mutants of the file that have the same `was` and `now`.
+        start, end: byte offsets of the change.
+        was, now: source before and after the change.
+        nth: index among the mutants of the file with these `was` and `now`.
     """
 
     path: str
@@ -87,7 +89,7 @@ class Mutant(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder that it is counted in."""
+        """The folder in which it is counted."""
         return "/".join(self.path.split("/")[1:-1][:_DEPTH]) or "."
 
     def __str__(self) -> str:
@@ -98,13 +100,13 @@ class Mutant(NamedTuple):
 def main() -> None:
     """Draws mutants, tests them and reports."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--each", type=int, default=5, help="mutants of every folder; default 5")
+    parser.add_argument("--each", type=int, default=5, help="mutants per folder; default 5")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="FOLDER", help="such as vec or agents/ppo")
-    parser.add_argument("--jobs", type=int, default=1, help="tested at the same time")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="where results are written down")
-    parser.add_argument("--near", action="store_true", help="leave out all tests, the last resort")
-    parser.add_argument("--list", action="store_true", help="only print the mutants")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants tested in parallel")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="store the results here")
+    parser.add_argument("--near", action="store_true", help="skip the final run of all tests")
+    parser.add_argument("--list", action="store_true", help="print the mutants and exit")
     given = parser.parse_args()
     drawn = [
         mutant
@@ -150,7 +152,7 @@ def mutants_of(text: str, path: str) -> list[Mutant]:
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
-    """Nodes of a module with what may take their place."""
+    """Pairs of a node and its replacement, in all of a module."""
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
@@ -161,7 +163,7 @@ def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
 
 
 def _is_left_out(node: ast.AST) -> bool:
-    """What runs only for people or type checkers: texts, types, messages of errors."""
+    """True for code without effect on results: text, types, error messages."""
     if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Raise | ast.Assert):
         return True
     if isinstance(node, ast.If):
@@ -173,7 +175,7 @@ def _is_left_out(node: ast.AST) -> bool:
 
 
 def _changed(node: Any) -> Iterator[tuple[Any, ast.AST]]:  # noqa: ANN401 - nodes of any kind
-    """What may take the place of a node."""
+    """Replacements of a node."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _OTHER:
         ops = [_OTHER[type(node.ops[0])](), *node.ops[1:]]
         yield node, ast.Compare(node.left, ops, node.comparators)  # type: ignore[arg-type]  # they are operators
@@ -209,7 +211,7 @@ def _is_none(node: ast.AST) -> bool:
 def _tested(
     drawn: Sequence[Mutant], num_jobs: int, keep: Path | None, *, near: bool
 ) -> dict[Mutant, str]:
-    """What became of each: "own tests", "all tests" or "survived"."""
+    """Result of each mutant: "own tests", "all tests" or "survived"."""
     if keep is not None:
         keep.parent.mkdir(parents=True, exist_ok=True)
     lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
@@ -238,7 +240,7 @@ def _tested(
 
 
 def _copy(place: Path) -> Path:
-    """A copy of what git knows, with the built modules; returns its folder."""
+    """Copies the files that git tracks and the compiled modules; returns the folder."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -255,7 +257,7 @@ def _copy(place: Path) -> Path:
 
 
 def _result(mutant: Mutant, place: Path, *, near: bool) -> str:
-    """Runs the tests of a mutant in a copy, from near to far."""
+    """Tests a mutant in a copy, starting with the tests of its file."""
     source = place / mutant.path
     data = source.read_bytes()
     compiled = place.with_name(f"{place.name}-compiled")
@@ -265,7 +267,7 @@ def _result(mutant: Mutant, place: Path, *, near: bool) -> str:
             "PYTHONPATH": str(place),
             "PYTHONPYCACHEPREFIX": str(compiled),
         }
-        if "numba" in data.decode() or "kernel" in mutant.path:  # nor may numba take an old one
+        if "numba" in data.decode() or "kernel" in mutant.path:  # nor may numba use its cache
             environment["NUMBA_CACHE_DIR"] = str(Path(cache) / "numba")
         try:
             source.write_bytes(data[: mutant.start] + mutant.now.encode() + data[mutant.end :])
@@ -284,13 +286,13 @@ def _result(mutant: Mutant, place: Path, *, near: bool) -> str:
 
 
 def _forget(source: Path, compiled: Path) -> None:
-    """Deletes the compiled form of a file: by its time, Python misses a change within a second."""
+    """Deletes a file's bytecode, because Python misses two changes within the same second."""
     for path in (compiled / source.parent.relative_to("/")).glob(f"{source.stem}.*.pyc"):
         path.unlink()
 
 
 def _own_tests(mutant: Mutant, place: Path) -> Iterator[list[str]]:
-    """The tests that are named as the file, then those of its folder."""
+    """The test file named after the mutated file, then the other tests of its folder."""
     parts = Path(mutant.path).relative_to(_PACKAGE)
     folder = place / "tests" / parts.parent
     while not folder.exists():
@@ -324,11 +326,11 @@ def _fails(tests: Sequence[str], place: Path, environment: dict[str, str]) -> bo
         )
     except subprocess.TimeoutExpired:
         return True
-    return done.returncode not in (0, 5)  # 5: there are no tests
+    return done.returncode not in (0, 5)  # 5: no tests were collected
 
 
 def _report(drawn: Sequence[Mutant], results: dict[Mutant, str]) -> None:
-    """Caught mutants of every folder, then those that survived."""
+    """Prints the number of caught mutants per folder, then the survivors."""
     write = sys.stdout.write
     write(f"{'folder':34}{'mutants':>8}{'own':>6}{'all':>6}{'caught':>9}\n")
     for folder in [*sorted({mutant.folder for mutant in drawn}), ""]:

