@@ -141,7 +141,7 @@ def main(context: click.Context) -> None:
 
 
 def _refuse(message: str, code: int = _MISUSED, then: str = "") -> int:
-    """Prints an error, and below it what to type next."""
+    """Prints an error, and below it the command to type next."""
     for line in filter(None, (f"entity-env: {message}", then)):
         echo(" ".join(line.split()), err=True)
     return code

@@ -83,11 +83,11 @@ class CliCommand(Protocol):
     """
 
     def run(self) -> None:
-        """Does what the command line asks for."""
+        """Executes the command."""
 
 
 class CommandParser(click.Command):
-    """A command of click whose help shows the options in sections."""
+    """A click command whose help groups the options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

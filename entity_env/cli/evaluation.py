@@ -36,7 +36,7 @@ _MANY_CUT: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
-    """Evaluations and checkpoints along a run, as options; None = as the help says."""
+    """Options for evaluations and checkpoints during a run; None = the default in the help."""
 
     eval_episodes: Annotated[Count | None, CliOption(default=str(_EPISODES))] = None
     """Episodes per evaluation, played greedily and always from the same starts."""
@@ -96,7 +96,7 @@ class EvaluationPlan:
 
         found: list[Callback] = []
         played, opponent = self._setting(game)
-        # Games that may crash the process run in a worker.
+        # Games that might crash the process run in a worker.
         workers = min(num_workers, 1) if on_error == "restart" and not is_batch(game) else 0
         make = partial(
             make_vec_env,

@@ -55,7 +55,7 @@ _MAX_NAMED: Final = 8
 
 
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
-    """The game of a name, file, package or module, with settings such as `board_size=6`.
+    """Loads a game by name, file, package or module, with settings such as `board_size=6`.
 
     A name is of a game of this package or of an installed package, see `ENTRY_POINTS`. A module is
     `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Environments:
@@ -108,7 +108,7 @@ def game_code(name: str) -> Name | None:
     # A local package without this module, or a compiled one, would hide an installed package.
     top = place.partition(".")[0]
     spec = PathFinder.find_spec(top, [str(Path.cwd())])
-    is_package = spec is not None and spec.has_location  # a bare folder hides none
+    is_package = spec is not None and spec.has_location  # a plain folder hides nothing
     return Path(top) if is_package else place
 
 
@@ -124,7 +124,7 @@ def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]
 
 
 class InstalledGame(NamedTuple):
-    """A game that an installed package names as an entry point.
+    """A game listed as an entry point of an installed package.
 
     Args:
         place: `module:NAME`.
@@ -176,8 +176,8 @@ def found_game(name: str) -> Game:
     """The game of a file, folder or module; does not record the name.
 
     Raises:
-        UsageError: there is none.
-        GameFailed: its code raised.
+        UsageError: there is no such game.
+        GameFailed: the code raised an exception.
     """
     place, wanted = _split_name(name)
     if isinstance(place, Path):
@@ -325,7 +325,7 @@ def _of_pettingzoo(env_id: str) -> Game:
         raise UsageError(f"pettingzoo:{env_id} needs a package: pip install {_FAMILIES[family]}")
     found = {
         module.name: f"{path}.{module.name}"
-        for key, path in reversed(list(_FAMILIES.items()))  # of two with one name the first stays
+        for key, path in reversed(list(_FAMILIES.items()))  # if two have one name, the first stays
         if family in ("", key) and find_spec(path) is not None
         for module in iter_modules(import_module(path).__path__)
         if re.search(r"_v\d+$", module.name)

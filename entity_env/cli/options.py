@@ -150,7 +150,7 @@ GameName: TypeAlias = Annotated[str, Argument("GAME")]
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
-    """Which agents play, and how."""
+    """The agents that play, and how they choose actions."""
 
     agents: Annotated[tuple[str, ...], CliOption(name="--agent", metavar="AGENT")] = ()
     """random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or an
@@ -181,7 +181,7 @@ class AgentOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions:
-    """Seeds of episodes that are played or watched, and how long they may take."""
+    """Seeds and time limits of episodes that are played or watched."""
 
     seed: SeedNumber = field(default_factory=any_seed)
     """Seed of the run and of the agents."""
@@ -271,7 +271,7 @@ class DrawingLimits(LimitOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingLimits(DrawingLimits):
-    """Limits of commands that read replays, which takes a tenth of the time."""
+    """Limits of commands that only read replays, which takes a tenth of the time."""
 
     max_shown: Annotated[Count, _MAX_SHOWN] = 100_000_000
 
@@ -287,7 +287,7 @@ def require_writable(folder: Path, option: str = "--out") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-        with suppress(OSError):  # another run has begun there
+        with suppress(OSError):  # another run has started there
             for each in missing:
                 each.rmdir()
     except (OSError, ValueError) as error:

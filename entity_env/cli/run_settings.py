@@ -142,7 +142,7 @@ class ConfigOption(SectionOption):
 
 
 class RunParser(CommandParser):
-    """A command whose options may also come from a file, and from the run that it resumes.
+    """A command whose options may also come from a file and from the resumed run.
 
     They are in the `meta` of its context, see `given_settings`.
     """
@@ -347,7 +347,7 @@ def _require_named(
     Raises:
         UsageError: a file names something else; says what to type.
     """
-    for option in typed.keys() - {_SET}:  # settings are recorded with the game
+    for option in typed.keys() - {_SET}:  # `load_game` records settings
         for text in _texts(typed[option]):
             name = _named_by(option, params[option].type, _without_share(option, text))
             if name is not None:

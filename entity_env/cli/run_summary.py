@@ -40,7 +40,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     if result.is_interrupted:
         echo("\n".join([f"saved at step {progress.step:,}; {resume}; {play}", *evaluated]))
         return
-    if console.is_terminal:  # a log has no use for drawings
+    if console.is_terminal:  # drawings are useless in a log
         _show_curve(run, problem, console)
     learned, training = "no episode has ended yet", None
     if math.isfinite(progress.mean_reward):

@@ -84,7 +84,7 @@ def _runs_in(folder: Path, problems: list[str], depth: int = _DEPTH) -> list[Tra
 
 
 class TextTable(NamedTuple):
-    """A table of runs, or of groups of runs, as texts.
+    """A table of runs, or of groups of runs, as text.
 
     Args:
         labels: titles of the columns that name a run or group.

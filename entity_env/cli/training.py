@@ -189,7 +189,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """Where a run ends, if that is before the last step of its schedules."""
+    """End of a run, if before the last step of its schedules."""
 
     until: Annotated[Steps | None, CliOption(metavar="STEP")] = None
     """End after the update that reaches this step. Schedules still follow --steps."""
@@ -246,7 +246,7 @@ class KeptReplays(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a new run starts from: a trained network, or nothing."""
+    """The starting point of a new run: a trained network, or none."""
 
     init_from: Path | None = None
     """Start from the network of a run, a checkpoint or a *.agent file. Its size is kept, and the
@@ -295,7 +295,7 @@ class Origin:
         """Settings for fine-tuning the other run's network.
 
         Raises:
-            CheckpointError: as `changes`.
+            CheckpointError: as in `changes`.
         """
         if self.init_from is None:
             return start

@@ -181,7 +181,7 @@ class GamePage:
         self._humans = {i for i, name in enumerate(names) if name == HUMAN}
         self._names = shown_names(names, sorted(self._humans))
         self.seen = EpisodesSeen()
-        """Of the current run; set by the caller."""
+        """Episodes of the current run; set by the caller."""
         self._episode = 0
         self._begin_episode()
         self._shown: tuple[Mapping[str, Json], Sequence[str]] = ({}, ())
@@ -203,7 +203,7 @@ class GamePage:
         is_at_once: bool,
         clock: MoveClock | None = None,
     ) -> Action:
-        """The action that a person chooses.
+        """Asks a person for an action.
 
         Args:
             turn: the observation, without actions.
@@ -238,7 +238,7 @@ class GamePage:
         return question.action(chosen)
 
     def watch(self, turn: Turn) -> None:
-        """Shows a decision, or the end of an episode; for `Game.run`."""
+        """Shows a decision or the end of an episode; callback for `Game.run`."""
         self.seen(turn)
         if self._seats[turn.agent_id].end:
             self._next_episode()
@@ -315,7 +315,7 @@ class GamePage:
         seen = self._seen(turn)
         seat.drawing.include(seen)
         globals_ = seen.globals
-        text = getattr(self._game.play, "text", None)  # of an environment with frames of text
+        text = getattr(self._game.play, "text", None)  # of an environment that renders text
         seat.picture = {
             "shapes": shapes_as_json(seat.drawing.draw(seen).shapes),
             "words": self._entity_words(turn, _MAX_ENTITIES),

@@ -127,7 +127,7 @@ class Feed:
             return self._version, b"".join(news)
 
     def join(self, step: int) -> bool:
-        """Counts a reader in, or out with -1; False if there are too many."""
+        """Adds a reader, or removes one with -1; False if there are too many."""
         with self._changed:
             if step > 0 and (self.num_readers >= _MAX_STREAMS or self.is_closed):
                 return False
@@ -199,7 +199,7 @@ class PageServer:
         return self._feed.wait_for_readers(False, wait_s)
 
     def close(self) -> None:
-        """Sends the event `bye`, closes port and connections, and ends all threads."""
+        """Sends the event `bye`, closes port and connections, and stops all threads."""
         if not self._feed.is_closed:
             self._feed.put("bye", None)
         self._feed.close()
@@ -248,7 +248,7 @@ class _Server(ThreadingHTTPServer):
         thread.start()
 
     def service_actions(self) -> None:
-        """Drops connections that are late with the key; called at least every 0.05 s."""
+        """Drops connections that missed the deadline for the key; called at least every 0.05 s."""
         now = time.monotonic()
         with self._lock:
             late = [request for request, deadline in self._keyless.items() if deadline <= now]

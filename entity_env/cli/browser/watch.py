@@ -95,7 +95,7 @@ class RunPage:
         return None if path is None else self._replay_page(path)
 
     def _replay_page(self, path: Path) -> Page:
-        """The animation of a replay; drawn in this thread, while others show other replays."""
+        """The animation of a replay. Drawn in this thread; other threads may draw other replays."""
         try:
             key = path, path.stat().st_mtime_ns
             with self._lock:
@@ -126,6 +126,6 @@ def _state_of(folders: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
     inner = [child for folder in folders for child in sorted(folder.glob("*/"))]
     for run in (*folders, *inner):
         for path in (run / RUN_FILE, run / CURVES_FILE, *_replays(run)):
-            with suppress(OSError):  # gone in between
+            with suppress(OSError):  # deleted in the meantime
                 found = path.stat()
                 yield path, found.st_mtime_ns, found.st_size

@@ -94,7 +94,7 @@ def _read_keys(option: str, text: str) -> tuple[Button, ...]:
 
 
 def _report(captured: Captured, console: Console) -> list[RenderableType]:
-    """Both screens, the distance from the goal after each step, and whether tau can be met."""
+    """Prints both screens, the distance from the goal after each step, and if tau can be met."""
     parts: list[RenderableType] = []
     goal = captured.goal.pixels.numpy()
     for name, pixels in (("start", captured.start_pixels), ("goal", goal)):

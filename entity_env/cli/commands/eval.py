@@ -238,7 +238,7 @@ def _report_episodes(
 def _spread(
     game: Game, play: _Play[T], num_blocks: int, total: int, address: str | None
 ) -> list[T]:
-    """The results of all blocks, played here or by tasks on a Ray cluster."""
+    """Results of all blocks, played in this process or by tasks on a Ray cluster."""
     with ProgressBar(total) as progress:
         if address is None:
             return _play_here(game, play, range(num_blocks), progress.count)
@@ -400,7 +400,7 @@ class _MatchGames:
 
 
 def match_table(match: Match[Any]) -> RenderableType:
-    """Ratings and win rates, best first; for more than two agents also the rate of each pair."""
+    """Ratings and win rates, best first; for more than two agents also the win rate per pair."""
     table = plain_table("agent", "Elo", "win rate", "95 %", "mean score", "games", gap=_GAP)
     rows, short = match.table(), distinct_ends(match.names)
     for row in rows:

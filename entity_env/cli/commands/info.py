@@ -198,7 +198,7 @@ def _version(package: str) -> str | None:
 
 
 def _can_suspend() -> bool:
-    """Passes a number into a suspended greenlet and back."""
+    """Passes a number to a suspended greenlet and back."""
     here = greenlet.getcurrent()
     other = greenlet(lambda value: here.switch(value + 1) + 1)
     return bool(other.switch(1) == 2 and other.switch(2) == 3)

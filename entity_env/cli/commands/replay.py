@@ -480,7 +480,7 @@ def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> An
         limits: of playing it again.
 
     Raises:
-        EntityEnvError, GameFailed: it cannot be shown.
+        EntityEnvError, GameFailed: the replay cannot be shown.
     """
     replay = Replay.load(path)
     given = next((each for each in games if load_game(each).name == replay.header.game), None)

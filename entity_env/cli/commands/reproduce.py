@@ -65,7 +65,7 @@ class Reproduce:
 
 
 def _read(run: Path) -> TrainingRun:
-    """A run that can be repeated.
+    """Reads a run that can be repeated.
 
     Raises:
         UsageError: another folder, or a run with nothing to compare.

@@ -41,7 +41,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
     """Parses seeds such as `1..5` and `1,3,7`.
 
     Raises:
-        ValueError: another text.
+        ValueError: the text is not a list of seeds.
     """
     found: list[int] = []
     for part in text.split(","):

@@ -83,7 +83,7 @@ def read_duration(text: str) -> float:
     """Seconds from `90`, `30m`, `2h` or `1h30m`.
 
     Raises:
-        ValueError: another text.
+        ValueError: the text is not a duration.
     """
     number = r"(\d{1,9}(?:\.\d{1,6})?)"
     form = rf"(?:{number}d)?(?:{number}h)?(?:{number}m)?(?:{number}s?)?"
@@ -104,7 +104,7 @@ def _read_relpos(text: str) -> RelposEncodingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What to train, for how long, and where to."""
+    """Game, length and folder of a run."""
 
     total_steps: Annotated[int | None, CliOption(name="--steps", of=PPOConfig)] = None
     """Number of decisions to train on."""
@@ -130,7 +130,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions:
-    """The settings of the trainer that are changed most often, and the way to all others."""
+    """The most common settings of the trainer, and access to all others."""
 
     preset: PresetName = None
     learning_rate: Annotated[float | None, CliOption(of=PPOConfig)] = None
@@ -152,7 +152,7 @@ class LearningOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """Where torch computes, and when its code is compiled."""
+    """Device of torch, and when to compile its code."""
 
     device: Annotated[str | None, CliOption(default="cpu", of=PPOConfig)] = None
     """Device that torch uses, such as cpu or cuda."""

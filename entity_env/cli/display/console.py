@@ -37,7 +37,7 @@ _CONTROLS: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Text from any file or game for a terminal: escapes such as `\x1b` instead of controls.
+    r"""Makes untrusted text safe for a terminal: control characters become escapes like `\x1b`.
 
     Keeps line breaks; tabs become spaces.
     """
@@ -54,7 +54,7 @@ class Console(rich_console.Console):
 
     @classmethod
     def for_tables(cls) -> Console:
-        """Standard output; wide if it is not a terminal, since a file has no width."""
+        """A console for stdout; wide if that is not a terminal, because a file has no width."""
         console = cls()
         if not console.is_terminal:
             console.width = _FILE_WIDTH
@@ -183,7 +183,7 @@ class StageDisplay(_PatientBar):
 
 
 class RunDisplay:
-    """Progress of training, live on a terminal, elsewhere as lines; in a `with` block.
+    """Progress of training, live on a terminal and line by line elsewhere; a context manager.
 
     Args:
         title: in bold, next to the bar.

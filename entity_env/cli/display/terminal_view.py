@@ -492,7 +492,7 @@ class TerminalView:
         return Turn(agent_id, status.num_actions, status.score + observation.reward, observation)
 
     def ask(self, agent_id: int, observation: Observation, notes: Sequence[str]) -> str | None:
-        """The line that a human types below the frame and the notes; None = the human leaves.
+        """Reads a line typed by a human below the frame and the notes; None = the human leaves.
 
         Erases the line, so the next frame replaces it. If asked again about an observation, only
         the notes are written outside of a terminal.
